@@ -204,7 +204,7 @@ class WTAWP:
 
     def _call(self, closure: Closure) -> Tensor:
         """One loss from the closure, checked."""
-        empty = [p for p in self.model.parameters() if p.grad is None]
+        empty = [p for p in self.model.parameters() if p.is_leaf and p.grad is None]
         loss = closure()
         if any(p.grad is not None for p in empty):
             for p in empty:

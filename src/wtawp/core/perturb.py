@@ -98,10 +98,10 @@ def _matrices(layer: nn.Module) -> Iterator[nn.Parameter]:
 
 
 def length(*tensors: Tensor) -> Tensor:
-    """The Euclidean length of the tensors laid end to end, at least in float32."""
+    """The Euclidean length of the tensors laid end to end, at least in float32; all its derivatives at zero are zero."""
     wide = torch.promote_types(tensors[0].dtype, torch.float32)
-    each: list[Tensor] = [torch.linalg.vector_norm(t, dtype=wide) for t in tensors]
-    return each[0] if len(each) == 1 else torch.stack(each).norm()
+    square = torch.stack([t.to(wide).square().sum() for t in tensors]).sum()
+    return torch.where(square > 0, square, 1).sqrt() * (square > 0)
 
 
 def radii(theta: Tensors, *, rho: float, radius: Radius = "layer") -> dict[str, Tensor]:

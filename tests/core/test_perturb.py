@@ -1,0 +1,216 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis.strategies import floats, sampled_from
+from torch import Tensor, nn
+from torch_geometric.nn import GAT, GCN, GIN, BatchNorm, GATConv, GCNConv, GraphSAGE
+
+from wtawp.base import NotPerturbableError, rng
+from wtawp.core import mix, project, radii, select
+from wtawp.core.perturb import ETA, kept_buffers, length, moved, replaced
+
+
+def matrices(*names: str, scale: float = 1.0, seed: int = 0) -> dict[str, Tensor]:
+    g = rng("matrices", seed)
+    return {n: scale * torch.randn(4, 3, generator=g, dtype=torch.float64) for n in names}
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.middle, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.out.weight = self.embed.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.middle(self.embed(x)))
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3, 3))  # the root's own parameter makes no layer
+        self.blocks = nn.ModuleList(
+            [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.ModuleDict({"a": nn.Linear(4, 4)})]
+        )
+        self.head = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))
+
+
+def mlp(*extra: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), *extra, nn.Linear(8, 3))
+
+
+NORMED = nn.Sequential(nn.LayerNorm((2, 4)), nn.Linear(4, 8), nn.Linear(8, 3), nn.LayerNorm((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "expected"),
+    [
+        (mlp(nn.Linear(8, 8)), "all-but-last", ["0.weight", "2.weight"]),
+        (mlp(), "all", ["0.weight", "2.weight"]),
+        (mlp(), "last", ["2.weight"]),
+        (mlp(), ["*.bias", "0.*"], ["0.weight", "0.bias", "2.bias"]),
+        (NORMED, "first", ["1.weight"]),
+        (NORMED, "all-but-last", ["1.weight"]),
+        (nn.Linear(4, 8), "all", ["weight"]),
+        (GCN(5, 8, 2, 3), "all-but-last", ["convs.0.lin.weight"]),
+        (GCN(5, 8, 3, 3, norm="batch_norm"), "all-but-last", ["convs.0.lin.weight", "convs.1.lin.weight"]),
+        (GAT(5, 8, 2, 3, heads=2), "all", ["convs.0.lin.weight", "convs.1.lin.weight"]),
+        (GraphSAGE(5, 8, 2, 3), "first", ["convs.0.lin_l.weight", "convs.0.lin_r.weight"]),
+        (GIN(5, 8, 2, 3), "all-but-last", ["convs.0.nn.lins.0.weight", "convs.0.nn.lins.1.weight"]),
+        (nn.Sequential(GCNConv(5, 8), BatchNorm(8), nn.ReLU(), GATConv(8, 3)), "all-but-last", ["0.lin.weight"]),
+        (Nested(), "all", ["blocks.0.0.weight", "blocks.1.a.weight", "head.1.weight"]),
+        (Nested(), "all-but-last", ["blocks.0.0.weight", "blocks.1.a.weight"]),
+        (Nested(), "scale", ["scale"]),
+        (Tied(), "all-but-last", ["embed.weight", "middle.weight"]),
+        (Tied(), "all", ["embed.weight", "middle.weight"]),
+    ],
+)
+def test_words_and_globs_choose(model: nn.Module, layers: str | list[str], expected: list[str]) -> None:
+    assert list(select(model, layers)) == expected
+
+
+def test_a_frozen_layer_counts_but_is_not_taken() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    model[0].requires_grad_(False)
+    assert select(model) == ("1.weight",)
+    model[1].requires_grad_(False)
+    with pytest.raises(ValueError, match=r"only frozen parameters, \['0.weight', '1.weight'\]; unfreeze"):
+        select(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "message"),
+    [
+        (nn.ReLU(), "all", "ReLU has no parameters to perturb"),
+        (
+            nn.Sequential(nn.Linear(4, 2)),
+            "all-but-last",
+            "one layer, .*0.weight.*, has no 'all-but-last'; use layers='all'",
+        ),
+        (nn.Sequential(nn.Linear(4, 2)), "conv1.*", r"match none of \['0.weight', '0.bias'\]"),
+        (nn.Sequential(nn.Linear(4, 2)), ["*", "conv1.*"], r"\('conv1.\*',\) match none of"),
+        (nn.Sequential(nn.Linear(4, 2)), [], "match none of"),
+        (nn.Sequential(nn.BatchNorm1d(4)), "all", "needs matrices named"),
+        (nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)), "all", "have no shape yet; run the model once"),
+    ],
+)
+def test_a_choice_that_makes_no_sense_is_an_error_that_helps(model: nn.Module, layers: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        select(model, layers)
+
+
+def test_weights_that_are_distributions_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weights_are_distributions = True
+    with pytest.raises(NotPerturbableError, match=r"weights of 1 \(Linear\) are distributions"):
+        select(model)
+
+
+@given(rho=floats(0.0, 8.0), scale=floats(1e-3, 1e3), radius=sampled_from(["layer", "global", "adaptive"]))
+@settings(deadline=None, max_examples=60)
+def test_delta_lies_on_the_sphere_and_in_the_ball(rho: float, scale: float, radius: str) -> None:
+    theta, step = matrices("a", "b"), matrices("a", "b", scale=scale, seed=1)
+
+    def measured(delta: dict[str, Tensor]) -> list[float]:
+        if radius == "layer":
+            return [float(delta[n].norm() / theta[n].norm()) for n in delta]
+        unit = {n: theta[n].abs() + ETA if radius == "adaptive" else torch.ones_like(theta[n]) for n in theta}
+        return [float(torch.cat([(delta[n] / unit[n]).flatten() for n in delta]).norm())]
+
+    on_sphere = measured(project(step, theta, rho=rho, radius=radius, onto="sphere"))
+    in_ball = measured(project(step, theta, rho=rho, radius=radius, onto="ball"))
+    assert on_sphere == pytest.approx([rho] * len(on_sphere), rel=1e-9)
+    assert all(r <= rho * (1 + 1e-9) for r in in_ball)
+
+
+def test_a_short_step_stays_as_it_is_in_the_ball() -> None:
+    theta, step = matrices("a", "b"), matrices("a", "b", scale=1e-3, seed=1)
+    for radius in ("layer", "global"):
+        delta = project(step, theta, rho=1.0, radius=radius, onto="ball")
+        assert all(torch.equal(delta[n], step[n]) for n in step)
+
+
+@pytest.mark.parametrize("radius", ["layer", "global", "adaptive"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_nothing_in_nothing_out(radius: str, dtype: torch.dtype) -> None:
+    zero, weight = torch.zeros(3, 2, dtype=dtype), torch.ones(3, 2, dtype=dtype)
+    for step, theta in ((zero, weight), (weight, zero), (zero, zero)):
+        delta = project({"w": step}, {"w": theta}, rho=2.0, radius=radius)["w"]
+        assert delta.isfinite().all()
+        assert delta.dtype == dtype
+    assert not project({"w": zero}, {"w": weight}, rho=2.0, radius=radius)["w"].any()
+
+
+def test_a_gradient_too_small_to_square_is_not_blown_past_the_radius() -> None:
+    step = torch.full((3, 2), 1e-25)  # its squares underflow in float32, as they do under a saturated softmax
+    assert project({"w": step}, {"w": torch.ones(3, 2)}, rho=1.0)["w"].norm() < 1e-6
+
+
+@pytest.mark.parametrize("radius", ["layer", "global", "adaptive"])
+@pytest.mark.parametrize("onto", ["sphere", "ball"])
+def test_under_vmap_each_model_keeps_its_own_norms(radius: str, onto: str) -> None:
+    g = rng("vmap")
+    theta = {n: torch.randn(5, 4, 3, generator=g, dtype=torch.float64) for n in "ab"}
+    step = {n: torch.randn(5, 4, 3, generator=g, dtype=torch.float64) for n in "ab"}
+    scale = torch.tensor([0.0, 1e-3, 1.0, 1e3, 1.0], dtype=torch.float64)[:, None, None]
+    step = {n: scale * s for n, s in step.items()}
+
+    def delta(step: dict[str, Tensor], theta: dict[str, Tensor]) -> dict[str, Tensor]:
+        d = project(step, theta, rho=0.5, radius=radius, onto=onto)
+        return mix(theta, d, lam=0.3, balance=0.5)
+
+    together = torch.func.vmap(delta)(step, theta)
+    for i in range(5):
+        alone = delta({n: s[i] for n, s in step.items()}, {n: t[i] for n, t in theta.items()})
+        for n in "ab":
+            torch.testing.assert_close(together[n][i], alone[n], rtol=1e-12, atol=1e-14)
+
+
+def test_radii_are_relative_per_layer_and_shared_otherwise() -> None:
+    theta = matrices("a", "b")
+    assert float(radii(theta, rho=0.5)["b"]) == pytest.approx(0.5 * float(theta["b"].norm()))
+    assert {float(r) for r in radii(theta, rho=0.5, radius="global").values()} == {0.5}
+
+
+def test_mix_counts_a_missing_gradient_as_zero() -> None:
+    one = torch.ones(2)
+    mixed = mix({"a": one, "b": one}, {"b": 3 * one, "c": one}, lam=0.25)
+    assert {n: float(g[0]) for n, g in mixed.items()} == {"a": 0.75, "b": 1.5, "c": 0.25}
+
+
+def test_length_is_that_of_all_laid_end_to_end() -> None:
+    parts = list(matrices("a", "b").values())
+    assert float(length(*parts)) == pytest.approx(float(torch.cat([p.flatten() for p in parts]).norm()), rel=1e-14)
+
+
+def test_moved_weights_return_bit_for_bit() -> None:
+    theta = {n: nn.Parameter(t.float()) for n, t in matrices("a", "b").items()}
+    before = {n: p.detach().clone() for n, p in theta.items()}
+    with pytest.raises(KeyboardInterrupt), moved(theta, {"a": torch.full((4, 3), torch.nan)}):
+        assert theta["a"].isnan().all()
+        raise KeyboardInterrupt
+    assert all(torch.equal(theta[n], before[n]) for n in theta)
+
+
+def test_a_shared_parameter_is_replaced_in_all_its_places() -> None:
+    model = Tied()
+    x, other = torch.ones(1, 4), torch.randn(4, 4, generator=rng("other"))
+    weight = model.embed.weight
+    with replaced(model, {weight: other}):
+        assert model.embed.weight is other
+        assert model.out.weight is other
+        swapped = model(x)
+    assert model.embed.weight is weight
+    assert not torch.equal(swapped, model(x))
+
+
+def test_buffers_are_copies_inside_and_the_same_objects_outside() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(3))
+    model.register_buffer("nothing", None)
+    mean = model[0].running_mean
+    with kept_buffers(model):
+        model(torch.ones(4, 3))
+        assert model[0].running_mean.any()
+    assert model[0].running_mean is mean
+    assert not mean.any()
+    assert model[0].num_batches_tracked == 0
