@@ -1,0 +1,6 @@
+"""Plain modules, called as `model(x, edge_index, edge_weight=None) -> logits`. They neither fit nor optimise."""
+
+from wtawp.models.gcn import GCN
+from wtawp.models.mlp import MLP
+
+__all__ = ["GCN", "MLP"]

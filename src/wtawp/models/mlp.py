@@ -1,0 +1,37 @@
+"""Multi-layer perceptron: the model that does not look at the graph (appendix, sec:vanishmlp)."""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wtawp.models.layers import Linear
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU and dropout between them. It takes edges, so that it can stand in for a GNN, and ignores them.
+
+    `linear=True` leaves the ReLU out: the "3-layer linear network" of the paper's appendix.
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int,
+        *,
+        hidden: tuple[int, ...] = (64,),
+        dropout: float = 0.5,
+        linear: bool = False,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.dropout, self.linear = dropout, linear
+        self.lins = nn.ModuleList(Linear(a, b, generator=generator) for a, b in pairwise((d_in, *hidden, d_out)))
+
+    def forward(self, x: Tensor, edge_index: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:  # noqa: ARG002
+        # [n, d] -> [n, c]
+        for lin in self.lins[:-1]:
+            x = lin(x) if self.linear else lin(x).relu()
+            x = F.dropout(x, self.dropout, self.training)
+        return self.lins[-1](x)
