@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from sklearn import datasets as sklearn_datasets
 from sklearn.preprocessing import StandardScaler
@@ -12,7 +13,7 @@ from wtawp.base import DataError
 from wtawp.graphs.generate import citation, knn_edges, toy
 
 TOYS = ("linear", "moons", "rings", "gaussians")
-POINTS: dict[str, Callable[..., object]] = {
+POINTS: dict[str, Callable[..., tuple[np.ndarray, np.ndarray]]] = {
     "digits": sklearn_datasets.load_digits,
     "wine": sklearn_datasets.load_wine,
     "breast-cancer": sklearn_datasets.load_breast_cancer,
@@ -43,6 +44,6 @@ def load(name: str, *, seed: int = 0) -> Data:
 
 def _points(name: str, k: int = 5) -> Data:
     """Real measurements inside scikit-learn, standardised, as the k-NN graph of their rows."""
-    table, labels = POINTS[name](return_X_y=True)  # type: ignore[misc]
+    table, labels = POINTS[name](return_X_y=True)
     x = torch.from_numpy(StandardScaler().fit_transform(table)).float()
     return Data(x=x, y=torch.from_numpy(labels).long(), edge_index=knn_edges(x, k))

@@ -23,7 +23,7 @@ def knn_edges(points: Tensor, k: int) -> Tensor:  # [n, d] -> [2, e]
 def toy(name: str, *, seed: int, num_points: int = 200, k: int = 3) -> Data:
     """Points in the plane with two classes and their k-NN graph (sec:vanishing_gradient); features are positions.
 
-    "linear": uniform in the unit square, class by x < 0.5; "moons"; "rings"; "gaussians", all three with classes of equal size.
+    "linear": uniform in the unit square, class by x < 0.5. "moons", "rings", "gaussians": two classes of equal size.
     """
     g = rng("toy", name, seed)
     half = num_points // 2
@@ -58,9 +58,9 @@ def citation(
     num_nodes: int = 2000,
     mean_degree: float = 4.0,
     homophily: float = 0.75,
-    num_words: int = 1000,
+    num_words: int = 800,
     words_per_node: float = 18.0,
-    topicality: float = 0.35,
+    topicality: float = 0.15,
 ) -> Data:
     """A citation network for offline use, in the likeness of Cora: 7 unequal classes, sparse binary bags of words.
 

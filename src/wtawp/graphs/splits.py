@@ -31,9 +31,11 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
     counts = torch.bincount(y)
-    rare = {int(c): int(k) for c, k in enumerate(counts) if k < 3}
-    if rare:
-        raise DataError(f"each class needs a node in each of three parts, but there are classes with fewer: {rare}")
+    scarce = {c: int(k) for c, k in enumerate(counts) if k * min(train, val) < 0.5 or k < 3}
+    if scarce:
+        raise DataError(
+            f"shares of {train} and {val} leave no node of some classes (class: size): {scarce}; raise them"
+        )
     nodes, labels = np.arange(len(y)), y.cpu().numpy()
     state = np.random.RandomState(int(torch.randint(2**31, (1,), generator=rng("split", seed))))
     labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels, random_state=state)

@@ -38,4 +38,5 @@ class GCN(nn.Module):
         operator = self._operators(edge_index, edge_weight, x)
         for conv in self.convs[:-1]:
             x = F.dropout(conv(x, operator).relu(), self.dropout, self.training)
-        return self.convs[-1](x, operator)
+        logits: Tensor = self.convs[-1](x, operator)
+        return logits

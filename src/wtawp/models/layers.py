@@ -16,7 +16,8 @@ class GraphConvolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(d_out).uniform_(-bound, bound, generator=generator))
 
     def forward(self, x: Tensor, operator: Tensor) -> Tensor:  # [n, d_in], [n, n] -> [n, d_out]
-        return torch.sparse.mm(operator, x @ self.weight.T) + self.bias
+        messages: Tensor = torch.sparse.mm(operator, x @ self.weight.T)
+        return messages + self.bias
 
 
 class Linear(nn.Module):

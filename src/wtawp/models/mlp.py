@@ -10,7 +10,7 @@ from wtawp.models.layers import Linear
 
 
 class MLP(nn.Module):
-    """Linear layers with ReLU and dropout between them. It takes edges, so that it can stand in for a GNN, and ignores them.
+    """Linear layers with ReLU and dropout between them. It takes edges, to stand in for a GNN, and ignores them.
 
     `linear=True` leaves the ReLU out: the "3-layer linear network" of the paper's appendix.
     """
@@ -34,4 +34,5 @@ class MLP(nn.Module):
         for lin in self.lins[:-1]:
             x = lin(x) if self.linear else lin(x).relu()
             x = F.dropout(x, self.dropout, self.training)
-        return self.lins[-1](x)
+        logits: Tensor = self.lins[-1](x)
+        return logits

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -59,9 +60,7 @@ def fit(
             seen = data if augment is None else augment(data, epoch)
             model.train()
             optimizer.zero_grad()
-            train_loss = perturbation.backward(
-                lambda seen=seen: _loss(model(seen.x, seen.edge_index), seen.y, split.train)
-            )
+            train_loss = perturbation.backward(partial(_train_loss, model, seen, split.train))
             optimizer.step()
             loss, accuracy = evaluate(model, data, split.val)
             for name, value in (("train_loss", float(train_loss)), ("val_loss", loss), ("val_accuracy", accuracy)):
@@ -88,6 +87,10 @@ def evaluate(model: nn.Module, data: Data, nodes: Tensor) -> tuple[float, float]
     model.eval()
     logits = model(data.x, data.edge_index)
     return float(_loss(logits, data.y, nodes)), float((logits[nodes].argmax(1) == data.y[nodes]).float().mean())
+
+
+def _train_loss(model: nn.Module, data: Data, nodes: Tensor) -> Tensor:
+    return _loss(model(data.x, data.edge_index), data.y, nodes)
 
 
 def _loss(logits: Tensor, y: Tensor, nodes: Tensor) -> Tensor:  # [n, c], [n], [k] -> []

@@ -1,0 +1,52 @@
+import pytest
+import torch
+from torch_geometric.nn.models import basic_gnn
+
+from wtawp.base import rng
+from wtawp.core import select
+from wtawp.graphs import gcn_operator, load
+from wtawp.models import GCN
+
+
+def twins(hidden: tuple[int, ...] = (16,)) -> tuple[GCN, basic_gnn.GCN]:
+    """Our GCN and PyG's with the same weights."""
+    ours = GCN(13, 3, hidden=hidden, dropout=0.0, generator=rng("init"))
+    theirs = basic_gnn.GCN(13, hidden[0], len(hidden) + 1, 3)
+    with torch.no_grad():
+        for a, b in zip(ours.convs, theirs.convs, strict=True):
+            b.lin.weight.copy_(a.weight)
+            b.bias.copy_(a.bias)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("hidden", [(16,), (16, 16)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_logits_and_gradients_equal_pyg_s(hidden: tuple[int, ...], weighted: bool) -> None:
+    data = load("wine")
+    weight = torch.rand(data.edge_index.shape[1], generator=rng("weights")) if weighted else None
+    ours, theirs = twins(hidden)
+    a, b = ours(data.x, data.edge_index, weight), theirs(data.x, data.edge_index, edge_weight=weight)
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
+    a.logsumexp(1).sum().backward()
+    b.logsumexp(1).sum().backward()
+    for p, q in zip(ours.convs, theirs.convs, strict=True):
+        torch.testing.assert_close(p.weight.grad, q.lin.weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_an_operator_may_stand_in_for_the_edges() -> None:
+    data, (model, _) = load("wine"), twins()
+    operator = gcn_operator(data.edge_index, None, data.num_nodes)
+    torch.testing.assert_close(model(data.x, operator), model(data.x, data.edge_index))
+
+
+def test_dropout_works_on_the_hidden_layer_and_only_in_training() -> None:
+    data = load("wine")
+    model = GCN(13, 3, dropout=0.9, generator=rng("init"))
+    torch.testing.assert_close(model.eval()(data.x, data.edge_index), model(data.x, data.edge_index), rtol=0, atol=0)
+    with torch.random.fork_rng():
+        model.train()
+        assert not torch.equal(model(data.x, data.edge_index), model(data.x, data.edge_index))
+
+
+def test_its_first_layer_is_what_the_paper_perturbs() -> None:
+    assert select(GCN(13, 3, generator=rng("init"))) == ("convs.0.weight",)

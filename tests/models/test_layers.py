@@ -1,0 +1,33 @@
+import math
+
+import pytest
+import torch
+
+from wtawp.base import rng
+from wtawp.graphs import gcn_operator
+from wtawp.models.layers import GraphConvolution, Linear
+
+EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+@pytest.mark.parametrize(("layer", "fan"), [(GraphConvolution, 25), (Linear, 400)])
+def test_initial_weights_fill_their_interval_and_follow_the_generator(layer: type, fan: int) -> None:
+    one, two, other = (layer(400, 25, generator=rng("init", i)) for i in (0, 0, 1))
+    bound = 1 / math.sqrt(fan)
+    for p in (one.weight, one.bias):
+        assert p.abs().max() <= bound
+    assert one.weight.abs().max() > 0.99 * bound
+    assert torch.equal(one.weight, two.weight)
+    assert not torch.equal(one.weight, other.weight)
+
+
+def test_a_convolution_multiplies_operator_features_and_weights() -> None:
+    layer = GraphConvolution(4, 2, generator=rng("init"))
+    x, operator = torch.randn(3, 4, generator=rng("x")), gcn_operator(EDGES, None, 3)
+    expected = operator.to_dense() @ x @ layer.weight.T + layer.bias
+    torch.testing.assert_close(layer(x, operator), expected)
+
+
+def test_a_linear_layer_is_torch_s() -> None:
+    layer, x = Linear(4, 2, generator=rng("init")), torch.randn(3, 4, generator=rng("x"))
+    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))

@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+from wtawp.base import DataError, NotPerturbableError, WtawpError, fenced_rng, rng
+
+
+def test_equal_names_give_equal_numbers_and_others_do_not() -> None:
+    draw = [torch.rand(4, generator=rng(*names)) for names in (("a", 1), ("a", 1), ("a", 2), ("a1",))]
+    assert torch.equal(draw[0], draw[1])
+    assert not torch.equal(draw[0], draw[2])
+    assert not torch.equal(draw[0], draw[3])
+
+
+def test_a_fence_fixes_what_is_drawn_inside_and_hides_it_outside() -> None:
+    before = torch.get_rng_state()
+    inside = []
+    for _ in range(2):
+        with fenced_rng("dropout", 3):
+            inside.append(torch.rand(3))
+    with pytest.raises(KeyError), fenced_rng("dropout", 4):
+        torch.rand(3)
+        raise KeyError
+    assert torch.equal(*inside)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_errors_can_be_caught_as_ours_or_as_value_errors() -> None:
+    for kind in (NotPerturbableError, DataError):
+        assert issubclass(kind, WtawpError)
+        assert issubclass(kind, ValueError)
