@@ -177,8 +177,8 @@ def moved(theta: Tensors, by: Tensors) -> Iterator[None]:
     kept = {n: theta[n].detach().clone() for n in by}
     try:
         with torch.no_grad():
-            for n, delta in by.items():
-                theta[n].add_(delta)
+            for n in kept:
+                theta[n].add_(by[n])
         del by  # the copy of the perturbed weights is `kept`; holding delta too would be a second one
         yield
     finally:

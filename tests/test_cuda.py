@@ -1,0 +1,44 @@
+"""The same results on a GPU; skipped, with a reason, where there is none."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from wtawp.base import rng
+from wtawp.core import WTAWP, AwpConfig
+from wtawp.graphs import load, stratified
+from wtawp.models import GCN
+from wtawp.training import fit
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_gradient_on_the_gpu_is_the_cpu_s(exact: bool, steps: int) -> None:
+    grads = []
+    for device in ("cpu", "cuda"):
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.BatchNorm1d(8), nn.Linear(8, 3)).double()
+        g = rng("weights")
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(torch.randn(p.shape, generator=g, dtype=torch.float64))
+        x, y = torch.randn(20, 4, generator=g, dtype=torch.float64), torch.randint(0, 3, (20,), generator=g)
+        model, x, y = model.to(device), x.to(device), y.to(device)
+        awp = WTAWP(model, rho=0.5, lam=0.7, steps=steps, exact=exact, balance=2.0)
+        loss = awp.backward(lambda model=model, x=x, y=y: F.cross_entropy(model(x), y))
+        assert loss.device.type == device
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]).cpu())
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-9, atol=1e-11)
+
+
+def test_training_on_the_gpu_repeats_and_learns() -> None:
+    data = load("citation")
+    split, config = stratified(data.y, seed=0), AwpConfig(rho=1.0, lam=0.7)
+    results = []
+    for _ in range(2):
+        model = GCN(data.num_features, 7, generator=rng("init")).cuda()
+        results.append(fit(model, data, split, seed=0, awp=config, epochs=200))
+    assert results[0].accuracy["test"] > 0.75
+    assert results[0].accuracy["test"] == pytest.approx(results[1].accuracy["test"], abs=0.02)
