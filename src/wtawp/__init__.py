@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from wtawp.core import ASAM, AWP, SAM, TAWP, WAWP, WTAWP
     from wtawp.graphs import load
-    from wtawp.training import fit
+    from wtawp.training import fit, fit_many
 
 __version__ = "0.1.0"
-__all__ = ["ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP", "fit", "load"]
+__all__ = ["ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP", "fit", "fit_many", "load"]
 
 _HOME = {
     **dict.fromkeys(("ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP"), "wtawp.core"),
     "load": "wtawp.graphs",
     "fit": "wtawp.training",
+    "fit_many": "wtawp.training",
 }
 
 

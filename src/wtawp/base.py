@@ -19,7 +19,8 @@ class DataError(WtawpError, ValueError):
     """A graph, a split or a data set's name is not what it must be."""
 
 
-def _seed(*what: str | int) -> int:
+def seed_of(*what: str | int) -> int:
+    """A 56-bit seed from names."""
     digest = hashlib.sha256("/".join(map(str, what)).encode()).digest()
     return int.from_bytes(digest[:7], "big")
 
@@ -30,7 +31,7 @@ def rng(*what: str | int, device: str | torch.device = "cpu") -> torch.Generator
     >>> bool(torch.rand(1, generator=rng("split", "cora", 3)) == torch.rand(1, generator=rng("split", "cora", 3)))
     True
     """
-    return torch.Generator(device).manual_seed(_seed(*what))
+    return torch.Generator(device).manual_seed(seed_of(*what))
 
 
 @contextmanager
@@ -40,5 +41,5 @@ def fenced_rng(*what: str | int) -> Iterator[None]:
     For modules that draw from the global state and take no generator, such as `F.dropout`.
     """
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(_seed(*what))
+        torch.manual_seed(seed_of(*what))
         yield

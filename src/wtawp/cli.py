@@ -39,6 +39,7 @@ def demo(
 ) -> None:
     """See it work: the paper's toy story, and a GCN with and without WT-AWP, as a table and a page."""
     from wtawp.experiments import demo_page, run_demo
+    from wtawp.experiments.demo import SHARPNESS_RHO, TOY_RHO
     from wtawp.experiments.page import demo_gain, demo_rows
 
     if not out.parent.is_dir():
@@ -57,11 +58,15 @@ def demo(
             epochs=epochs,
             progress=lambda share, what: bar.update(task, completed=share, description=what),
         )
-    toys = Table("variant", "test accuracy", "last training loss", title="Toy: 200 points, rho = 2.5")
+    toys = Table("variant", "test accuracy", "last training loss", title=f"Toy: 200 points, rho = {TOY_RHO}")
     for panel in result.toys:
         toys.add_row(panel.name, f"{panel.fit.accuracy['test']:.2f}", f"{panel.fit.history['train_loss'][-1]:.3f}")
     table = Table(
-        "method", "test accuracy, %", "sharpness", "selected epochs", title=f"{result.dataset}, {splits} paired splits"
+        "method",
+        "test accuracy, %",
+        f"sharpness at rho {SHARPNESS_RHO}",
+        "selected epochs",
+        title=f"{result.dataset}, {splits} paired splits",
     )
     for row in demo_rows(result):
         table.add_row(*row)

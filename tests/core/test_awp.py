@@ -2,6 +2,7 @@
 
 import copy
 import math
+import signal
 from collections.abc import Callable
 from itertools import product
 
@@ -468,7 +469,7 @@ def test_freezing_every_perturbed_layer_later_is_said_and_trains_plainly() -> No
     awp = WTAWP(model, rho=1.0, lam=0.5)
     for m in (model, plain):
         m[0].requires_grad_(False)
-    with pytest.warns(UserWarning, match=r"\['0.weight'\] are frozen or gone by now"):
+    with pytest.warns(UserWarning, match=r"\['0.weight'\] are frozen or unused by the closure"):
         awp.backward(closure_of(model))
     closure_of(plain)().backward()
     torch.testing.assert_close(model[2].weight.grad, plain[2].weight.grad, rtol=1e-14, atol=0)
@@ -506,6 +507,11 @@ def test_recurrent_layers_are_perturbed_in_both_forms() -> None:
         ({"balance": -1.0}, "balance must be a finite number > 0 or None, got -1.0"),
         ({"radius": "relative"}, r"radius must be one of \('layer', 'global', 'adaptive'\), got 'relative'"),
         ({"projection": "cube"}, r"projection must be one of \('sphere', 'ball'\), got 'cube'"),
+        ({"lam": "0.5"}, r"lam must lie in \[0, 1\], got '0.5'"),
+        ({"rho": None}, "rho must be a finite number >= 0, got None"),
+        ({"balance": "x"}, "balance must be a finite number > 0 or None, got 'x'"),
+        ({"layers": None}, "layers must be a word or globs over parameter names, got None"),
+        ({"layers": [0]}, r"layers must be a word or globs over parameter names, got \[0\]"),
         ({"layers": "conv1.*"}, r"layers=\('conv1.\*',\) match none of \['0.weight', '0.bias', '2.weight', '2.bias'\]"),
     ],
 )
@@ -537,7 +543,99 @@ def test_a_closure_that_breaks_the_rules_is_told_so(
     model = network()
     with pytest.raises(ValueError, match=message):
         getattr(WTAWP(model, rho=1.0, lam=lam), form)(lambda: spoil(closure_of(model)()))
-    assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("form", ["backward", "loss"])
+def test_a_loss_in_the_place_of_a_closure_is_told_so(form: str) -> None:
+    model = network()
+    with pytest.raises(ValueError, match=r"pass a function that computes the loss, awp.backward\(lambda: ...\)"):
+        getattr(WTAWP(model, rho=1.0, lam=0.5), form)(closure_of(model)())
+    with pytest.raises(ValueError, match=r"model must be the nn.Module that is trained, got generator"):
+        WTAWP(model.parameters(), rho=1.0, lam=0.5)
+
+
+def test_a_closure_that_uses_another_model_is_noticed() -> None:
+    model, other = network(), network()
+    with pytest.warns(UserWarning, match="frozen or unused by the closure: nothing is perturbed"):
+        WTAWP(model, rho=1.0, lam=0.5).backward(closure_of(other))
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_autocast_sees_the_moved_weights(outside: bool, steps: int) -> None:
+    """Autocast caches low-precision copies of the weights; a stale one would make this plain training."""
+    grads = []
+    for caching in (True, False):
+        model = network().float()
+        awp = WTAWP(model, rho=1.0, lam=1.0, steps=steps)
+        cast = torch.autocast("cpu", torch.bfloat16, cache_enabled=caching)
+
+        def closure(model: nn.Module = model, caching: bool = caching) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16, cache_enabled=caching):
+                return closure_of(model, X.float())()
+
+        if outside:
+            with cast:
+                awp.backward(closure_of(model, X.float()))
+        else:
+            awp.backward(closure)
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("seconds", [i * 7e-5 for i in range(1, 40)])
+def test_an_interrupt_at_any_moment_leaves_the_weights_as_they_were(seconds: float) -> None:
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(8)))
+    awp = WTAWP(model, rho=1.0, lam=0.5, steps=3)
+    before = [p.detach().clone() for p in model.parameters()]
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            while True:
+                model.zero_grad()
+                awp.backward(lambda: model(torch.ones(2, 8)).square().mean())
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        torch.set_grad_enabled(True)  # torch's own context managers may be interrupted, too
+    assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("form", ["backward", "loss"])
+def test_sparse_embeddings_and_mixed_types_can_be_perturbed(form: str) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.out = nn.Embedding(6, 4, sparse=form == "backward"), nn.Linear(4, 2).double()
+
+        def forward(self) -> Tensor:
+            return self.out(self.embed(torch.tensor([0, 3])).double())
+
+    model = Model()
+    for awp in (WTAWP(model, rho=0.5, lam=0.5), SAM(model)):
+        result = getattr(awp, form)(lambda: model().square().mean())
+        if form == "loss":
+            result.backward()
+    assert model.embed.weight.grad[[0, 3]].any(1).all()
+    assert model.out.weight.grad.isfinite().all()
+
+
+def test_gradients_are_the_same_with_checkpointing() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    grads = []
+    for keep in (True, False):
+        model = network()
+        body = model[:2]
+
+        def closure(model: nn.Sequential = model, body: nn.Module = body, keep: bool = keep) -> Tensor:
+            hidden = body(X) if keep else checkpoint(body, X, use_reentrant=False)
+            return F.cross_entropy(model[2](hidden), Y)
+
+        WTAWP(model, rho=0.5, lam=1.0).backward(closure)
+        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*grads, rtol=0, atol=1e-14)
 
 
 def test_perturbed_follows_the_weights_and_repr_shows_it() -> None:
@@ -549,4 +647,5 @@ def test_perturbed_follows_the_weights_and_repr_shows_it() -> None:
     assert repr(awp) == (
         f"WTAWP(rho=0.5, lam=0.7, steps=5) of Sequential, perturbing \n  0.weight: radius {0.5 * math.sqrt(D * H):.4g}"
     )
+    assert "0.bias: radius 0.05, shared" in repr(SAM(model))
     assert SAM(model).perturbed == dict.fromkeys(["0.weight", "0.bias", "2.weight", "2.bias"], pytest.approx(0.05))

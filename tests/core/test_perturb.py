@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GAT, GCN, GIN, BatchNorm, GATConv, GCNConv, GraphSAGE
 
 from wtawp.base import NotPerturbableError, rng
-from wtawp.core import mix, project, radii, select
-from wtawp.core.perturb import ETA, kept_buffers, length, moved, replaced
+from wtawp.core import length, mix, place, project, radii, select, shorten
+from wtawp.core.perturb import ETA, kept_buffers, replaced
 
 
 def matrices(*names: str, scale: float = 1.0, seed: int = 0) -> dict[str, Tensor]:
@@ -63,6 +63,8 @@ NORMED = nn.Sequential(nn.LayerNorm((2, 4)), nn.Linear(4, 8), nn.Linear(8, 3), n
         (Nested(), "scale", ["scale"]),
         (Tied(), "all-but-last", ["embed.weight", "middle.weight"]),
         (Tied(), "all", ["embed.weight", "middle.weight"]),
+        (Tied(), "last", ["embed.weight"]),
+        (nn.DataParallel(Nested()), "last", ["module.head.1.weight"]),
     ],
 )
 def test_words_and_globs_choose(model: nn.Module, layers: str | list[str], expected: list[str]) -> None:
@@ -90,7 +92,7 @@ def test_a_frozen_layer_counts_but_is_not_taken() -> None:
         (nn.Sequential(nn.Linear(4, 2)), "conv1.*", r"match none of \['0.weight', '0.bias'\]"),
         (nn.Sequential(nn.Linear(4, 2)), ["*", "conv1.*"], r"\('conv1.\*',\) match none of"),
         (nn.Sequential(nn.Linear(4, 2)), [], "match none of"),
-        (nn.Sequential(nn.BatchNorm1d(4)), "all", "needs matrices named"),
+        (nn.Sequential(nn.BatchNorm1d(4)), "all", "no layer has a matrix named"),
         (nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)), "all", "have no shape yet; run the model once"),
     ],
 )
@@ -157,7 +159,7 @@ def test_under_vmap_each_model_keeps_its_own_norms(radius: str, onto: str) -> No
 
     def delta(step: dict[str, Tensor], theta: dict[str, Tensor]) -> dict[str, Tensor]:
         d = project(step, theta, rho=0.5, radius=radius, onto=onto)
-        return mix(theta, d, lam=0.3, balance=0.5)
+        return mix(theta, shorten(d, theta, 0.5), lam=0.3)
 
     together = torch.func.vmap(delta)(step, theta)
     for i in range(5):
@@ -178,17 +180,30 @@ def test_mix_counts_a_missing_gradient_as_zero() -> None:
     assert {n: float(g[0]) for n, g in mixed.items()} == {"a": 0.75, "b": 1.5, "c": 0.25}
 
 
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf])
+def test_an_infinite_perturbed_gradient_is_dropped_by_balance_and_nan_is_not_hidden(value: float) -> None:
+    one = torch.ones(2)
+    assert torch.equal(shorten({"a": one * value}, {"a": one}, 1.0)["a"], torch.zeros(2))
+    assert shorten({"a": one * torch.nan}, {"a": one}, 1.0)["a"].isnan().all()
+    assert shorten({}, {"a": one}, 1.0) == {}
+
+
+def test_length_takes_tensors_of_different_types() -> None:
+    assert float(length(torch.tensor([3.0]), torch.tensor([4.0], dtype=torch.float64))) == 5.0
+
+
 def test_length_is_that_of_all_laid_end_to_end() -> None:
     parts = list(matrices("a", "b").values())
     assert float(length(*parts)) == pytest.approx(float(torch.cat([p.flatten() for p in parts]).norm()), rel=1e-14)
 
 
-def test_moved_weights_return_bit_for_bit() -> None:
+def test_placed_weights_are_the_values_bit_for_bit() -> None:
     theta = {n: nn.Parameter(t.float()) for n, t in matrices("a", "b").items()}
     before = {n: p.detach().clone() for n, p in theta.items()}
-    with pytest.raises(KeyboardInterrupt), moved(theta, {"a": torch.full((4, 3), torch.nan)}):
-        assert theta["a"].isnan().all()
-        raise KeyboardInterrupt
+    place(theta, {"a": torch.full((4, 3), torch.nan)})
+    assert theta["a"].isnan().all()
+    assert theta["a"].is_leaf
+    place(theta, before)
     assert all(torch.equal(theta[n], before[n]) for n in theta)
 
 

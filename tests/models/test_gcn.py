@@ -6,6 +6,7 @@ from wtawp.base import rng
 from wtawp.core import select
 from wtawp.graphs import gcn_operator, load
 from wtawp.models import GCN
+from wtawp.models.dropout import masks
 
 
 def twins(hidden: tuple[int, ...] = (16,)) -> tuple[GCN, basic_gnn.GCN]:
@@ -14,7 +15,7 @@ def twins(hidden: tuple[int, ...] = (16,)) -> tuple[GCN, basic_gnn.GCN]:
     theirs = basic_gnn.GCN(13, hidden[0], len(hidden) + 1, 3)
     with torch.no_grad():
         for a, b in zip(ours.convs, theirs.convs, strict=True):
-            b.lin.weight.copy_(a.weight)
+            b.lin.weight.copy_(a.weight.T)
             b.bias.copy_(a.bias)
     return ours, theirs
 
@@ -30,13 +31,30 @@ def test_logits_and_gradients_equal_pyg_s(hidden: tuple[int, ...], weighted: boo
     a.logsumexp(1).sum().backward()
     b.logsumexp(1).sum().backward()
     for p, q in zip(ours.convs, theirs.convs, strict=True):
-        torch.testing.assert_close(p.weight.grad, q.lin.weight.grad, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(p.weight.grad, q.lin.weight.grad.T, rtol=1e-4, atol=1e-4)
 
 
 def test_an_operator_may_stand_in_for_the_edges() -> None:
     data, (model, _) = load("wine"), twins()
     operator = gcn_operator(data.edge_index, None, data.num_nodes)
     torch.testing.assert_close(model(data.x, operator), model(data.x, data.edge_index))
+
+
+@pytest.mark.parametrize("hidden", [(16,), (16, 8)])
+def test_blocks_give_the_loss_and_gradients_of_the_whole_graph(hidden: tuple[int, ...]) -> None:
+    data = load("citation")
+    rows = torch.tensor([3, 700, 12, 1999])
+    model = GCN(data.num_features, 7, hidden=hidden, generator=rng("init")).double()
+    x = data.x.double()
+    found = []
+    for arguments, taken in ((model.prepare(x, data.edge_index, rows), slice(None)), ((x, data.edge_index), rows)):
+        model.zero_grad()
+        with masks(torch.tensor(12345)):  # the same masks, whether a node is one of four or one of two thousand
+            loss = model(*arguments)[taken].logsumexp(1).sum()
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
 def test_dropout_works_on_the_hidden_layer_and_only_in_training() -> None:

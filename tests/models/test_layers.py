@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from wtawp.base import rng
-from wtawp.graphs import gcn_operator
+from wtawp.graphs import gcn_operator, sparse_features
 from wtawp.models.layers import GraphConvolution, Linear
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -24,10 +24,19 @@ def test_initial_weights_fill_their_interval_and_follow_the_generator(layer: typ
 def test_a_convolution_multiplies_operator_features_and_weights() -> None:
     layer = GraphConvolution(4, 2, generator=rng("init"))
     x, operator = torch.randn(3, 4, generator=rng("x")), gcn_operator(EDGES, None, 3)
-    expected = operator.to_dense() @ x @ layer.weight.T + layer.bias
+    expected = operator.to_dense() @ x @ layer.weight + layer.bias
     torch.testing.assert_close(layer(x, operator), expected)
 
 
 def test_a_linear_layer_is_torch_s() -> None:
     layer, x = Linear(4, 2, generator=rng("init")), torch.randn(3, 4, generator=rng("x"))
-    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
+    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight.T, layer.bias))
+
+
+def test_sparse_features_give_what_dense_ones_do() -> None:
+    x = torch.randn(3, 4, generator=rng("x")).relu()
+    for layer, rest in (
+        (Linear(4, 2, generator=rng("init")), ()),
+        (GraphConvolution(4, 2, generator=rng("init")), (gcn_operator(EDGES, None, 3),)),
+    ):
+        torch.testing.assert_close(layer(sparse_features(x), *rest), layer(x, *rest))

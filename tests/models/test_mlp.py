@@ -11,8 +11,8 @@ def test_it_is_a_stack_of_linear_layers_and_ignores_edges() -> None:
     x = torch.randn(7, 2, generator=rng("x"))
     stack: list[nn.Module] = []
     for lin in model.lins:
-        same = nn.Linear(*reversed(lin.weight.shape))
-        same.load_state_dict(lin.state_dict())
+        same = nn.Linear(*lin.weight.shape)
+        same.load_state_dict({"weight": lin.weight.T, "bias": lin.bias})
         stack += [same, nn.ReLU()]
     torch.testing.assert_close(model(x), nn.Sequential(*stack[:-1])(x))
     assert torch.equal(model(x), model(x, torch.tensor([[0], [1]])))

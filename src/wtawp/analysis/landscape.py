@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from wtawp.analysis.moved import moved
 from wtawp.base import rng
-from wtawp.core.perturb import moved
 
 Scale = Literal["unit", "layer"]
 

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from wtawp.core.perturb import Radius, moved, project, select
+from wtawp.analysis.moved import moved
+from wtawp.core import Radius, project, select
 
 
 def sharpness(

@@ -1,12 +1,12 @@
 """WTAWP: adversarial weight perturbation in the place of `loss.backward()` (Algorithm 1 of the paper).
 
 The numbers are made in `wtawp.core.perturb`; this module owns the passes over the model and what they leave behind.
-AWP, TAWP, WAWP, SAM and ASAM are the same class under other settings.
 """
 
-import math
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TypedDict, Unpack, get_args
 
@@ -18,7 +18,7 @@ from wtawp.core.perturb import Projection, Radius, Tensors
 
 Closure = Callable[[], Tensor]
 Layers = str | Sequence[str]
-Gradients = Mapping[Tensor, Tensor]  # leaf -> its gradient
+Gradients = dict[Tensor, Tensor]  # leaf -> its gradient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,25 +36,24 @@ class AwpConfig:
     exact: bool = False  # keep the second-order term of Eq. 7 (eq:grad_exact)
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.lam <= 1.0:
-            raise ValueError(f"lam must lie in [0, 1], got {self.lam}; 0 is plain training, 1 is AWP")
-        if not 0.0 <= self.rho < math.inf:
-            raise ValueError(f"rho must be a finite number >= 0, got {self.rho}; 0 is plain training")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+        if not _is_number(self.lam, 0.0, 1.0):
+            raise ValueError(f"lam must lie in [0, 1], got {self.lam!r}; 0 is plain training, 1 is AWP")
+        if not _is_number(self.rho, 0.0):
+            raise ValueError(f"rho must be a finite number >= 0, got {self.rho!r}; 0 is plain training")
+        if not isinstance(self.steps, int) or self.steps < 1:
             raise ValueError(f"steps must be a whole number >= 1, got {self.steps!r}")
         for name in ("step_size", "balance"):
-            value = getattr(self, name)
-            if value is not None and not 0.0 < value < math.inf:
-                raise ValueError(f"{name} must be a finite number > 0 or None, got {value}")
+            if getattr(self, name) is not None and not _is_number(getattr(self, name), sys.float_info.min):
+                raise ValueError(f"{name} must be a finite number > 0 or None, got {getattr(self, name)!r}")
         for name, allowed in (("radius", get_args(Radius)), ("projection", get_args(Projection))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
-        if not isinstance(self.layers, str):
-            object.__setattr__(self, "layers", tuple(self.layers))
+        if not isinstance(self.layers, Sequence) or not all(isinstance(glob, str) for glob in self.layers):
+            raise ValueError(f"layers must be a word or globs over parameter names, got {self.layers!r}")
+        object.__setattr__(self, "layers", self.layers if isinstance(self.layers, str) else tuple(self.layers))
 
     @property
-    def is_plain(self) -> bool:
-        """Nothing is perturbed or nothing of it counts, so this is ordinary training."""
+    def is_plain(self) -> bool:  # ordinary training
         return self.lam == 0 or self.rho == 0
 
     def __str__(self) -> str:
@@ -62,9 +61,11 @@ class AwpConfig:
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in shown)
 
 
-class Options(TypedDict, total=False):
-    """What every named variant shares with `WTAWP`."""
+def _is_number(value: object, low: float, high: float = sys.float_info.max) -> bool:
+    return isinstance(value, int | float) and low <= value <= high
 
+
+class Options(TypedDict, total=False):  # what every named variant shares with WTAWP
     projection: Projection
     steps: int
     step_size: float | None
@@ -73,11 +74,7 @@ class Options(TypedDict, total=False):
 
 
 class WTAWP:
-    """Weighted truncated adversarial weight perturbation of `model`.
-
-    `backward(closure)` takes the place of `loss.backward()`: it adds lam * g(theta + delta) + (1 - lam) * g(theta)
-    into `.grad`, where delta is the worst-case perturbation of the chosen weights, and leaves the weights as they are.
-    There is no state beyond the options, so nothing needs saving.
+    """Weighted truncated adversarial weight perturbation of `model`: lam * g(theta + delta) + (1 - lam) * g(theta).
 
     >>> model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
     >>> awp = WTAWP(model, rho=1.0, lam=0.7)
@@ -100,11 +97,13 @@ class WTAWP:
         balance: float | None = None,
         exact: bool = False,
     ) -> None:
-        how = Options(projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact)
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
         self.model = model
+        how = Options(projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact)
         self.config = AwpConfig(rho=rho, lam=lam, layers=layers, radius=radius, **how)
-        # A plain run perturbs nothing, so it may train what cannot be perturbed (one layer, distributions).
-        self._names = () if self.config.is_plain else perturb.select(model, layers)
+        # Plain training may have a model that cannot be perturbed (one layer, distributions).
+        self._names = () if self.config.is_plain else perturb.select(model, self.config.layers)
 
     @property
     def perturbed(self) -> dict[str, float]:
@@ -114,7 +113,8 @@ class WTAWP:
         return {n: float(r) for n, r in perturb.radii(chosen, rho=self.config.rho, radius=self.config.radius).items()}
 
     def __repr__(self) -> str:
-        rows = [f"\n  {n}: radius {r:.4g}" for n, r in self.perturbed.items()]
+        shared = "" if self.config.radius == "layer" else ", shared"
+        rows = [f"\n  {n}: radius {r:.4g}{shared}" for n, r in self.perturbed.items()]
         return f"WTAWP({self.config}) of {type(self.model).__name__}, perturbing {''.join(rows) or 'nothing'}"
 
     def backward(self, closure: Closure) -> Tensor:
@@ -128,87 +128,107 @@ class WTAWP:
             loss.backward()  # type: ignore[no-untyped-call]
             return loss.detach()
         if self.config.exact:
-            loss, perturbed_loss = self._objective(closure)
-            perturbed = _gradient(perturbed_loss, retain_graph=True)  # its delta hangs on the natural graph
-            natural = _gradient(loss)
+            with self._objective(closure) as (loss, perturbed_loss):
+                perturbed = _gradient(perturbed_loss, retain_graph=True)  # its delta hangs on the natural graph
+                natural = _gradient(loss)
         else:
             loss, natural, perturbed = self._two_gradients(closure)
-        _accumulate(perturb.mix(natural, perturbed, lam=self.config.lam, balance=self.config.balance))
+        if self.config.balance is not None:
+            perturbed = perturb.shorten(perturbed, natural, self.config.balance)
+        for leaf in list(natural | perturbed):  # one by one, so that at most two gradients are in memory, not three
+            pair = [{leaf: g.pop(leaf)} if leaf in g else {} for g in (natural, perturbed)]
+            g = perturb.mix(*pair, lam=self.config.lam)[leaf]
+            if leaf.grad is None:  # autograd does not promise the leaf's memory layout, fused optimisers rely on it
+                leaf.grad = g if g.stride() == leaf.stride() else torch.empty_like(leaf.detach()).copy_(g)
+            else:
+                leaf.grad.detach().add_(g)
         return loss.detach()
 
     def loss(self, fn: Closure) -> Tensor:
         """The objective lam * L(theta + delta) + (1 - lam) * L(theta), for frameworks that call `backward` themselves.
 
         Its gradient is what `backward` adds; the price is that two graphs of activations live at once. `fn` must reach
-        the weights through `model`: a parameter kept in a variable of its own is not perturbed here.
+        the weights through `model` and recompute nothing later (checkpointing); so it is with `exact=True`.
         """
         if self.config.balance is not None:
             raise ValueError(f"balance={self.config.balance} rescales gradients, not losses; use backward() instead")
         if self.config.is_plain:
             return self._call(fn)
-        natural, perturbed = self._objective(fn)
-        return self.config.lam * perturbed + (1 - self.config.lam) * natural
+        with self._objective(fn) as (natural, perturbed):
+            return self.config.lam * perturbed + (1 - self.config.lam) * natural
 
     def _two_gradients(self, closure: Closure) -> tuple[Tensor, Gradients, Gradients]:
         """The natural loss, g(theta) and g(theta + delta). Weights move in place and one graph lives at a time."""
-        theta = self._trainable()
-        loss = self._call(closure)
+        theta, loss = self._trainable(), self._call(closure)
         natural = _gradient(loss)
         loss = loss.detach()  # lets go of the graph before the next pass builds its own
+        moving = theta if self.config.steps > 1 else {n: theta[n] for n in self._names if n in theta}
+        kept = {n: p.detach().clone() for n, p in moving.items()}
 
-        def gradient_at(step: Tensors) -> Tensors:
-            with perturb.moved(theta, step), torch.enable_grad():
-                return named(_gradient(self._call(closure)))
+        @torch.enable_grad()
+        def gradient_at(step: Tensors) -> Gradients:
+            perturb.place(theta, {n: w + step[n] if n in step else w for n, w in kept.items()})
+            return _gradient(self._call(closure))
 
         def named(gradient: Gradients) -> Tensors:
             return {n: gradient[p] for n, p in theta.items() if p in gradient}
 
-        with perturb.kept_buffers(self.model), perturb.moved(theta, self._delta(theta, named(natural), gradient_at)):
-            return loss, natural, _gradient(self._call(closure))
+        try:
+            with perturb.kept_buffers(self.model):
+                delta = self._delta(kept, named(natural), lambda step: named(gradient_at(step)))
+                return loss, natural, gradient_at(delta)
+        finally:
+            try:
+                perturb.place(theta, kept)
+            except BaseException:  # interrupted in the midst of it
+                perturb.place(theta, kept)
+                raise
 
-    def _objective(self, fn: Closure) -> tuple[Tensor, Tensor]:
+    @contextmanager
+    def _objective(self, fn: Closure) -> Iterator[tuple[Tensor, Tensor]]:
         """L(theta) and L(theta + delta), both differentiable; delta is a constant unless `exact`."""
-        theta = self._trainable()
-        natural = self._call(fn)
+        theta, natural = self._trainable(), self._call(fn)
 
         def gradient(loss: Tensor, at: Tensors) -> Tensors:
             found = torch.autograd.grad(loss, list(at.values()), None, True, self.config.exact, allow_unused=True)
             return {n: g for n, g in zip(at, found, strict=True) if g is not None}
 
+        @torch.enable_grad()
         def gradient_at(step: Tensors) -> Tensors:
-            with torch.enable_grad():
-                at = {n: theta[n] + s for n, s in step.items()}
-                with perturb.replaced(self.model, {theta[n]: weight for n, weight in at.items()}):
-                    return gradient(self._call(fn), at)
+            at = {n: theta[n] + s for n, s in step.items()}
+            with perturb.replaced(self.model, {theta[n]: weight for n, weight in at.items()}):
+                return gradient(self._call(fn), at)
 
         with perturb.kept_buffers(self.model):
             delta = self._delta(theta, gradient(natural, theta), gradient_at)
             with perturb.replaced(self.model, {theta[n]: theta[n] + d for n, d in delta.items()}):
-                return natural, self._call(fn)
+                yield natural, self._call(fn)
 
     def _delta(self, theta: Tensors, first: Tensors, gradient_at: Callable[[Tensors], Tensors]) -> dict[str, Tensor]:
         """The perturbation of Eq. 5 (eq:est), from the gradient at theta and, with several steps, from further ones."""
         c = self.config
-        chosen = [n for n in self._names if n in theta]
+        chosen = [n for n in self._names if n in first]
         if not chosen:
-            warnings.warn(f"{list(self._names)} are frozen or gone by now, so nothing is perturbed", stacklevel=4)
+            warnings.warn(
+                f"{list(self._names)} are frozen or unused by the closure: nothing is perturbed", stacklevel=4
+            )
         if c.steps == 1:
-            first = {n: first[n] for n in chosen if n in first}  # nothing else has to move
+            first = {n: first[n] for n in chosen}  # nothing else has to move
         with torch.set_grad_enabled(c.exact):
             step = perturb.ascend(first, gradient_at, steps=c.steps, step_size=c.step_size)
-            step = {n: step[n] for n in chosen if n in step}
+            step = {n: step[n] for n in chosen}
             return perturb.project(step, theta, rho=c.rho, radius=c.radius, onto=c.projection)
 
     def _trainable(self) -> dict[str, Tensor]:
         return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
 
     def _call(self, closure: Closure) -> Tensor:
-        """One loss from the closure, checked."""
+        if not callable(closure):
+            raise ValueError(f"pass a function that computes the loss, awp.backward(lambda: ...), not {type(closure)}")
+        torch.clear_autocast_cache()  # it holds low-precision copies of the weights, and those have moved
         empty = [p for p in self.model.parameters() if p.is_leaf and p.grad is None]
         loss = closure()
         if any(p.grad is not None for p in empty):
-            for p in empty:
-                p.grad = None
             raise ValueError("the closure called backward() itself; let it only compute and return the loss")
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
@@ -219,9 +239,10 @@ class WTAWP:
 
 
 def _gradient(loss: Tensor, *, retain_graph: bool = False) -> Gradients:
-    """Each leaf that `loss.backward()` would fill -> its gradient. `.grad` is not touched."""
+    """Each leaf that `loss.backward()` would fill -> its gradient, dense. `.grad` is not touched."""
     leaves = _leaves(loss)
-    return dict(zip(leaves, torch.autograd.grad(loss, leaves, retain_graph=retain_graph), strict=True))
+    found = torch.autograd.grad(loss, leaves, retain_graph=retain_graph)
+    return {leaf: g.to_dense() if g.is_sparse else g for leaf, g in zip(leaves, found, strict=True)}
 
 
 def _leaves(loss: Tensor) -> list[Tensor]:
@@ -238,15 +259,6 @@ def _leaves(loss: Tensor) -> list[Tensor]:
                 seen.add(parent)
                 stack.append(parent)
     return leaves
-
-
-def _accumulate(gradient: Gradients) -> None:
-    with torch.no_grad():
-        for leaf, g in gradient.items():
-            if leaf.grad is not None:
-                leaf.grad.add_(g)
-            else:  # in the leaf's own memory layout, which fused optimisers rely on and autograd does not promise
-                leaf.grad = g if g.stride() == leaf.stride() else torch.empty_like(leaf).copy_(g)
 
 
 def AWP(model: nn.Module, *, rho: float, radius: Radius = "layer", **options: Unpack[Options]) -> WTAWP:

@@ -3,14 +3,13 @@
 `select` says which parameters form theta^(awp) (Eq. 9), `ascend` climbs the loss, `project` pulls the climb back to
 the radius (Eq. 5, eq:est), `mix` weighs the two gradients (Algorithm 1, line 5). They hold no state and take no
 branch on values, so `torch.func.vmap` maps them over a stack of models and every model keeps its own norms.
-
-`moved`, `replaced` and `kept_buffers` are the only places that touch a model; each undoes itself exactly.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatchcase
+from functools import reduce
 from typing import Literal, TypeVar
 
 import torch
@@ -33,8 +32,8 @@ def select(model: nn.Module, layers: str | Sequence[str] = "all-but-last") -> tu
 
     A layer is the first module on the way down that owns parameters or passes messages. A word takes, inside layers,
     the parameters named `*weight` with two or more dimensions that belong to no normalisation; a layer without any is
-    passed over. Globs take whatever they match. Frozen parameters count as layers but are never taken; a shared
-    parameter is taken once, under its first name.
+    passed over. Globs take whatever they match. Frozen parameters count as layers but are never taken; a shared one
+    is taken if any chosen layer holds it, once, under its first name.
 
     >>> select(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
     ('0.weight',)
@@ -68,13 +67,14 @@ def _by_globs(parameters: Tensors, layers: str | Sequence[str]) -> set[str]:
 
 def _by_word(model: nn.Module, word: str) -> set[str]:
     first_name = {p: n for n, p in model.named_parameters()}
-    layers = list(dict.fromkeys(_layers(model))) or [model]  # a bare nn.Linear is its own layer
+    root = model
+    while (inner := getattr(root, "module", getattr(root, "_orig_mod", None))) is not None:  # DataParallel, compile
+        root = inner
+    layers = list(dict.fromkeys(_layers(root))) or [root]  # a bare nn.Linear is its own layer
     found = [matrices for layer in layers if (matrices := [first_name[p] for p in _matrices(layer)])]
     names = list(first_name.values())
     if not found:
-        raise ValueError(
-            f"layers={word!r} needs matrices named '*weight', of which there are none in {names}; use globs"
-        )
+        raise ValueError(f"layers={word!r}: no layer has a matrix named '*weight'; choose among {names} with globs")
     if word == "all-but-last" and len(found) == 1:
         raise ValueError(f"one layer, {found[0]}, has no 'all-but-last'; use layers='all' or globs over {names}")
     part = {"all": found, "all-but-last": found[:-1], "first": found[:1], "last": found[-1:]}[word]
@@ -89,17 +89,15 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
             yield from _layers(child)
 
 
-def _matrices(layer: nn.Module) -> Iterator[nn.Parameter]:
-    for module in layer.modules():
-        if not re.search(r"Norm(\dd)?$", type(module).__name__):
-            for name, p in module.named_parameters(recurse=False):
-                if name.endswith("weight") and p.dim() >= 2:
-                    yield p
+def _matrices(layer: nn.Module) -> list[nn.Parameter]:
+    owners = [m for m in layer.modules() if not re.search(r"Norm(\dd)?$", type(m).__name__)]
+    named = [pair for m in owners for pair in m.named_parameters(recurse=False)]
+    return [p for name, p in named if name.endswith("weight") and p.dim() >= 2]
 
 
 def length(*tensors: Tensor) -> Tensor:
     """The Euclidean length of the tensors laid end to end, in float32 at least; at zero its derivatives are zero."""
-    wide = torch.promote_types(tensors[0].dtype, torch.float32)
+    wide = reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
     if not torch.is_grad_enabled():  # three times faster, but its second derivative at zero is NaN
         each: list[Tensor] = [torch.linalg.vector_norm(t, dtype=wide) for t in tensors]
         return each[0] if len(each) == 1 else torch.stack(each).norm()
@@ -157,41 +155,28 @@ def ascend(
     return step
 
 
-def mix(
-    natural: Mapping[Key, Tensor], perturbed: Mapping[Key, Tensor], *, lam: float, balance: float | None = None
-) -> dict[Key, Tensor]:
-    """Line 5 of Algorithm 1, lam * g(theta + delta) + (1 - lam) * g(theta); a tensor missing on one side is zero.
+def shorten(perturbed: Mapping[Key, Tensor], natural: Mapping[Key, Tensor], balance: float) -> dict[Key, Tensor]:
+    """`perturbed`, over all tensors at most `balance` times as long as `natural`; an infinite one becomes zero."""
+    if not (natural and perturbed):
+        return dict(perturbed)
+    limit = balance * length(*natural.values()) / length(*perturbed.values()).clamp_min(SHORT)
+    return {k: torch.where(limit == 0, 0.0, limit.clamp_max(1.0) * g).to(g.dtype) for k, g in perturbed.items()}
 
-    With `balance=c` the perturbed gradient, over all tensors, is first shortened to at most c times the natural one.
-    """
-    if balance is not None and natural and perturbed:
-        limit = balance * length(*natural.values()) / length(*perturbed.values()).clamp_min(SHORT)
-        perturbed = {k: (limit.clamp_max(1.0) * g).to(g.dtype) for k, g in perturbed.items()}
+
+def mix(natural: Mapping[Key, Tensor], perturbed: Mapping[Key, Tensor], *, lam: float) -> dict[Key, Tensor]:
+    """Line 5 of Algorithm 1, lam * g(theta + delta) + (1 - lam) * g(theta); a tensor missing on one side is zero."""
     alone = {k: (1 - lam) * g for k, g in natural.items() if k not in perturbed}
     return alone | {k: torch.lerp(natural[k], g, lam) if k in natural else lam * g for k, g in perturbed.items()}
 
 
-@contextmanager
-def moved(theta: Tensors, by: Tensors) -> Iterator[None]:
-    """Inside, the tensors of `theta` are moved in place; outside, they are what they were, bit for bit."""
-    kept = {n: theta[n].detach().clone() for n in by}
-    try:
-        with torch.no_grad():
-            for n in kept:
-                theta[n].add_(by[n])
-        del by  # the copy of the perturbed weights is `kept`; holding delta too would be a second one
-        yield
-    finally:
-        with torch.no_grad():
-            for n, weight in kept.items():
-                theta[n].copy_(weight)
+def place(theta: Tensors, values: Tensors) -> None:
+    """Write values into the tensors of `theta`, bit for bit, past autograd."""
+    for n, value in values.items():
+        theta[n].detach().copy_(value)
 
 
 def replaced(model: nn.Module, by: Mapping[Tensor, Tensor]) -> AbstractContextManager[None]:
-    """Inside, the model computes with other tensors in place of its parameters, wherever a parameter is shared.
-
-    Unlike `moved` this keeps the graph of an earlier forward pass valid and lets gradients flow through `by`.
-    """
+    """Inside, the model computes with other tensors in place of its parameters, and gradients flow through them."""
     return _swapped(model, "_parameters", lambda p: by.get(p, p))
 
 

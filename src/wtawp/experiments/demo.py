@@ -92,7 +92,7 @@ class Demo:
         leaning = "ahead" if g.mean > 0 else "behind" if g.mean < 0 else "level"
         return (
             f"WT-AWP is {leaning} on average, but {g.num_pairs} splits cannot tell that from chance "
-            "(the interval contains 0); more splits would."
+            "(the interval contains 0); more splits may."
         )
 
 
@@ -108,7 +108,7 @@ def run_demo(
     if num_splits < 2:
         raise ValueError(f"a paired comparison needs at least 2 splits, got {num_splits}")
     data = load(dataset)
-    # A job is (its cost in arbitrary units, what it is, the work itself); the long ones go first.
+    # A job is (its cost in arbitrary units, what it is, the work itself); the short ones go last.
     jobs: list[tuple[float, str, Callable[[], ToyPanel | Trained]]] = [
         (
             epochs * (7 if config is None else 12),

@@ -10,7 +10,7 @@ from wtawp.experiments.demo import PAIR, SHARPNESS_RHO, TOY_RHO, Demo
 
 
 def demo_rows(demo: Demo) -> list[tuple[str, str, str, str]]:
-    """Method, test accuracy, its best epochs, and sharpness, as text; shared by the page and the terminal."""
+    """Method, test accuracy, sharpness and selected epochs, as text; shared by the page and the terminal."""
     rows = []
     for name in PAIR:
         accuracies, sharp = demo.accuracies(name), [t.sharpness for t in demo.of(name)]

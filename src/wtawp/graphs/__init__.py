@@ -2,7 +2,21 @@
 
 from wtawp.graphs.datasets import NAMES, load
 from wtawp.graphs.generate import citation, knn_edges, toy
-from wtawp.graphs.operators import gcn_operator
+from wtawp.graphs.operators import Operator, gcn_operator, ppr_rows, receptive_field, sparse_features, spmm
 from wtawp.graphs.splits import Split, stratified
 
-__all__ = ["NAMES", "Split", "citation", "gcn_operator", "knn_edges", "load", "stratified", "toy"]
+__all__ = [
+    "NAMES",
+    "Operator",
+    "Split",
+    "citation",
+    "gcn_operator",
+    "knn_edges",
+    "load",
+    "ppr_rows",
+    "receptive_field",
+    "sparse_features",
+    "spmm",
+    "stratified",
+    "toy",
+]

@@ -1,26 +1,214 @@
-"""From edges to the sparse operators that models multiply with."""
+"""Sparse operators and the one primitive all models go through: sparse times dense, with gradients and a vmap rule.
+
+An `Operator` carries int32 CSR and its transpose, built once, so that no backward pass transposes again. `spmm` maps
+over a stack of models (its vmap rule hands the whole stack to one kernel) and differentiates with respect to the dense
+matrix and, where asked, to the entries.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from wtawp.base import DataError
+from wtawp.graphs import kernels
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A sparse [n, m] matrix: CSR with its transpose, whose entry i is entry `order[i]` here; `back` undoes that."""
+
+    shape: tuple[int, int]
+    indptr: Tensor  # [n + 1] int32
+    indices: Tensor  # [e] int32, columns
+    values: Tensor  # [e]
+    t_indptr: Tensor  # [m + 1] int32
+    t_indices: Tensor  # [e] int32, rows
+    order: Tensor  # [e] int64
+    back: Tensor  # [e] int64
+
+    @staticmethod
+    def from_entries(rows: Tensor, cols: Tensor, values: Tensor, shape: tuple[int, int]) -> "Operator":
+        """From coordinates in any order; entries in the same place are summed. Gradients reach `values`."""
+        if len(rows) and not (
+            0 <= int(rows.min()) <= int(rows.max()) < shape[0] and 0 <= int(cols.min()) <= int(cols.max()) < shape[1]
+        ):
+            found = f"rows {int(rows.min())} to {int(rows.max())}, columns {int(cols.min())} to {int(cols.max())}"
+            raise DataError(f"entries must lie inside a matrix of shape {list(shape)}, got {found}")
+        places, entry = torch.unique(rows * shape[1] + cols, return_inverse=True)  # sorted: by row, then by column
+        values = values.new_zeros(len(places)).index_add(0, entry, values)
+        rows, cols = places // shape[1], places % shape[1]
+        order = torch.argsort(cols, stable=True)
+        back = torch.argsort(order)
+        return Operator(
+            shape, _indptr(rows, shape[0]), cols.int(), values, _indptr(cols, shape[1]), rows[order].int(), order, back
+        )
+
+    @property
+    def T(self) -> "Operator":
+        """The transpose."""
+        return replace(self.mirrored(), values=self.values[self.order])
+
+    def mirrored(self) -> "Operator":
+        """The structure of the transpose around the same values, for use with values in the transpose's order."""
+        return Operator(
+            self.shape[::-1],
+            self.t_indptr,
+            self.t_indices,
+            self.values,
+            self.indptr,
+            self.indices,
+            self.back,
+            self.order,
+        )
+
+    @property
+    def rows(self) -> Tensor:
+        """The row of each entry, [e]."""
+        counts = self.indptr.diff().long()
+        return torch.repeat_interleave(
+            torch.arange(self.shape[0], device=counts.device), counts, output_size=len(self.indices)
+        )
+
+    def select(self, rows: Tensor, cols: Tensor) -> "Operator":
+        """The submatrix of some rows and columns, in the order given."""
+        place = torch.full((self.shape[1],), -1, device=cols.device)
+        place[cols] = torch.arange(len(cols), device=cols.device)
+        of_row = torch.full((self.shape[0],), -1, device=rows.device)
+        of_row[rows] = torch.arange(len(rows), device=rows.device)
+        r, c = of_row[self.rows], place[self.indices.long()]
+        kept = (r >= 0) & (c >= 0)
+        return Operator.from_entries(r[kept], c[kept], self.values[kept], (len(rows), len(cols)))
+
+    def to(self, target: torch.device | torch.dtype | str) -> "Operator":
+        """On another device, or with values of another type."""
+        if isinstance(target, torch.dtype):
+            return replace(self, values=self.values.to(target))
+        names = ("indptr", "indices", "values", "t_indptr", "t_indices", "order", "back")
+        return replace(self, **{name: getattr(self, name).to(target) for name in names})
+
+    def to_dense(self) -> Tensor:  # [n, m]
+        """For tests and small graphs."""
+        return self.values.new_zeros(self.shape).index_put((self.rows, self.indices.long()), self.values)
+
+
+def spmm(operator: Operator, dense: Tensor, values: Tensor | None = None) -> Tensor:  # [n, m], [m, h] -> [n, h]
+    """Sparse times dense; `values` may stand in for the operator's own entries (attention, dropped-out features)."""
+    product: Tensor = _SpMM.apply(operator.values if values is None else values, dense, operator)  # type: ignore[no-untyped-call]
+    return product
+
+
+class _SpMM(torch.autograd.Function):
+    """values [e] or [b, e], dense [m, h] or [b, m, h] -> [n, h] or [b, n, h]."""
+
+    @staticmethod
+    def forward(values: Tensor, dense: Tensor, operator: Operator) -> Tensor:
+        stacked = values.dim() == 2 or dense.dim() == 3
+        v = values if values.dim() == 2 else values[None]
+        x = dense if dense.dim() == 3 else dense[None]
+        out = kernels.multiply(operator.indptr, operator.indices, v, x)
+        return out if stacked else out[0]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Operator], output: Tensor) -> None:  # noqa: ARG004
+        values, dense, ctx.operator = inputs
+        ctx.save_for_backward(values, dense)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        values, dense = ctx.saved_tensors
+        operator: Operator = ctx.operator
+        to_values = to_dense = None
+        if ctx.needs_input_grad[0]:
+            left, right = (t if t.dim() == 3 else t[None] for t in (grad, dense))
+            to_values = kernels.inner_products(operator.rows, operator.indices.long(), left, right)
+            to_values = to_values if values.dim() == 2 else to_values.sum(0)
+        if ctx.needs_input_grad[1]:
+            to_dense = spmm(operator.mirrored(), grad, values[..., operator.order])
+            to_dense = to_dense if to_dense.dim() == dense.dim() else to_dense.sum(0)
+        return to_values, to_dense, None
+
+    @staticmethod
+    def vmap(
+        _info: Any, in_dims: tuple[int | None, int | None, None], values: Tensor, dense: Tensor, operator: Operator
+    ) -> tuple[Tensor, int]:
+        moved = [t if d is None else t.movedim(d, 0) for t, d in zip((values, dense), in_dims, strict=False)]
+        return _SpMM.apply(*moved, operator), 0  # type: ignore[no-untyped-call]
+
+
+def _indptr(sorted_or_not: Tensor, size: int) -> Tensor:
+    counts = torch.bincount(sorted_or_not, minlength=size)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
+
 
 def gcn_operator(
     edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype = torch.float32
-) -> Tensor:  # [2, e], [e] -> [n, n]
-    """The symmetrically normalised adjacency matrix with self-loops, D^-1/2 (A + I) D^-1/2, as a sparse tensor.
+) -> Operator:  # [2, e], [e] -> [n, n]
+    """The symmetrically normalised adjacency matrix with self-loops, D^-1/2 (A + I) D^-1/2.
 
-    Duplicate edges are summed; gradients reach `edge_weight`.
+    Duplicate edges are summed; a node that has a self-loop already keeps it as it is. Gradients reach `edge_weight`.
 
     >>> gcn_operator(torch.tensor([[0, 1], [1, 0]]), None, 2).to_dense()
     tensor([[0.5000, 0.5000],
             [0.5000, 0.5000]])
     """
-    loops = torch.arange(num_nodes, device=edge_index.device)
+    lonely = torch.ones(num_nodes, dtype=torch.bool, device=edge_index.device)
+    lonely[edge_index[0][edge_index[0] == edge_index[1]]] = False
+    loops = lonely.nonzero()[:, 0]
     source, target = torch.cat([edge_index[0], loops]), torch.cat([edge_index[1], loops])
-    ones = torch.ones(num_nodes, dtype=dtype, device=edge_index.device)
-    weight = torch.cat([ones.new_ones(edge_index.shape[1]) if edge_weight is None else edge_weight.to(dtype), ones])
-    degree = weight.new_zeros(num_nodes).index_add(0, target, weight)  # never below 1, thanks to the self-loop
+    ones = torch.ones(len(source), dtype=dtype, device=edge_index.device)
+    weight = ones if edge_weight is None else torch.cat([edge_weight.to(dtype), ones[: len(loops)]])
+    plain = Operator.from_entries(target, source, weight, (num_nodes, num_nodes))
+    degree = plain.values.new_zeros(num_nodes).index_add(0, plain.rows, plain.values)  # at least 1: the self-loop
     scale = degree.rsqrt()
-    values = scale[target] * weight * scale[source]
-    with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]  # edges to absent nodes fail
-        return torch.sparse_coo_tensor(torch.stack([target, source]), values, (num_nodes, num_nodes)).coalesce()
+    return replace(plain, values=scale[plain.rows] * plain.values * scale[plain.indices.long()])
+
+
+def sparse_features(x: Tensor) -> Operator:  # [n, d] -> [n, d]
+    """Features as an operator, for bags of words: the first layer then works on the non-zeros alone."""
+    rows, cols = x.nonzero(as_tuple=True)
+    return Operator.from_entries(rows, cols, x[rows, cols], (x.shape[0], x.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """What some nodes see through `len(operators)` hops, and nothing else.
+
+    `operators[i]` maps the nodes `nodes[i]` to the nodes `nodes[i + 1]`; the last of them are the nodes asked for.
+    """
+
+    nodes: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+
+
+def receptive_field(operator: Operator, targets: Tensor, hops: int) -> Blocks:
+    """The exact blocks through which the rows `targets` of operator^hops are computed."""
+    nodes: list[Tensor] = [targets]
+    operators: list[Operator] = []
+    for _ in range(hops):
+        seen = torch.zeros(operator.shape[0], dtype=torch.bool, device=targets.device)
+        seen[nodes[0]] = True
+        reached = torch.zeros_like(seen)
+        reached[operator.indices[seen[operator.rows]].long()] = True
+        nodes.insert(0, reached.nonzero()[:, 0])
+        operators.insert(0, operator.select(nodes[1], nodes[0]))
+    return Blocks(tuple(nodes), tuple(operators))
+
+
+def ppr_rows(operator: Operator, rows: Tensor, *, alpha: float, steps: int | None) -> Tensor:  # -> [len(rows), n]
+    """Rows of personalised PageRank over `operator`, dense: `steps` power iterations as APPNP does, None for the limit.
+
+    The limit is alpha (I - b A)^-1 with b = 1 - alpha; K steps give alpha sum_{k<K} b^k A^k + b^K A^K.
+    """
+    n = operator.shape[0]
+    start = torch.zeros(n, len(rows), dtype=operator.values.dtype, device=operator.values.device)
+    start[rows, torch.arange(len(rows), device=rows.device)] = 1.0
+    if steps is None:
+        dense = torch.eye(n, dtype=start.dtype, device=start.device) - (1 - alpha) * operator.to_dense()
+        limit: Tensor = torch.linalg.solve(dense.T, start)
+        return alpha * limit.T.contiguous()
+    back, out = operator.T, start
+    for _ in range(steps):  # row r of Pi_K is (Pi_K^T e_r)^T, and powers of A_hat^T obey the same recursion
+        out = (1 - alpha) * spmm(back, out) + alpha * start
+    return out.T.contiguous()

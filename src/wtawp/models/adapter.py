@@ -1,12 +1,45 @@
-"""The one place where edges become operators: outside `models` everybody calls `model(x, edge_index, edge_weight)`."""
+"""The one place where edges become operators: outside `models` everybody calls `model(x, edge_index, edge_weight)`.
+
+Our modules take more than edges: an `Operator` in their place, sparse features in the place of x, and blocks that
+compute some rows only. `prepare` asks a module for such arguments; any other module gets the graph as it is.
+"""
 
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.data import Data
 
-Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Tensor]
+from wtawp.graphs.operators import Operator, sparse_features
+
+Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
+Features = Tensor | Operator
+SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an operator, on the CPU
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A module that can arrange its own inputs for computing some rows of the logits."""
+
+    def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
+        """Arguments for `forward` that give the logits of `rows`, in their order; None asks for all."""
+        ...
+
+
+def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
+    """Arguments for `model`, and the rows still to be taken from what it returns (None: it returns just those)."""
+    if isinstance(model, Prepares):
+        return model.prepare(data.x, data.edge_index, rows), None
+    return (data.x, data.edge_index), rows
+
+
+def features(x: Tensor) -> Features:
+    """Features in the form that multiplies fastest: the non-zeros alone for bags of words on the CPU."""
+    if x.device.type == "cpu" and float((x != 0).float().mean()) < SPARSE_BELOW:
+        return sparse_features(x)
+    return x
 
 
 class OperatorCache:
@@ -19,20 +52,21 @@ class OperatorCache:
         self.build = build
         self._key: tuple[object, ...] = ()
         self._seen: tuple[ref[Tensor], ...] = ()
-        self._operator: Tensor | None = None
+        self._operator: Operator | None = None
 
-    def __call__(self, edge_index: Tensor, edge_weight: Tensor | None, x: Tensor) -> Tensor:
-        if edge_index.is_sparse:
-            return edge_index
-        if edge_weight is not None and edge_weight.requires_grad:
-            return self.build(edge_index, edge_weight, len(x), x.dtype)
-        edges = [edge_index] if edge_weight is None else [edge_index, edge_weight]
-        key = (len(x), x.dtype, *((t._version, t.device) for t in edges))
-        same = len(self._seen) == len(edges) and all(r() is t for r, t in zip(self._seen, edges, strict=True))
+    def __call__(self, edges: Tensor | Operator, edge_weight: Tensor | None, x: Features) -> Operator:
+        if isinstance(edges, Operator):
+            return edges
+        size, dtype = x.shape[0], x.values.dtype if isinstance(x, Operator) else x.dtype
+        if edges.is_inference() or (edge_weight is not None and edge_weight.requires_grad):
+            return self.build(edges, edge_weight, size, dtype)
+        given = [edges] if edge_weight is None else [edges, edge_weight]
+        key = (size, dtype, *((t._version, t.device) for t in given))
+        same = len(self._seen) == len(given) and all(r() is t for r, t in zip(self._seen, given, strict=True))
         if self._operator is None or not same or key != self._key:
-            self._operator = self.build(edge_index, edge_weight, len(x), x.dtype)
-            self._key, self._seen = key, tuple(ref(t) for t in edges)
+            self._operator = self.build(edges, edge_weight, size, dtype)
+            self._key, self._seen = key, tuple(ref(t) for t in given)
         return self._operator
 
-    def __deepcopy__(self, memo: object) -> "OperatorCache":
-        return OperatorCache(self.build)  # a copied model may live on another device, and builds its own
+    def __reduce__(self) -> tuple[type["OperatorCache"], tuple[Build]]:
+        return OperatorCache, (self.build,)  # a copied or saved model builds its own operator, where it then lives

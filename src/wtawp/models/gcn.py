@@ -4,18 +4,18 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from wtawp.graphs.operators import gcn_operator
-from wtawp.models.adapter import OperatorCache
+from wtawp.graphs.operators import Blocks, Operator, gcn_operator, receptive_field
+from wtawp.models.adapter import Features, OperatorCache, features
+from wtawp.models.dropout import dropout
 from wtawp.models.layers import GraphConvolution
 
 
 class GCN(nn.Module):
     """Two graph convolutions by default, ReLU and dropout between them (not on the input, as in the released code).
 
-    Called as PyG models are, with edges; the normalised operator is built once per graph. A sparse [n, n] tensor in
-    the place of `edge_index` is taken as the operator itself.
+    Called as PyG models are, with edges; the normalised operator is built once per graph. In the place of
+    `edge_index` it also takes that operator, or the blocks that lead to some rows.
     """
 
     def __init__(
@@ -33,10 +33,25 @@ class GCN(nn.Module):
         self.convs = nn.ModuleList(GraphConvolution(a, b, generator=generator) for a, b in widths)
         self._operators = OperatorCache(gcn_operator)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        # [n, d], [2, e] or [n, n], [e] -> [n, c]
-        operator = self._operators(edge_index, edge_weight, x)
-        for conv in self.convs[:-1]:
-            x = F.dropout(conv(x, operator).relu(), self.dropout, self.training)
-        logits: Tensor = self.convs[-1](x, operator)
+    def forward(
+        self, x: Features, edge_index: Tensor | Operator | Blocks, edge_weight: Tensor | None = None
+    ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
+        operators: tuple[Operator, ...]
+        positions: tuple[Tensor | None, ...]
+        if isinstance(edge_index, Blocks):
+            operators, positions = edge_index.operators, edge_index.nodes[1:]
+        else:
+            operators = (self._operators(edge_index, edge_weight, x),) * len(self.convs)
+            positions = (None,) * len(self.convs)
+        for conv, operator, rows in zip(self.convs[:-1], operators, positions, strict=False):
+            x = dropout(conv(x, operator).relu(), self.dropout, self.training, positions=rows)
+        logits: Tensor = self.convs[-1](x, operators[-1])
         return logits
+
+    def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
+        """See `Prepares`: the exact receptive field of `rows`."""
+        operator = self._operators(edge_index, None, x)
+        if rows is None:
+            return features(x), operator
+        blocks = receptive_field(operator, rows, len(self.convs))
+        return features(x[blocks.nodes[0]]), blocks

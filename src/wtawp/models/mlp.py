@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from wtawp.models.dropout import dropout
 from wtawp.models.layers import Linear
 
 
@@ -33,6 +33,6 @@ class MLP(nn.Module):
         # [n, d] -> [n, c]
         for lin in self.lins[:-1]:
             x = lin(x) if self.linear else lin(x).relu()
-            x = F.dropout(x, self.dropout, self.training)
+            x = dropout(x, self.dropout, self.training)
         logits: Tensor = self.lins[-1](x)
         return logits

@@ -1,20 +1,20 @@
-"""Train one node classifier in the paper's protocol (sec:training setup)."""
+"""Train node classifiers in the paper's protocol (sec:training setup): one with `fit`, many at once with `fit_many`."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import fenced_rng
-from wtawp.core import WTAWP, AwpConfig
+from wtawp.core import AwpConfig
 from wtawp.graphs import Split
+from wtawp.training.engine import Schedule, train_together
 
-PLAIN = AwpConfig(rho=0.0, lam=0.0)
+Augment = Callable[[Data, int], Data]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Fit:
     epoch: int  # the selected one
     accuracy: dict[str, float]  # on "train", "val", "test", at the selected epoch
     loss: dict[str, float]  # likewise, without dropout
-    history: dict[str, list[float]]  # "train_loss" (of the training step), "val_loss", "val_accuracy", per epoch
+    history: dict[str, list[float]]  # per epoch: train_loss, gap, gradient_norm, perturbed_norm, val_loss, val_accuracy
 
 
 def fit(
@@ -37,61 +37,99 @@ def fit(
     epochs: int = 200,
     lr: float = 0.01,
     weight_decay: float = 5e-4,
-    augment: Callable[[Data, int], Data] | None = None,
+    patience: int | None = None,
+    tf32: bool = False,
+    augment: Augment | None = None,
     observe: Callable[[nn.Module, int], None] | None = None,
 ) -> Fit:
     """Train `model` full batch with Adam and keep the last epoch that improved validation loss or accuracy.
 
     Any module called as `model(x, edge_index)` will do. `awp` says how weights are perturbed; None trains plainly.
-    `augment(data, epoch)` may change what the training pass sees; `observe(model, epoch)` is called after each epoch.
-    Dropout follows from `seed` alone, and the caller's random state is left as it was.
+    `augment(data, epoch)` may change what the training pass sees; `observe(model, epoch)` is called after each epoch,
+    with that epoch's weights. `patience` stops after so many epochs without improvement. Dropout follows from `seed`
+    alone, and the caller's random state is left as it was.
     """
+    watch = None if observe is None else lambda models, epoch: observe(models[0], epoch)
+    return fit_many(
+        [model], data, split, seeds=[seed], awp=awp, epochs=epochs, lr=lr, weight_decay=weight_decay,
+        patience=patience, tf32=tf32, augment=augment, observe=watch,
+    )[0]  # fmt: skip
+
+
+def fit_many(
+    models: Sequence[nn.Module],
+    data: Data,
+    splits: Split | Sequence[Split],
+    *,
+    seeds: Sequence[int],
+    awp: AwpConfig | None = None,
+    epochs: int = 200,
+    lr: float = 0.01,
+    weight_decay: float = 5e-4,
+    patience: int | None = None,
+    tf32: bool = False,
+    augment: Augment | None = None,
+    observe: Callable[[list[nn.Module], int], None] | None = None,
+) -> list[Fit]:
+    """Train models of one architecture at once, each with its own seed and, if `splits` is a sequence, its own split.
+
+    Each ends as it would alone with `fit`. On the CPU the models of one split form a chunk, so that only the receptive
+    field of its nodes is computed; on a GPU all go together over the whole graph. A module that `torch.func.vmap`
+    cannot take is trained one member after another, after a warning; one with torch's own dropout is trained together,
+    but then its masks are not those of a single run.
+    """
+    parts = [splits] * len(models) if isinstance(splits, Split) else list(splits)
+    if not len(models) == len(parts) == len(seeds):
+        raise ValueError(
+            f"each model needs a split and a seed, got {len(models)} models, {len(parts)} splits, {len(seeds)} seeds"
+        )
     if epochs < 1:
         raise ValueError(f"epochs must be >= 1, got {epochs}")
-    device = next(model.parameters()).device
-    data = data.to(device)
-    perturbation = WTAWP(model, **vars(awp or PLAIN))
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
-    history: dict[str, list[float]] = {"train_loss": [], "val_loss": [], "val_accuracy": []}
-    best_loss, best_accuracy, selected, state = float("inf"), -1.0, 0, model.state_dict()
+    if awp is not None and not isinstance(awp, AwpConfig):
+        raise ValueError(f"awp takes the options of the method, AwpConfig(rho=..., lam=...), got {type(awp).__name__}")
+    device = next((p.device for p in models[0].parameters()), None)
+    if device is None:
+        raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
+    data = copy.copy(data).to(device)  # a copy: Data.to moves the caller's tensors otherwise
+    schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=patience)
+    results: dict[int, Fit] = {}
+    with _matmul_precision(tf32):
+        for chunk in _chunks(parts, together=device.type == "cuda"):
+            group = [models[i] for i in chunk]
+            run = train_together(
+                group, data, [parts[i] for i in chunk], [seeds[i] for i in chunk], awp, schedule, augment, observe
+            )
+            for place, i in enumerate(chunk):
+                history = {name: column[:, place].tolist() for name, column in run.history.items()}
+                accuracy = {name: float(v[place]) for name, v in run.accuracy.items()}
+                loss = {name: float(v[place]) for name, v in run.loss.items()}
+                results[i] = Fit(int(run.epoch[place]), accuracy, loss, history)
+    return [results[i] for i in range(len(models))]
 
-    with fenced_rng("dropout", seed):
-        for epoch in range(epochs):
-            seen = data if augment is None else augment(data, epoch)
-            model.train()
-            optimizer.zero_grad()
-            train_loss = perturbation.backward(partial(_train_loss, model, seen, split.train))
-            optimizer.step()
-            loss, accuracy = evaluate(model, data, split.val)
-            for name, value in (("train_loss", float(train_loss)), ("val_loss", loss), ("val_accuracy", accuracy)):
-                history[name].append(value)
-            if loss < best_loss or accuracy > best_accuracy:
-                selected, state = epoch, copy.deepcopy(model.state_dict())
-            best_loss, best_accuracy = min(best_loss, loss), max(best_accuracy, accuracy)
-            if observe is not None:
-                observe(model, epoch)
 
-    model.load_state_dict(state)
-    parts = {name: evaluate(model, data, getattr(split, name)) for name in ("train", "val", "test")}
-    return Fit(
-        epoch=selected,
-        accuracy={name: accuracy for name, (_, accuracy) in parts.items()},
-        loss={name: loss for name, (loss, _) in parts.items()},
-        history=history,
-    )
+def _chunks(splits: list[Split], *, together: bool) -> list[list[int]]:
+    """Positions of the runs that are trained in one stack."""
+    if together:
+        return [list(range(len(splits)))]
+    groups: dict[int, list[int]] = {}
+    for i, split in enumerate(splits):
+        groups.setdefault(id(split), []).append(i)
+    return list(groups.values())
+
+
+@contextmanager
+def _matmul_precision(tf32: bool) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, data: Data, nodes: Tensor) -> tuple[float, float]:
     """Loss and accuracy on `nodes`, without dropout; leaves the model in evaluation mode."""
     model.eval()
-    logits = model(data.x, data.edge_index)
-    return float(_loss(logits, data.y, nodes)), float((logits[nodes].argmax(1) == data.y[nodes]).float().mean())
-
-
-def _train_loss(model: nn.Module, data: Data, nodes: Tensor) -> Tensor:
-    return _loss(model(data.x, data.edge_index), data.y, nodes)
-
-
-def _loss(logits: Tensor, y: Tensor, nodes: Tensor) -> Tensor:  # [n, c], [n], [k] -> []
-    return F.cross_entropy(logits[nodes], y[nodes])
+    logits = model(data.x, data.edge_index)[nodes]
+    return float(F.cross_entropy(logits, data.y[nodes])), float((logits.argmax(1) == data.y[nodes]).float().mean())

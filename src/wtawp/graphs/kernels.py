@@ -1,0 +1,53 @@
+"""The inner loops of the one primitive, sparse times dense, for whatever the machine offers.
+
+Each function works on a stack: values [b or 1, e], dense [b or 1, m, h] -> [b, n, h]; a leading 1 is shared by all.
+CPU: compiled by numba where the extra `fast` is installed, torch otherwise. CUDA: cuSPARSE over the folded stack.
+"""
+
+import warnings
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+HAS_NUMBA = find_spec("numba") is not None
+
+if HAS_NUMBA:
+    from wtawp.graphs import kernels_numba
+
+
+def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, compiled: bool = True) -> Tensor:
+    """CSR times dense for every member of the stack."""
+    if compiled and HAS_NUMBA and dense.device.type == "cpu":
+        batch, rows, width = max(len(values), len(dense)), len(indptr) - 1, dense.shape[2]
+        out = torch.empty(batch, rows, width, dtype=dense.dtype)
+        values, dense = values.detach().contiguous(), dense.detach().contiguous()
+        kernels_numba.multiply(indptr.numpy(), indices.numpy(), values.numpy(), dense.numpy(), out.numpy())
+        return out
+    if len(values) == 1:
+        return _shared_values(indptr, indices, values[0], dense)
+    return _own_values(indptr, indices, values, dense)
+
+
+def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """<left[r], right[c]> for every entry (r, c), the gradient of values: [b, n, h], [b, m, h] -> [b, e]."""
+    return (left[:, rows] * right[:, cols]).sum(-1)
+
+
+def _shared_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:
+    """One product over the stack folded side by side: [m, b * h]."""
+    batch, m, width = dense.shape
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch calls its CSR a beta
+        matrix = torch.sparse_csr_tensor(indptr, indices, values, (len(indptr) - 1, m), check_invariants=False)
+    folded = dense.transpose(0, 1).reshape(m, batch * width)
+    return (matrix @ folded).view(-1, batch, width).transpose(0, 1)
+
+
+def _own_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:
+    """Gather and sum, for members that each have values of their own (dropped-out features, attention)."""
+    batch, rows = len(values), len(indptr) - 1
+    row = torch.repeat_interleave(
+        torch.arange(rows, device=indptr.device), indptr.diff().long(), output_size=len(indices)
+    )
+    messages = dense[:, indices] * values[..., None] if len(dense) > 1 else dense[0, indices] * values[..., None]
+    return messages.new_zeros(batch, rows, dense.shape[2]).index_add(1, row, messages)

@@ -1,0 +1,66 @@
+"""Predict, then propagate (Klicpera et al. 2019): an MLP whose logits spread by personalised PageRank."""
+
+import torch
+from torch import Tensor, nn
+
+from wtawp.graphs.operators import Operator, gcn_operator, ppr_rows, spmm
+from wtawp.models.adapter import Features, OperatorCache, features
+from wtawp.models.dropout import dropout
+from wtawp.models.layers import Linear
+
+
+class APPNP(nn.Module):
+    """Two linear layers with dropout before each, then `steps` power iterations (None: the exact limit, PPNP).
+
+    Called as PyG models are. In the place of `edge_index` it also takes the normalised operator, or dense rows of the
+    PageRank matrix; both give the same logits, the rows being cheaper where few are asked for.
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        d_out: int,
+        *,
+        hidden: int = 64,
+        steps: int | None = 10,
+        alpha: float = 0.1,
+        dropout: float = 0.5,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.steps, self.alpha, self.dropout = steps, alpha, dropout
+        self.lin1, self.lin2 = Linear(d_in, hidden, generator=generator), Linear(hidden, d_out, generator=generator)
+        self._operators = OperatorCache(gcn_operator)
+
+    def forward(
+        self, x: Features, edge_index: Tensor | Operator, edge_weight: Tensor | None = None
+    ) -> Tensor:  # [n, d], [2, e] or [n, n] or [k, n], [e] -> [n, c] or [k, c]
+        hidden = _drop_and_multiply(self.lin1, x, self.dropout, self.training).relu()
+        local: Tensor = self.lin2(dropout(hidden, self.dropout, self.training))
+        if isinstance(edge_index, Tensor) and edge_index.is_floating_point():
+            return edge_index @ local
+        operator = self._operators(edge_index, edge_weight, x)
+        if self.steps is None:
+            return (
+                ppr_rows(operator, torch.arange(len(local), device=local.device), alpha=self.alpha, steps=None) @ local
+            )
+        out = local
+        for _ in range(self.steps):
+            out = (1 - self.alpha) * spmm(operator, out) + self.alpha * local
+        return out
+
+    def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
+        """See `Prepares`: ten hops reach nearly every node, so only the last step is cut down to `rows`."""
+        operator = self._operators(edge_index, None, x)
+        if rows is None:
+            return features(x), operator
+        return features(x), ppr_rows(operator, rows, alpha=self.alpha, steps=self.steps)
+
+
+def _drop_and_multiply(lin: Linear, x: Features, p: float, training: bool) -> Tensor:
+    """Dropout on the input, then a linear layer. Of sparse features only the non-zeros need a mask."""
+    if not isinstance(x, Operator):
+        return lin(dropout(x, p, training))  # type: ignore[no-any-return]
+    places = x.rows * x.shape[1] + x.indices.long()
+    kept = dropout(x.values[:, None], p, training, positions=places)[:, 0]
+    return lin(x, kept)  # type: ignore[no-any-return]

@@ -1,0 +1,42 @@
+"""x * mask / (1 - p) for a stack of models, the mask a hash of (key, row * width + column).
+
+Three implementations of one function: torch (everywhere), numba (CPU, extra `fast`), Triton (CUDA, where it is there).
+"""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+M1, M2 = 0x21F0AAAD, 0x735A2D97
+HAS_NUMBA = find_spec("numba") is not None
+HAS_TRITON = find_spec("triton") is not None
+
+if HAS_NUMBA:
+    from wtawp.models import dropout_numba
+if HAS_TRITON:
+    from wtawp.models import dropout_triton
+
+
+def apply(x: Tensor, keys: Tensor, positions: Tensor, p: float, *, compiled: bool = True) -> Tensor:
+    """[b or 1, n, h], [b], [n] -> [b, n, h]."""
+    threshold, scale = min(int(p * 2**32), 2**32 - 1), 1 / (1 - p)
+    if compiled and HAS_NUMBA and x.device.type == "cpu":
+        out = torch.empty(len(keys), *x.shape[1:], dtype=x.dtype)
+        x, keys, positions = x.detach().contiguous(), keys.contiguous(), positions.contiguous()
+        dropout_numba.apply(x.numpy(), keys.numpy(), positions.numpy(), threshold, scale, out.numpy())
+        return out
+    if compiled and HAS_TRITON and x.device.type == "cuda":
+        return dropout_triton.apply(x, keys, positions, threshold, scale)
+    place = positions[:, None] * x.shape[2] + torch.arange(x.shape[2], device=x.device)  # [n, h]
+    kept = _hash(place, keys[:, None, None]) >= threshold
+    return torch.where(kept, x * scale, 0.0)
+
+
+def _hash(place: Tensor, key: Tensor) -> Tensor:
+    """32 bits from a place and a 64-bit key: a multiplicative hash with the key's halves mixed in on the way."""
+    low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
+    h = (place * 0x9E3779B1 + low) & 0xFFFFFFFF
+    h = ((h ^ (h >> 16)) * M1 + high) & 0xFFFFFFFF
+    h = ((h ^ (h >> 15)) * M2) & 0xFFFFFFFF
+    return h ^ (h >> 15)

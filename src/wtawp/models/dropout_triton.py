@@ -1,0 +1,50 @@
+"""The loop of `dropout_kernels` on a GPU."""
+
+import torch
+import triton
+from torch import Tensor
+from triton import language as tl
+
+BLOCK = 1024
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kernel(x, keys, positions, out, rows, width, shared, threshold, scale, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    b = tl.program_id(1)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    size = rows * width
+    inside = place < size
+    row = place // width
+    column = place - row * width
+    key = tl.load(keys + b)
+    low, high = key.to(tl.uint32), (key >> 32).to(tl.uint32)
+    position = tl.load(positions + row, mask=inside, other=0).to(tl.uint32)
+    h = (position * width.to(tl.uint32) + column.to(tl.uint32)) * 0x9E3779B1 + low
+    h = (h ^ (h >> 16)) * 0x21F0AAAD + high
+    h = (h ^ (h >> 15)) * 0x735A2D97
+    h = h ^ (h >> 15)
+    base = b.to(tl.int64) * size
+    value = tl.load(x + base * (1 - shared) + place, mask=inside, other=0.0)
+    kept = h >= threshold.to(tl.uint32)
+    tl.store(out + base + place, tl.where(kept, value * scale, 0.0).to(value.dtype), mask=inside)
+
+
+def apply(x: Tensor, keys: Tensor, positions: Tensor, threshold: int, scale: float) -> Tensor:
+    """See `dropout_kernels.apply`."""
+    rows, width = x.shape[1:]
+    out = torch.empty(len(keys), rows, width, dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(rows * width, BLOCK), len(keys))
+    shared = int(len(x) == 1)
+    _kernel[grid](
+        x.contiguous(),
+        keys.contiguous(),
+        positions.contiguous(),
+        out,
+        rows,
+        width,
+        shared,
+        threshold,
+        scale,
+        BLOCK=BLOCK,
+    )
+    return out

@@ -1,0 +1,74 @@
+"""One WT-AWP gradient for a whole stack of models, from the core's pure functions (Algorithm 1, lines 3 to 5)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from wtawp.core import AwpConfig, ascend, length, mix, project, shorten
+
+Stack = dict[str, Tensor]  # name -> [b, ...]
+Losses = Callable[[Stack, int], Tensor]  # weights, number of the pass -> [b]
+
+
+@dataclass(frozen=True)
+class StackGradient:
+    """The gradient to descend along, and what was met on the way; everything [b] or stacked."""
+
+    gradient: Stack
+    loss: Tensor  # L(theta)
+    gap: Tensor  # L(theta + delta) - L(theta)
+    natural_norm: Tensor  # |g(theta)|
+    perturbed_norm: Tensor  # |g(theta + delta)|
+
+
+def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig | None) -> StackGradient:
+    """Lam * g(theta + delta) + (1 - lam) * g(theta) for each member; `names` are the perturbed parameters.
+
+    `losses` is called with pass 0 at theta, then with the passes of the ascent, then at theta + delta: each pass has
+    dropout masks of its own. Members do not meet, so one backward pass of the sum gives each its own gradient.
+    """
+    exact = config is not None and config.exact
+    loss = losses(theta, 0)
+    natural = _gradient(loss, theta, create_graph=exact)
+    norm = _norm(natural)
+    if config is None or config.is_plain:
+        return StackGradient(natural, loss.detach(), torch.zeros_like(norm), norm, norm)
+
+    passes = iter(range(1, config.steps + 1))
+
+    def gradient_at(step: Mapping[str, Tensor]) -> Stack:
+        with torch.enable_grad():
+            at = {n: theta[n] + s for n, s in step.items()}
+            at = at if exact else {n: w.detach().requires_grad_() for n, w in at.items()}
+            return _gradient(losses({**theta, **at}, next(passes)), at, create_graph=exact)
+
+    first = natural if config.steps > 1 else {n: natural[n] for n in names if n in natural}
+    with torch.set_grad_enabled(exact):
+        step = ascend(first, gradient_at, steps=config.steps, step_size=config.step_size)
+        step = {n: step[n] for n in names if n in step}
+        pull = partial(project, rho=config.rho, radius=config.radius, onto=config.projection)
+        delta = vmap(pull)(step, {n: theta[n] for n in step})
+    perturbed_loss = losses({**theta, **{n: theta[n] + d for n, d in delta.items()}}, next(passes))
+    perturbed = _gradient(perturbed_loss, theta)
+    perturbed_norm = _norm(perturbed)
+    with torch.no_grad():
+        if config.balance is not None:
+            perturbed = vmap(partial(shorten, balance=config.balance))(perturbed, natural)
+        mixed = vmap(partial(mix, lam=config.lam))(natural, perturbed)
+    return StackGradient(mixed, loss.detach(), (perturbed_loss - loss).detach(), norm, perturbed_norm)
+
+
+def _gradient(loss: Tensor, at: Stack, *, create_graph: bool = False) -> Stack:
+    wanted = {n: w for n, w in at.items() if w.requires_grad}
+    found = torch.autograd.grad(loss.sum(), list(wanted.values()), None, create_graph, create_graph, allow_unused=True)
+    return {n: g for n, g in zip(wanted, found, strict=True) if g is not None}
+
+
+@torch.no_grad()
+def _norm(gradient: Stack) -> Tensor:
+    norms: Tensor = vmap(lambda g: length(*g.values()))(gradient)
+    return norms

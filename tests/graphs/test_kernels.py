@@ -1,0 +1,32 @@
+import pytest
+import torch
+
+from wtawp.base import rng
+from wtawp.graphs import kernels, sparse_features
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("values_stack", "dense_stack"), [(1, 1), (1, 3), (3, 1), (3, 3)])
+def test_every_kernel_multiplies(compiled: bool, dtype: torch.dtype, values_stack: int, dense_stack: int) -> None:
+    g = rng("kernel")
+    matrix = torch.randn(9, 6, generator=g) * (torch.rand(9, 6, generator=g) < 0.7)
+    matrix[4] = 0  # an empty row
+    operator = sparse_features(matrix)
+    values = torch.randn(values_stack, len(operator.values), generator=g, dtype=dtype)
+    dense = torch.randn(dense_stack, 6, 5, generator=g, dtype=dtype)
+    found = kernels.multiply(operator.indptr, operator.indices, values, dense, compiled=compiled)
+    places = (operator.rows, operator.indices.long())
+    filled = torch.stack([torch.zeros(9, 6, dtype=dtype).index_put(places, v) for v in values])
+    torch.testing.assert_close(found, filled @ dense)
+
+
+def test_a_transposed_dense_matrix_is_no_trap() -> None:
+    operator = sparse_features(torch.eye(4))
+    dense = torch.arange(16.0).view(4, 4).T[None]
+    assert torch.equal(kernels.multiply(operator.indptr, operator.indices, operator.values[None], dense), dense)
+
+
+def test_inner_products_are_taken_entry_by_entry() -> None:
+    left, right = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[5.0, 6.0], [7.0, 8.0]]])
+    assert kernels.inner_products(torch.tensor([0, 1]), torch.tensor([1, 0]), left, right).tolist() == [[23.0, 39.0]]

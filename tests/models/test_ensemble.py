@@ -1,0 +1,57 @@
+import pytest
+import torch
+from torch import Tensor, nn
+
+from wtawp.base import rng
+from wtawp.graphs import load
+from wtawp.models import APPNP, GCN, MLP
+from wtawp.models.dropout import masks
+from wtawp.models.ensemble import Ensemble
+
+KEYS = torch.tensor([5, 6, 7])
+
+
+@pytest.mark.parametrize("build", [GCN, APPNP, MLP])
+def test_together_is_what_each_is_alone(build: type) -> None:
+    data = load("wine")
+    models = [build(13, 3, generator=rng("init", i)) for i in range(3)]
+    ensemble = Ensemble(models)
+    arguments = (data.x, data.edge_index)
+    for keys in (KEYS, None):
+        together = ensemble.logits(ensemble.parameters(), ensemble.buffers(), arguments, keys)
+        assert ensemble.is_mapped
+        for i, model in enumerate(models):
+            model.train(keys is not None)
+            with masks(KEYS[i]):
+                torch.testing.assert_close(together[i], model(*arguments), rtol=1e-5, atol=1e-6)
+
+
+def test_what_vmap_cannot_take_runs_member_by_member_and_says_so() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(13, 3)
+
+        def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+            return self.lin(x) if self.lin.weight.sum() > 0 else -self.lin(x)
+
+    data, models = load("wine"), [Branches() for _ in range(3)]
+    ensemble = Ensemble(models)
+    with pytest.warns(UserWarning, match="vmap cannot take Branches, so members run one after another"):
+        together = ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), None)
+    torch.testing.assert_close(together, torch.stack([m(data.x, data.edge_index) for m in models]))
+
+
+def test_weights_travel_both_ways() -> None:
+    models = [GCN(4, 2, hidden=(3,), generator=rng("init", i)) for i in range(2)]
+    ensemble = Ensemble(models)
+    stacked = ensemble.parameters()
+    assert all(w.requires_grad and w.is_leaf for w in stacked.values())
+    ensemble.write_back({n: w + 1 for n, w in stacked.items()})
+    assert torch.equal(models[1].convs[0].weight, stacked["convs.0.weight"][1] + 1)
+
+
+@pytest.mark.parametrize("models", [[], [nn.Linear(2, 2), nn.Linear(2, 3)]])
+def test_models_must_be_of_one_architecture(models: list[nn.Module]) -> None:
+    with pytest.raises(ValueError, match="models of one architecture"):
+        Ensemble(models)

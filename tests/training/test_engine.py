@@ -1,0 +1,87 @@
+import pytest
+import torch
+from torch_geometric.nn import GAT
+
+from wtawp.base import rng
+from wtawp.core import AwpConfig
+from wtawp.graphs import load, stratified
+from wtawp.models import APPNP, GCN, MLP
+from wtawp.training import fit, fit_many
+
+SETTINGS = [None, AwpConfig(rho=0.5, lam=0.7), AwpConfig(rho=0.3, lam=0.5, layers="all", steps=3, balance=1.0)]
+
+
+@pytest.mark.parametrize("build", [GCN, APPNP, MLP])
+@pytest.mark.parametrize("awp", SETTINGS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
+def test_many_together_end_as_each_alone(
+    build: type, awp: AwpConfig | None, dtype: torch.dtype, tolerance: float
+) -> None:
+    data = load("citation")
+    data.x = data.x.to(dtype)
+    splits = [stratified(data.y, seed=s) for s in range(2)]
+    parts = [splits[0], splits[1], splits[0], splits[1], splits[0]]
+    models = [
+        build(data.num_features, 7, hidden=8 if build is APPNP else (8,), generator=rng("init", i)).to(dtype)
+        for i in range(5)
+    ]
+    alone = [
+        build(data.num_features, 7, hidden=8 if build is APPNP else (8,), generator=rng("init", i)).to(dtype)
+        for i in range(5)
+    ]
+    together = fit_many(models, data, parts, seeds=[10, 11, 12, 13, 14], awp=awp, epochs=20)
+    for i, model in enumerate(alone):
+        result = fit(model, data, parts[i], seed=10 + i, awp=awp, epochs=20)
+        for p, q in zip(model.parameters(), models[i].parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=0, atol=tolerance)
+        assert result.epoch == together[i].epoch
+        assert result.history["train_loss"][0] == pytest.approx(together[i].history["train_loss"][0], rel=1e-5)
+
+
+def test_the_history_holds_the_by_products_of_every_step() -> None:
+    data = load("wine")
+    split = stratified(data.y, seed=0)
+    result = fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, awp=AwpConfig(rho=0.5, lam=0.5), epochs=7)
+    assert {name: len(column) for name, column in result.history.items()} == dict.fromkeys(
+        ["train_loss", "gap", "gradient_norm", "perturbed_norm", "val_loss", "val_accuracy"], 7
+    )
+    assert min(result.history["gap"]) > 0
+    plain = fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=7)
+    assert plain.history["gap"] == [0.0] * 7
+    assert plain.history["train_loss"][0] == result.history["train_loss"][0]
+
+
+def test_patience_stops_each_member_where_it_would_stop_alone() -> None:
+    data = load("wine")
+    split = stratified(data.y, seed=0)
+    models = [GCN(13, 3, generator=rng("init", i)) for i in range(4)]
+    together = fit_many(models, data, split, seeds=[0, 1, 2, 3], epochs=300, lr=0.05, patience=5)
+    for i in range(4):
+        alone = fit(GCN(13, 3, generator=rng("init", i)), data, split, seed=i, epochs=300, lr=0.05, patience=5)
+        assert len(alone.history["val_loss"]) == alone.epoch + 6 or len(alone.history["val_loss"]) == 300
+        assert alone.epoch == together[i].epoch
+    assert any(r.epoch < 290 for r in together)
+
+
+def test_batch_norm_statistics_come_from_clean_passes_and_from_the_selected_epoch() -> None:
+    data = load("wine")
+    split = stratified(data.y, seed=0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = GAT(13, 8, 2, 3, norm="batch_norm")
+    fit(model, data, split, seed=0, awp=AwpConfig(rho=0.5, lam=0.5, steps=2), epochs=6)
+    tracked = [b for n, b in model.named_buffers() if n.endswith("num_batches_tracked")]
+    assert 1 <= int(tracked[0]) <= 6
+
+
+def test_bad_calls_say_what_is_wrong() -> None:
+    data = load("wine")
+    split, model = stratified(data.y, seed=0), GCN(13, 3, generator=rng("init"))
+    with pytest.raises(ValueError, match="got 1 models, 1 splits, 2 seeds"):
+        fit_many([model], data, split, seeds=[0, 1])
+    with pytest.raises(
+        ValueError, match=r"awp takes the options of the method, AwpConfig\(rho=..., lam=...\), got dict"
+    ):
+        fit(model, data, split, seed=0, awp={"rho": 1.0})
+    with pytest.raises(ValueError, match="ReLU has no parameters to train"):
+        fit(torch.nn.ReLU(), data, split, seed=0)
