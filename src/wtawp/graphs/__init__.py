@@ -1,8 +1,31 @@
 """The data: graphs by name, splits, and the operators that models multiply with. It knows no model."""
 
-from wtawp.graphs.datasets import NAMES, load
+from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, load, place_of
+from wtawp.graphs.describe import Description, describe
+from wtawp.graphs.download import is_intact, locate
 from wtawp.graphs.generate import citation, knn_edges, toy
 from wtawp.graphs.operators import gcn_operator
-from wtawp.graphs.splits import Split, stratified
+from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
-__all__ = ["NAMES", "Split", "citation", "gcn_operator", "knn_edges", "load", "stratified", "toy"]
+__all__ = [
+    "EMBEDDED",
+    "NAMES",
+    "PUBLISHED",
+    "Description",
+    "Split",
+    "check_split",
+    "citation",
+    "describe",
+    "files_of",
+    "gcn_operator",
+    "get",
+    "is_intact",
+    "k_fold",
+    "knn_edges",
+    "load",
+    "locate",
+    "place_of",
+    "public",
+    "stratified",
+    "toy",
+]

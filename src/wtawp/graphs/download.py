@@ -142,7 +142,7 @@ def fetch(file: RemoteFile, *, mirrors: Sequence[str] | None = None) -> Path:
             return path
         failures.append(f"\n  {url}: {failure}")
     raise DownloadError(
-        f"could not fetch {file.path} (sha256 {file.sha256}); without a network, put it there by hand as {path}, or "
+        f"could not fetch {file.path} (sha256 {file.sha256}); without a network, put the file at {path}, or "
         f"under its own path in a folder that $WTAWP_DATA names. Tried:{''.join(failures) or ' no mirror'}"
     )
 
