@@ -1,6 +1,4 @@
 import hashlib
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -162,8 +160,3 @@ def test_the_registry_is_well_formed() -> None:
 
 def test_every_file_of_the_offline_root_has_its_pinned_hash(offline: Path) -> None:
     assert [path for path, file in FILES.items() if not is_intact(file, offline / path)] == []
-
-
-def test_pooch_is_loaded_only_when_something_is_fetched() -> None:
-    code = "import wtawp.graphs.download, sys; sys.exit('pooch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -69,6 +69,8 @@ def read_planetoid(paths: Mapping[str, Path]) -> Data:
     loaded = {part: unpickle(paths[part].read_bytes(), paths[part]) for part in PLANETOID_PARTS[:-1]}
     index = _table(paths["test.index"].read_bytes(), paths["test.index"]).ravel()
     first, rows = (as_matrix(loaded[part], paths[part]) for part in ("allx", "tx"))
+    if first.shape[1] != rows.shape[1]:
+        raise DataError(f"{where}: allx and tx must be equally wide, got {first.shape[1]} and {rows.shape[1]} columns")
     num_nodes = int(index.max()) + 1
     place = np.concatenate([np.arange(first.shape[0]), index])
     stacked: coo_matrix = vstack([first, rows]).tocoo()
@@ -77,6 +79,8 @@ def read_planetoid(paths: Mapping[str, Path]) -> Data:
     features = coo_matrix((stacked.data, (place[stacked.row], stacked.col)), shape=(num_nodes, stacked.shape[1]))
     labels = np.full(num_nodes, UNLABELLED)
     one_hot = np.concatenate([as_table(loaded[part], paths[part]) for part in ("ally", "ty")])
+    if len(one_hot) != len(place):
+        raise DataError(f"{where}: {len(one_hot)} rows of labels in ally and ty for {len(place)} rows of features")
     labels[place] = np.where(one_hot.any(1), one_hot.argmax(1), UNLABELLED)
 
     data = node_graph(
@@ -88,7 +92,7 @@ def read_planetoid(paths: Mapping[str, Path]) -> Data:
     num_train = len(as_table(loaded["y"], paths["y"]))
     nodes = torch.arange(num_nodes)
     data.train_mask = nodes < num_train
-    data.val_mask = (nodes >= num_train) & (nodes < num_train + NUM_PUBLIC_VAL)
+    data.val_mask = (nodes >= num_train) & (nodes < min(num_train + NUM_PUBLIC_VAL, first.shape[0]))
     data.test_mask = torch.isin(nodes, torch.from_numpy(index))
     return data
 
@@ -111,6 +115,8 @@ def read_tu(path: Path) -> list[Data]:
     pairs, indicator, graph_labels = table("A"), table("graph_indicator"), table("graph_labels")
     if pairs is None or indicator is None or graph_labels is None:
         raise DataError(f"{path} lacks graph_indicator or graph_labels; found {', '.join(sorted(members))}")
+    if pairs.shape[1] != 2:
+        raise DataError(f"{path}: {names[0]}_A.txt must have two columns, got {pairs.shape[1]}")
     graph = indicator.ravel() - 1
     num_nodes, num_graphs = len(graph), len(graph_labels)
     if (np.diff(graph) < 0).any() or not np.array_equal(np.unique(graph), np.arange(num_graphs)):

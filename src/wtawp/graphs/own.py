@@ -2,6 +2,7 @@
 
 import csv
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -64,11 +65,11 @@ def read_pt(path: Path) -> Data:
     try:
         with torch.serialization.safe_globals([Data, GlobalStorage, DataEdgeAttr, DataTensorAttr]):
             loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        reason = str(error).split("WeightsUnpickler error:")[-1].strip().split("\n")[0]
-        raise DataError(f"{path} holds more than a Data or a dict of tensors, refused unrun: {reason}") from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise DataError(f"{path} is not a file that torch.save wrote, or it is cut short: {error}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        foreign = re.search(r"GLOBAL (\S+)", str(error))  # torch's own message advises to run it after all
+        if foreign:
+            raise DataError(f"{path} asks for {foreign[1]}; refused, nothing was run: save a dict of tensors") from None
+        raise DataError(f"{path} is not a file that torch.save wrote, or it is cut short; save it again") from error
     content = loaded.to_dict() if isinstance(loaded, Data) else loaded
     if not isinstance(content, dict):
         raise DataError(f"{path} must hold a PyG Data or a dict of tensors, got {type(loaded).__name__}")
