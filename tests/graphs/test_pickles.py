@@ -1,4 +1,5 @@
 import collections
+import contextlib
 import os
 import pickle
 from pathlib import Path
@@ -64,10 +65,43 @@ def test_a_matrix_that_would_read_astray_is_refused() -> None:
 def test_other_things_than_expected_are_named() -> None:
     for convert, message in (
         (as_matrix, "f must hold a pickled csr_matrix, got list"),
-        (as_table, "f must hold a pickled table of numbers, got list"),
+        (as_table, "f must hold pickled arrays of numbers, got list"),
         (as_pairs, "f must hold a pickled dict of adjacency lists, got list"),
     ):
         with pytest.raises(DataError, match=message):
             convert([1], "f")
     with pytest.raises(DataError, match="f must list whole numbers of nodes"):
         as_pairs({0: ["x"]}, "f")
+    with pytest.raises(DataError, match=r"f must hold a table of numbers, got shape \(3,\)"):
+        as_table(unpickle(pickle.dumps(np.ones(3), 3), "f"), "f")
+    with pytest.raises(DataError, match=r"f must hold plain numbers, got <U1"):
+        as_table(unpickle(pickle.dumps(np.array([["a"]]), 3), "f"), "f")
+
+
+def test_arrays_come_back_in_every_layout_and_byte_order() -> None:
+    table = np.arange(6).reshape(2, 3)
+    for dtype in ("<i4", ">i4", "<f8", ">f2", "u1", "?"):
+        for array in (table.astype(dtype), np.asfortranarray(table.astype(dtype))):
+            assert as_table(unpickle(pickle.dumps(array, 3), "f"), "f").tolist() == array.tolist()
+
+
+def test_a_forged_shape_or_dtype_never_reaches_numpy() -> None:
+    """NumPy's own `__setstate__` takes a dtype's word that its numbers are pointers, and follows them."""
+    whole = pickle.dumps(np.arange(6.0).reshape(2, 3), 3)
+    assert whole.count(b"K\x02K\x03") == 1
+    with pytest.raises(DataError, match=r"an array of shape \(2, 9\) has 6 numbers"):
+        as_table(unpickle(whole.replace(b"K\x02K\x03", b"K\x02K\x09"), "f"), "f")
+    assert whole.count(b"f8") == 1
+    for forged in (b"O8", b"V8", b"M8", b"f9"):
+        with pytest.raises(DataError, match="f must hold plain numbers"):
+            as_table(unpickle(whole.replace(b"f8", forged), "f"), "f")
+
+
+def test_damaged_bytes_raise_nothing_but_data_errors() -> None:
+    content = pickle.dumps(csr_matrix(np.eye(3)), 3)
+    g = np.random.default_rng(0)
+    for _ in range(500):
+        damaged = bytearray(content)
+        damaged[g.integers(len(damaged))] = g.integers(256)
+        with contextlib.suppress(DataError):
+            as_matrix(unpickle(bytes(damaged), "f"), "f")

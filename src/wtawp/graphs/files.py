@@ -163,7 +163,15 @@ def _read_zip(path: Path) -> dict[str, bytes]:
                 if name.startswith(("/", "\\")) or ":" in name or ".." in name.replace("\\", "/").split("/"):
                     raise DataError(f"{path} has a member called {name!r}, which points outside; refused")
             return {name: archive.read(name) for name in archive.namelist()}
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        OSError,
+        UnicodeError,
+        NotImplementedError,
+        RuntimeError,
+    ) as error:
         raise DataError(f"{path} is not a readable archive ({error}); it may be cut short: fetch it again") from error
 
 

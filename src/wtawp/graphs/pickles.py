@@ -1,11 +1,14 @@
 """Pickles of published data sets, read without running anything they say.
 
-Only the constructors that those files really name are admitted: NumPy's arrays and dtypes, scipy's CSR matrix,
-`defaultdict` and `list`. The matrix becomes a bare record, whose arrays are checked before scipy sees them.
+Only the names that those files really hold are admitted: NumPy's arrays and dtypes, scipy's CSR matrix, `defaultdict`
+and `list`. None of NumPy or scipy is handed to the unpickler, for their `__setstate__` believe what they are told (a
+forged dtype corrupts memory): bare records stand in for them, turned into arrays when every field has been checked.
 """
 
 import io
+import math
 import pickle
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,24 +19,34 @@ from wtawp.base import DataError
 from wtawp.graphs.tidy import csr
 
 
-class _Csr:
-    """What a pickled `csr_matrix` becomes."""
+class _Record:
+    """What a pickled array, dtype or matrix becomes: the arguments it was made with, and its state."""
 
-    def __setstate__(self, state: dict[str, object]) -> None:
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.state: object = None
+
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
 
-def _dtype(code: str, align: object = False, copy: object = False) -> np.dtype:
-    """Old pickles give `align` as a number, which NumPy no longer likes."""
-    return np.dtype(code, align=bool(align), copy=bool(copy))
+class _Array(_Record):
+    """state: version, shape, dtype, whether columns come first, bytes (or a list, for an array of objects)."""
 
 
-_RECONSTRUCT = np.empty(0).__reduce__()[0]  # NumPy's maker of empty arrays, wherever this version keeps it
+class _Dtype(_Record):
+    """arguments: a code such as "f4", and more; state: version, byte order, and more."""
+
+
+class _Csr(_Record):
+    """state: a dict with data, indices, indptr and _shape."""
+
+
 _ADMITTED: dict[tuple[str, str], object] = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
     ("scipy.sparse.csr", "csr_matrix"): _Csr,  # the path of old pickles; SciPy 2 will not have it
     ("scipy.sparse._csr", "csr_matrix"): _Csr,
     ("collections", "defaultdict"): defaultdict,
@@ -63,21 +76,25 @@ def unpickle(content: bytes, where: str | Path) -> object:
 
 def as_matrix(loaded: object, where: str | Path) -> csr_matrix:
     """The sparse matrix that was unpickled, bare or as the one element of an array (as np.save does), checked."""
-    if isinstance(loaded, np.ndarray) and loaded.shape == ():
-        loaded = loaded.item()
-    state = loaded.state if isinstance(loaded, _Csr) else {}
-    shape = np.array(state.get("_shape", ()))
-    data, indices, indptr = (state.get(part) for part in ("data", "indices", "indptr"))
-    if isinstance(data, np.ndarray) and isinstance(indices, np.ndarray) and isinstance(indptr, np.ndarray):
-        return csr(data, indices, indptr, shape, where=str(where))
-    raise DataError(f"{where} must hold a pickled csr_matrix, got {type(loaded).__name__} with {sorted(state)}")
+    if isinstance(loaded, _Array):
+        match loaded.state:
+            case (_, (), _, _, [element]):
+                loaded = element
+    if not isinstance(loaded, _Csr) or not isinstance(loaded.state, dict):
+        raise DataError(f"{where} must hold a pickled csr_matrix, got {type(loaded).__name__.strip('_').lower()}")
+    data, indices, indptr = (_array(loaded.state.get(part), where) for part in ("data", "indices", "indptr"))
+    match loaded.state.get("_shape"):
+        case (int(rows), int(columns)) if max(rows, columns) < 2**63:
+            return csr(data, indices, indptr, np.array([rows, columns]), where=str(where))
+    raise DataError(f"{where}: a matrix's shape must be two sizes, got {loaded.state.get('_shape')!r}")
 
 
 def as_table(loaded: object, where: str | Path) -> np.ndarray:  # [rows, columns]
     """The two-dimensional array of numbers that was unpickled."""
-    if isinstance(loaded, np.ndarray) and loaded.ndim == 2 and loaded.dtype.kind in "biuf":
-        return loaded
-    raise DataError(f"{where} must hold a pickled table of numbers, got {type(loaded).__name__}")
+    table = _array(loaded, where)
+    if table.ndim != 2:
+        raise DataError(f"{where} must hold a table of numbers, got shape {table.shape}")
+    return table
 
 
 def as_pairs(loaded: object, where: str | Path) -> tuple[np.ndarray, np.ndarray]:  # [m], [m]
@@ -89,3 +106,27 @@ def as_pairs(loaded: object, where: str | Path) -> tuple[np.ndarray, np.ndarray]
         return source, np.concatenate([np.array(ids, dtype=np.int64) for ids in loaded.values()])
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where} must list whole numbers of nodes: {error}") from error
+
+
+def _array(loaded: object, where: str | Path) -> np.ndarray:
+    """The array of a record, if it is made of plain numbers and as long as its shape says."""
+    state = loaded.state if isinstance(loaded, _Array) else None
+    match state:
+        case (
+            _,
+            tuple(shape),
+            _Dtype(arguments=(str(code), *_), state=(_, str(order), *_)),
+            fortran,
+            bytes() | str() as raw,
+        ):
+            if not re.fullmatch("b1|[iu][1248]|f[248]", code) or order not in ("<", ">", "|", "="):
+                raise DataError(f"{where} must hold plain numbers, got {order}{code}")
+            try:
+                content = raw.encode("latin1") if isinstance(raw, str) else raw
+                values = np.frombuffer(content, dtype=np.dtype(f"{order}{code}")).astype(code)
+            except ValueError as error:
+                raise DataError(f"{where}: {error}; the file is damaged") from error
+            if not all(isinstance(size, int) and size >= 0 for size in shape) or math.prod(shape) != len(values):
+                raise DataError(f"{where}: an array of shape {shape} has {len(values)} numbers; the file is damaged")
+            return values.reshape(shape, order="F" if fortran else "C")
+    raise DataError(f"{where} must hold pickled arrays of numbers, got {type(loaded).__name__.strip('_').lower()}")
