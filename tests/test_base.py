@@ -1,7 +1,10 @@
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
-from wtawp.base import DataError, NotPerturbableError, WtawpError, fenced_rng, rng
+from wtawp.base import DataError, DownloadError, NotPerturbableError, WtawpError, fenced_rng, home, rng
 
 
 def test_equal_names_give_equal_numbers_and_others_do_not() -> None:
@@ -28,3 +31,17 @@ def test_errors_can_be_caught_as_ours_or_as_value_errors() -> None:
     for kind in (NotPerturbableError, DataError):
         assert issubclass(kind, WtawpError)
         assert issubclass(kind, ValueError)
+    assert issubclass(DownloadError, WtawpError)
+
+
+def test_our_folder_is_the_chosen_one_or_the_platforms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WTAWP_HOME", str(tmp_path))
+    assert home() == tmp_path
+    monkeypatch.delenv("WTAWP_HOME")
+    for variable in ("XDG_DATA_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(variable, str(tmp_path / "data"))
+    for platform in ("linux", "win32"):
+        monkeypatch.setattr(sys, "platform", platform)
+        assert home() == tmp_path / "data" / "wtawp"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert home() == Path.home() / "Library" / "Application Support" / "wtawp"

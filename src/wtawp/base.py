@@ -1,8 +1,11 @@
-"""What every level may use: the errors a caller may want to catch, and random numbers derived from names."""
+"""What every level may use: errors a caller may want to catch, random numbers derived from names, our folder."""
 
 import hashlib
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -17,6 +20,23 @@ class NotPerturbableError(WtawpError, ValueError):
 
 class DataError(WtawpError, ValueError):
     """A graph, a split or a data set's name is not what it must be."""
+
+
+class DownloadError(WtawpError):
+    """A data file is not here and could not be fetched."""
+
+
+def home() -> Path:
+    """Where results and downloads live: `$WTAWP_HOME`, or else the platform's user data folder."""
+    if chosen := os.environ.get("WTAWP_HOME"):
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        parent = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        parent = Path.home() / "Library" / "Application Support"
+    else:
+        parent = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return parent / "wtawp"
 
 
 def seed_of(*what: str | int) -> int:

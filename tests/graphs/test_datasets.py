@@ -1,9 +1,15 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
 import pytest
+import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import contains_self_loops, is_undirected
 
-from wtawp.base import DataError
-from wtawp.graphs import NAMES, load
+from wtawp.base import DataError, DownloadError
+from wtawp.graphs import EMBEDDED, NAMES, PUBLISHED, describe, files_of, get, load, place_of, public
 
 SHAPES = {
     "digits": (1797, 64, 10),
@@ -13,13 +19,33 @@ SHAPES = {
     "citation": (2000, 800, 7),
     **{f"toy-{name}": (200, 2, 2) for name in ("linear", "moons", "rings", "gaussians")},
 }
+NODE_SETS = {  # nodes, undirected edges, features, class counts, as the published table has them
+    "cora": (2485, 5069, 1433, [285, 406, 726, 379, 214, 131, 344]),
+    "citeseer": (2110, 3668, 3703, [115, 463, 388, 304, 532, 308]),
+    "polblogs": (1222, 16714, 1490, [586, 636]),
+    "planetoid-cora": (2708, 5278, 1433, [351, 217, 418, 818, 426, 298, 180]),
+    "planetoid-citeseer": (3327, 4552, 3703, [249, 590, 668, 701, 596, 508]),
+    "planetoid-pubmed": (19717, 44324, 500, [4103, 7739, 7875]),
+    "amazon-computers": (13752, 245861, 767, [436, 2142, 1414, 542, 5158, 308, 487, 818, 2156, 291]),
+    "coauthor-physics": (34493, 247962, 8415, [5750, 5045, 17426, 2753, 3519]),
+}
+MAJORITY = {"cora": 0.2922, "citeseer": 0.2521, "polblogs": 0.5205, "planetoid-cora": 0.3021,
+            "planetoid-citeseer": 0.2117, "planetoid-pubmed": 0.3994, "amazon-computers": 0.3751,
+            "coauthor-physics": 0.5052, "proteins": 0.5957, "imdb-binary": 0.5, "imdb-multi": 0.3333}  # fmt: skip
+GRAPH_SETS = {  # graphs, nodes, smallest, largest, edges, largest degree, features, class counts
+    "proteins": (1113, 43471, 4, 620, 81044, 25, 4, [663, 450]),
+    "imdb-binary": (1000, 19773, 12, 136, 96531, 135, 136, [500, 500]),
+    "imdb-multi": (1500, 19502, 7, 89, 98903, 88, 89, [500, 500, 500]),
+}
 
 
-def test_the_table_here_covers_every_name() -> None:
-    assert set(SHAPES) == set(NAMES)
+def test_the_tables_here_cover_every_name() -> None:
+    assert set(SHAPES) == set(EMBEDDED)
+    assert {*NODE_SETS, *GRAPH_SETS} == set(PUBLISHED) == set(MAJORITY)
+    assert set(NAMES) == {*EMBEDDED, *PUBLISHED}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_each_graph_has_its_known_shape_and_is_undirected(name: str) -> None:
     data = load(name)
     assert isinstance(data, Data)
@@ -29,8 +55,155 @@ def test_each_graph_has_its_known_shape_and_is_undirected(name: str) -> None:
     assert not contains_self_loops(data.edge_index)
     assert data.x.isfinite().all()
     assert data.name == name
+    assert place_of(name) == "embedded"
+    assert get(name) == []
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("name", NODE_SETS)
+def test_published_graphs_have_the_published_statistics(name: str) -> None:
+    nodes, edges, features, counts = NODE_SETS[name]
+    data = load(name)
+    about = describe(data)
+    assert (about.nodes, about.edges, about.features, about.classes) == (nodes, edges, features, len(counts))
+    assert torch.bincount(data.y[data.y >= 0]).tolist() == counts
+    assert about.majority == pytest.approx(MAJORITY[name], abs=5e-5)
+    assert data.validate()
+    assert is_undirected(data.edge_index)
+    assert not contains_self_loops(data.edge_index)
+    assert data.x.dtype == torch.float32
+    assert data.name == name
+    assert "classes" not in data
+    listed = PUBLISHED[name]
+    assert (listed.kind, listed.nodes, listed.edges, listed.classes) == ("node", nodes, edges, len(counts))
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize("name", GRAPH_SETS)
+def test_published_collections_have_the_published_statistics(name: str) -> None:
+    graphs, nodes, smallest, largest, edges, degree, features, counts = GRAPH_SETS[name]
+    collection = load(name)
+    assert isinstance(collection, list)
+    about = describe(collection)
+    assert (about.graphs, about.nodes, about.edges, about.features) == (graphs, nodes, edges, features)
+    assert about.majority == pytest.approx(MAJORITY[name], abs=5e-5)
+    assert torch.bincount(torch.cat([graph.y for graph in collection])).tolist() == counts
+    sizes = [graph.num_nodes for graph in collection]
+    assert (min(sizes), max(sizes)) == (smallest, largest)
+    assert max(int(torch.bincount(graph.edge_index[0]).max()) for graph in collection) == degree
+    assert all(graph.validate() and graph.x.shape == (graph.num_nodes, features) for graph in collection)
+    assert all(is_undirected(graph.edge_index) for graph in collection)
+    assert (PUBLISHED[name].kind, PUBLISHED[name].nodes, PUBLISHED[name].edges) == ("graph", nodes, edges)
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_papers_graphs_have_their_published_degrees_homophily_and_binary_words() -> None:
+    for name, degree, most, homophily in (("cora", 4.08, 168, 0.804), ("citeseer", 3.48, 99, 0.736),
+                                          ("polblogs", 27.36, 351, 0.906)):  # fmt: skip
+        data = load(name)
+        about = describe(data)
+        assert about.mean_degree == pytest.approx(degree, abs=0.005)
+        assert about.homophily == pytest.approx(homophily, abs=5e-4)
+        assert int(torch.bincount(data.edge_index[0]).max()) == most
+        assert set(data.x.unique().tolist()) == {0.0, 1.0}
+    assert int((load("cora").x.sum(0) == 0).sum()) == 5
+    assert int((load("citeseer").x.sum(0) == 0).sum()) == 99
+    blogs = load("polblogs").x
+    assert torch.equal(blogs.sum(1), torch.ones(1222))  # each blog is its own feature
+    assert int(blogs.sum(0).max()) == 1
+
+
+@pytest.mark.usefixtures("offline")
+@pytest.mark.parametrize(("name", "num_train"), [("cora", 140), ("citeseer", 120), ("pubmed", 60)])
+def test_planetoid_brings_its_public_split(name: str, num_train: int) -> None:
+    data = load(f"planetoid-{name}")
+    split = public(data)
+    assert (len(split.train), len(split.val), len(split.test)) == (num_train, 500, 1000)
+    assert torch.bincount(data.y[split.train]).tolist() == [20] * (num_train // 20)
+    unlabelled = data.y == -1
+    assert int(unlabelled.sum()) == (15 if name == "citeseer" else 0)
+    assert not (unlabelled & (data.train_mask | data.val_mask | data.test_mask)).any()
+    assert not data.x[unlabelled].any()
+
+
+@pytest.mark.usefixtures("offline")
+def test_the_two_coras_are_one_graph() -> None:
+    """An oracle that shares no code: another file, in another format, with nodes in another order."""
+    planetoid, order = load("planetoid-cora"), torch.tensor([5, 2, 3, 4, 1, 6, 0])
+    rows = {row.numpy().tobytes(): i for i, row in enumerate(planetoid.x)}
+    twins = len(rows) < 2708  # some papers have equal words: only unique rows can be matched
+    assert twins
+    unique, counts = np.unique(planetoid.x.numpy(), axis=0, return_counts=True)
+    clear = {row.tobytes() for row in unique[counts == 1]}
+    cora = load("cora")
+    match = {i: rows[key] for i, row in enumerate(cora.x) if (key := row.numpy().tobytes()) in clear}
+    assert len(match) > 2400
+    assert all(int(order[cora.y[i]]) == int(planetoid.y[j]) for i, j in match.items())
+    there = {(u, v) for u, v in planetoid.edge_index.T.tolist()}
+    inside = [(match[u], match[v]) for u, v in cora.edge_index.T.tolist() if u in match and v in match]
+    assert set(inside) <= there
+
+
+@pytest.mark.usefixtures("offline")
+def test_physics_keeps_sparse_counts_and_computers_dense_ones() -> None:
+    physics = load("coauthor-physics").x
+    assert physics.layout == torch.sparse_csr
+    assert (int(physics.values().min()), int(physics.values().max())) == (1, 98)
+    assert set(load("amazon-computers").x.unique().tolist()) == {0.0, 1.0}
+    pubmed = load("planetoid-pubmed").x
+    assert float(pubmed.max()) == pytest.approx(1.263, abs=1e-3)
+
+
+@pytest.mark.usefixtures("offline")
+def test_proteins_are_described_by_labels_and_one_standardised_attribute() -> None:
+    x = torch.cat([graph.x for graph in load("proteins")])
+    assert x[:, :3].sum(0).tolist() == [21151, 20931, 1389]
+    assert float(x[:, 3].mean()) == pytest.approx(0, abs=1e-4)
+    assert float(x[:, 3].std()) == pytest.approx(1, abs=1e-3)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(DataError, match=r"no graph called 'core'; there are toy-linear, .*citation"):
+    with pytest.raises(DataError, match=r"no graph called 'core'; there are toy-linear, .*citation.* end in \.npz"):
         load("core")
+    with pytest.raises(DataError, match="no graph called 'core'"):
+        files_of("core")
+
+
+def test_a_path_is_told_from_a_name_by_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("a,b\nb,c\n")
+    (tmp_path / "mine.labels.csv").write_text("a,x\nb,y\nc,x\n")
+    for path in (tmp_path / "mine.csv", str(tmp_path / "mine.csv")):
+        data = load(path)
+        assert data.name == "mine"
+        assert data.num_nodes == 3
+    with pytest.raises(DataError, match=r"there is no file .*other\.npz"):
+        load(str(tmp_path / "other.npz"))
+    with pytest.raises(DataError, match=r"must end in \.npz, \.csv, \.pt, \.zip, got '\.txt'"):
+        load(tmp_path / "mine.txt")
+
+
+def test_a_data_set_is_as_near_as_its_farthest_file(
+    data_root: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *others = files_of("planetoid-cora")
+    assert place_of("planetoid-cora") == "not here"
+    for file in (first, *others):
+        copy = empty_home / "data" / file.path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((data_root / file.path).read_bytes())
+        assert place_of("planetoid-cora") == ("cache" if file is others[-1] else "not here")
+    assert load("planetoid-cora").num_nodes == 2708
+    monkeypatch.setenv("WTAWP_DATA", str(data_root))
+    assert place_of("planetoid-cora") == "root"
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_what_can_not_be_fetched_is_a_download_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nobody listens there: no test may reach the network
+    with pytest.raises(DownloadError, match=r"could not fetch metattack_npz/cora\.npz"):
+        load("cora")
+
+
+def test_pooch_is_loaded_only_when_something_is_fetched() -> None:
+    code = "from wtawp.graphs import load; load('karate'); import sys; sys.exit('pooch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

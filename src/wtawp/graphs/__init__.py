@@ -1,22 +1,23 @@
 """The data: graphs by name, splits, and the operators that models multiply with. It knows no model."""
 
-from wtawp.graphs.datasets import NAMES, load
+from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, load, place_of
+from wtawp.graphs.describe import Description, describe
+from wtawp.graphs.download import is_intact, locate
 from wtawp.graphs.generate import citation, knn_edges, toy
 from wtawp.graphs.operators import Operator, gcn_operator, ppr_rows, receptive_field, sparse_features, spmm
-from wtawp.graphs.splits import Split, stratified
+from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
-__all__ = [
-    "NAMES",
-    "Operator",
-    "Split",
-    "citation",
+__all__ = ["EMBEDDED", "NAMES", "PUBLISHED", "Description", "Operator", "Split", "check_split", "citation", "describe"]
+__all__ += [
+    "files_of",
     "gcn_operator",
+    "get",
+    "is_intact",
+    "k_fold",
     "knn_edges",
     "load",
+    "locate",
+    "place_of",
     "ppr_rows",
-    "receptive_field",
-    "sparse_features",
-    "spmm",
-    "stratified",
-    "toy",
 ]
+__all__ += ["public", "receptive_field", "sparse_features", "spmm", "stratified", "toy"]

@@ -1,11 +1,12 @@
-"""Which nodes train, which validate, which test."""
+"""Which nodes (or graphs) train, which validate, which test. Those with a label of -1 are in no part."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import StratifiedKFold, train_test_split
 from torch import Tensor
+from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
 
@@ -19,6 +20,26 @@ class Split:
     test: Tensor  # [n_test]
 
 
+def check_split(split: Split, y: Tensor) -> Split:
+    """`split` itself, if its parts are disjoint, labelled, not empty, and every class of `y` is among its training."""
+    parts = {"train": split.train, "val": split.val, "test": split.test}
+    for name, part in parts.items():
+        if not len(part):
+            raise DataError(f"the {name} part of a split must hold a node or more, got none")
+        if int(part.min()) < 0 or int(part.max()) >= len(y):
+            raise DataError(f"the {name} part names nodes {int(part.min())} to {int(part.max())}, there are {len(y)}")
+        if (y[part] < 0).any():
+            raise DataError(f"{int((y[part] < 0).sum())} nodes of the {name} part have no label; leave them out")
+    everyone = torch.cat(list(parts.values())).tolist()
+    twice = len(everyone) - len(set(everyone))
+    if twice:
+        raise DataError(f"the parts of a split must be disjoint, but {twice} nodes stand in more than one place")
+    unseen = sorted(set(y[y >= 0].tolist()) - set(y[split.train].tolist()))
+    if unseen:
+        raise DataError(f"no training node has class {', '.join(map(str, unseen))}; choose a larger training part")
+    return split
+
+
 def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) -> Split:
     """Shares of every class for training and validation, the rest for testing: 10 / 10 / 80 as in the paper.
 
@@ -30,16 +51,65 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
     """
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
-    counts = torch.bincount(y)
+    nodes, labels, counts = _labelled(y)
     scarce = {c: int(k) for c, k in enumerate(counts) if k * min(train, val) < 0.5 or k < 3}
     if scarce:
         raise DataError(
             f"shares of {train} and {val} leave no node of some classes (class: size): {scarce}; raise them"
         )
-    nodes, labels = np.arange(len(y)), y.cpu().numpy()
-    state = np.random.RandomState(int(torch.randint(2**31, (1,), generator=rng("split", seed))))
-    labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels, random_state=state)
+    state = _state(seed)
+    labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels[nodes], random_state=state)
     fit, held = train_test_split(
         labelled, train_size=train / (train + val), stratify=labels[labelled], random_state=state
     )
-    return Split(*(torch.from_numpy(np.sort(part)).to(y.device) for part in (fit, held, test)))
+    return check_split(_split(fit, held, test, y), y)
+
+
+def k_fold(y: Tensor, *, folds: int, seed: int) -> list[Split]:
+    """As many splits as folds: each fold tests once, the next one validates, the others train; classes keep shares.
+
+    >>> split = k_fold(torch.tensor([0, 1] * 50), folds=10, seed=0)[0]
+    >>> len(split.train), len(split.val), len(split.test)
+    (80, 10, 10)
+    """
+    nodes, labels, counts = _labelled(y)
+    if not 3 <= folds <= int(counts.min()):
+        raise DataError(
+            f"folds must lie between 3 and the size of the smallest class, {int(counts.min())}, got {folds}"
+        )
+    cutter = StratifiedKFold(n_splits=folds, shuffle=True, random_state=_state(seed))
+    parts = [nodes[part] for _, part in cutter.split(nodes, labels[nodes])]
+    splits = []
+    for i, test in enumerate(parts):
+        held = parts[(i + 1) % folds]
+        splits.append(check_split(_split(np.setdiff1d(nodes, np.concatenate([held, test])), held, test, y), y))
+    return splits
+
+
+def public(data: Data) -> Split:
+    """The split that a data set brings as train_mask, val_mask and test_mask, such as Planetoid's."""
+    names = ("train_mask", "val_mask", "test_mask")
+    absent = [name for name in names if name not in data]
+    if absent:
+        raise DataError(f"this graph brings no {', '.join(absent)}; the planetoid ones do; or draw a split: stratified")
+    return check_split(Split(*(data[name].nonzero().ravel() for name in names)), data.y)
+
+
+def _labelled(y: Tensor) -> tuple[np.ndarray, np.ndarray, Tensor]:
+    """Labelled nodes, all labels, and the size of each class; no class number may be skipped."""
+    if y.ndim != 1 or not (y >= 0).any():
+        raise DataError(f"y must be a list of class numbers, some of them known, got shape {list(y.shape)}")
+    labels = y.cpu().numpy()
+    counts = torch.bincount(y[y >= 0])
+    if (counts == 0).any():
+        absent = (counts == 0).nonzero().ravel().tolist()
+        raise DataError(f"labels go up to {len(counts) - 1}, but no node has {absent}; number the classes from 0")
+    return np.flatnonzero(labels >= 0), labels, counts
+
+
+def _state(seed: int) -> np.random.RandomState:
+    return np.random.RandomState(int(torch.randint(2**31, (1,), generator=rng("split", seed))))
+
+
+def _split(train: np.ndarray, val: np.ndarray, test: np.ndarray, y: Tensor) -> Split:
+    return Split(*(torch.from_numpy(np.sort(part)).to(y.device) for part in (train, val, test)))

@@ -1,0 +1,132 @@
+"""Pickles of published data sets, read without running anything they say.
+
+Only the names that those files really hold are admitted: NumPy's arrays and dtypes, scipy's CSR matrix, `defaultdict`
+and `list`. None of NumPy or scipy is handed to the unpickler, for their `__setstate__` believe what they are told (a
+forged dtype corrupts memory): bare records stand in for them, turned into arrays when every field has been checked.
+"""
+
+import io
+import math
+import pickle
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from wtawp.base import DataError
+from wtawp.graphs.tidy import csr
+
+
+class _Record:
+    """What a pickled array, dtype or matrix becomes: the arguments it was made with, and its state."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.arguments = arguments
+        self.state: object = None
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+class _Array(_Record):
+    """state: version, shape, dtype, whether columns come first, bytes (or a list, for an array of objects)."""
+
+
+class _Dtype(_Record):
+    """arguments: a code such as "f4", and more; state: version, byte order, and more."""
+
+
+class _Csr(_Record):
+    """state: a dict with data, indices, indptr and _shape."""
+
+
+_ADMITTED: dict[tuple[str, str], object] = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    ("scipy.sparse.csr", "csr_matrix"): _Csr,  # the path of old pickles; SciPy 2 will not have it
+    ("scipy.sparse._csr", "csr_matrix"): _Csr,
+    ("collections", "defaultdict"): defaultdict,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+}
+
+
+class _Restricted(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> object:
+        if (module, name) not in _ADMITTED:
+            raise DataError(f"the pickle asks for {module}.{name}, which no data set needs; refused, nothing was run")
+        return _ADMITTED[module, name]
+
+
+def unpickle(content: bytes, where: str | Path) -> object:
+    """What a pickle, of Python 2 or 3, holds if it is made of plain data; else a `DataError`."""
+    try:
+        return _Restricted(io.BytesIO(content), encoding="latin1").load()
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    except Exception as error:  # a damaged pickle can raise anything
+        raise DataError(
+            f"{where} is not a readable pickle ({type(error).__name__}: {error}); fetch it again"
+        ) from error
+
+
+def as_matrix(loaded: object, where: str | Path) -> csr_matrix:
+    """The sparse matrix that was unpickled, bare or as the one element of an array (as np.save does), checked."""
+    if isinstance(loaded, _Array):
+        match loaded.state:
+            case (_, (), _, _, [element]):
+                loaded = element
+    if not isinstance(loaded, _Csr) or not isinstance(loaded.state, dict):
+        raise DataError(f"{where} must hold a pickled csr_matrix, got {type(loaded).__name__.strip('_').lower()}")
+    data, indices, indptr = (_array(loaded.state.get(part), where) for part in ("data", "indices", "indptr"))
+    match loaded.state.get("_shape"):
+        case (int(rows), int(columns)) if max(rows, columns) < 2**63:
+            return csr(data, indices, indptr, np.array([rows, columns]), where=str(where))
+    raise DataError(f"{where}: a matrix's shape must be two sizes, got {loaded.state.get('_shape')!r}")
+
+
+def as_table(loaded: object, where: str | Path) -> np.ndarray:  # [rows, columns]
+    """The two-dimensional array of numbers that was unpickled."""
+    table = _array(loaded, where)
+    if table.ndim != 2:
+        raise DataError(f"{where} must hold a table of numbers, got shape {table.shape}")
+    return table
+
+
+def as_pairs(loaded: object, where: str | Path) -> tuple[np.ndarray, np.ndarray]:  # [m], [m]
+    """Both ends of every entry in the adjacency lists that were unpickled."""
+    if not isinstance(loaded, dict) or not loaded:
+        raise DataError(f"{where} must hold a pickled dict of adjacency lists, got {type(loaded).__name__}")
+    try:
+        source = np.repeat(np.array(list(loaded), dtype=np.int64), [len(ids) for ids in loaded.values()])
+        return source, np.concatenate([np.array(ids, dtype=np.int64) for ids in loaded.values()])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{where} must list whole numbers of nodes: {error}") from error
+
+
+def _array(loaded: object, where: str | Path) -> np.ndarray:
+    """The array of a record, if it is made of plain numbers and as long as its shape says."""
+    state = loaded.state if isinstance(loaded, _Array) else None
+    match state:
+        case (
+            _,
+            tuple(shape),
+            _Dtype(arguments=(str(code), *_), state=(_, str(order), *_)),
+            fortran,
+            bytes() | str() as raw,
+        ):
+            if not re.fullmatch("b1|[iu][1248]|f[248]", code) or order not in ("<", ">", "|", "="):
+                raise DataError(f"{where} must hold plain numbers, got {order}{code}")
+            try:
+                content = raw.encode("latin1") if isinstance(raw, str) else raw
+                values = np.frombuffer(content, dtype=np.dtype(f"{order}{code}")).astype(code)
+            except ValueError as error:
+                raise DataError(f"{where}: {error}; the file is damaged") from error
+            if not all(isinstance(size, int) and size >= 0 for size in shape) or math.prod(shape) != len(values):
+                raise DataError(f"{where}: an array of shape {shape} has {len(values)} numbers; the file is damaged")
+            return values.reshape(shape, order="F" if fortran else "C")
+    raise DataError(f"{where} must hold pickled arrays of numbers, got {type(loaded).__name__.strip('_').lower()}")

@@ -1,0 +1,159 @@
+"""From arrays that somebody wrote to a graph that every part of this package may trust.
+
+Edges come out undirected, unweighted, without self-loops or duplicates; features finite; classes numbered from 0. What
+can be repaired without a guess is repaired (docs/usage.md lists it); anything else is a `DataError` that says where.
+"""
+
+import warnings
+
+import numpy as np
+import torch
+from scipy.sparse import coo_matrix, csr_matrix, identity, issparse
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+from torch_geometric.data import Data
+
+from wtawp.base import DataError
+
+DENSE_LIMIT = 2**26  # numbers: features of up to 256 MiB are dense, larger ones (Coauthor: 1.1 GiB) stay sparse CSR
+UNLABELLED = -1
+
+
+def node_graph(
+    edges: Tensor, labels: np.ndarray, features: csr_matrix | np.ndarray | None, *, where: str
+) -> Data:  # [2, e], [n], [n, d] -> x [n, d], edge_index [2, e], y [n]
+    """A graph for node classification; without features each node is its own, the identity matrix, as for PolBlogs.
+
+    Labels of -1 mean "not known". Where the others are not 0 to c - 1 already, they are renumbered in sorted order
+    and `data.classes` holds what they were.
+    """
+    num_nodes = len(labels)
+    y, classes = _classes(labels, where)
+    if features is None:
+        features = identity(num_nodes, dtype=np.float32, format="csr")
+    if features.shape[0] != num_nodes:
+        raise DataError(f"{where}: {features.shape[0]} rows of features for {num_nodes} labels; give one row a node")
+    data = Data(x=feature_tensor(features, where=where), edge_index=edges, y=y)
+    if classes != list(range(len(classes))):
+        data.classes = classes
+    return data
+
+
+def undirected(
+    source: np.ndarray, target: np.ndarray, num_nodes: int, *, weight: np.ndarray | None = None, where: str
+) -> Tensor:  # [m], [m] -> [2, e]
+    """Both directions of every distinct edge between two different nodes, sorted; weights only say what is an edge.
+
+    >>> undirected(np.array([0, 0, 2, 2]), np.array([1, 1, 1, 2]), 3, where="example")
+    tensor([[0, 1, 1, 2],
+            [1, 0, 2, 1]])
+    """
+    if num_nodes == 0:
+        raise DataError(f"{where}: the graph is empty, it has no nodes")
+    source, target = source.astype(np.int64), target.astype(np.int64)
+    for end in (source, target):
+        outside = (end < 0) | (end >= num_nodes)
+        if outside.any():
+            raise DataError(
+                f"{where}: an edge names node {end[outside][0]}, but the nodes are numbered 0 to {num_nodes - 1}"
+            )
+    keep = source != target
+    if weight is not None:
+        if not (np.isfinite(weight) & (weight >= 0)).all():
+            bad = weight[~(np.isfinite(weight) & (weight >= 0))][0]
+            raise DataError(f"{where}: edge weights must be finite and not negative, got {bad}; drop those edges")
+        keep &= weight > 0
+    source, target = source[keep], target[keep]
+    codes = np.unique(np.concatenate([source * num_nodes + target, target * num_nodes + source]))
+    if not len(codes):
+        raise DataError(f"{where}: the graph is empty, no edge joins two different nodes")
+    return torch.from_numpy(np.stack([codes // num_nodes, codes % num_nodes]))
+
+
+def feature_tensor(matrix: csr_matrix | np.ndarray, *, where: str) -> Tensor:  # [n, d] -> [n, d]
+    """Features in float32, checked; dense up to `DENSE_LIMIT` numbers, above that a sparse CSR tensor."""
+    if len(matrix.shape) != 2 or matrix.shape[1] == 0:
+        raise DataError(f"{where}: features must be a table of nodes by one or more columns, got {matrix.shape}")
+    sparse = csr_matrix(matrix) if issparse(matrix) else None
+    with np.errstate(over="ignore"):
+        values = (matrix if sparse is None else sparse.data).astype(np.float32)
+    bad = ~np.isfinite(values)
+    if bad.any():
+        rows = bad.nonzero()[0] if sparse is None else sparse.tocoo().row[bad]
+        raise DataError(
+            f"{where}: {int(bad.sum())} features are NaN, infinite or too large for float32, "
+            f"the first at node {int(rows[0])}; fill them in first"
+        )
+    if matrix.shape[0] * matrix.shape[1] <= DENSE_LIMIT:
+        return torch.from_numpy(values if sparse is None else sparse.toarray().astype(np.float32))
+    sparse = csr_matrix(matrix)
+    sparse.sum_duplicates()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return torch.sparse_csr_tensor(
+            torch.from_numpy(sparse.indptr.astype(np.int64)),
+            torch.from_numpy(sparse.indices.astype(np.int64)),
+            torch.from_numpy(sparse.data.astype(np.float32)),
+            tuple(sparse.shape),
+            check_invariants=True,
+        )
+
+
+def csr(
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: np.ndarray, *, where: str
+) -> csr_matrix:  # [m], [m], [rows + 1], [2]
+    """A sparse matrix from its arrays, every index checked first: scipy believes them and reads astray."""
+    rows, columns = _shape(shape, where)
+    for name, part, kinds in (("indices", indices, "iu"), ("indptr", indptr, "iu"), ("data", data, "biuf")):
+        if part.ndim != 1 or part.dtype.kind not in kinds:
+            raise DataError(f"{where}: {name} must be a list of numbers, got {part.dtype} of shape {part.shape}")
+    if len(indptr) != rows + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise DataError(f"{where}: indptr must rise from 0 to {len(indices)} in {rows + 1} entries; it does not")
+    if len(data) != len(indices):
+        raise DataError(f"{where}: {len(data)} values for {len(indices)} indices; the file is damaged")
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < columns:
+        raise DataError(f"{where}: indices must lie in 0 to {columns - 1}, got {indices.min()} to {indices.max()}")
+    return csr_matrix((data, indices, indptr), shape=(rows, columns))
+
+
+def adjacency_edges(matrix: csr_matrix, num_nodes: int, *, where: str) -> Tensor:  # [n, n] -> [2, e]
+    """The undirected edges of a square matrix that may be directed and weighted."""
+    if matrix.shape != (num_nodes, num_nodes):
+        raise DataError(f"{where}: the adjacency matrix must be {num_nodes} x {num_nodes} (labels), got {matrix.shape}")
+    entries: coo_matrix = matrix.tocoo()
+    return undirected(entries.row, entries.col, num_nodes, weight=entries.data, where=where)
+
+
+def largest_component(data: Data) -> Data:
+    """The largest connected component of an undirected graph with dense features, nodes in their order."""
+    row, column = data.edge_index.numpy()
+    adjacency = coo_matrix((np.ones(len(row), dtype=np.int8), (row, column)), shape=(len(data.y), len(data.y)))
+    component = connected_components(adjacency, directed=False)[1]
+    keep = torch.from_numpy(component == np.bincount(component).argmax())
+    number = keep.cumsum(0) - 1
+    edges = number[data.edge_index[:, keep[data.edge_index[0]]]]
+    return Data(x=data.x[keep], edge_index=edges, y=data.y[keep])
+
+
+def _shape(shape: np.ndarray, where: str) -> tuple[int, int]:
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
+        raise DataError(f"{where}: a matrix's shape must be two sizes, got {shape.tolist()}")
+    return int(shape[0]), int(shape[1])
+
+
+def _classes(labels: np.ndarray, where: str) -> tuple[Tensor, list[int] | list[str]]:  # [n] -> [n]
+    if labels.ndim != 1 or not len(labels):
+        raise DataError(f"{where}: labels must be a list of one or more, got shape {labels.shape}")
+    if labels.dtype.kind == "f" and (labels == np.round(labels)).all():
+        labels = labels.astype(np.int64)
+    if labels.dtype.kind not in "biuU":
+        raise DataError(f"{where}: labels must be whole numbers or names, got {labels.dtype}; use -1 for unknown ones")
+    known = labels != ("" if labels.dtype.kind == "U" else UNLABELLED)
+    classes, index = np.unique(labels[known], return_inverse=True)
+    if len(classes) < 2:
+        raise DataError(f"{where}: labels must tell apart two classes or more, got {classes.tolist()}")
+    if labels.dtype.kind in "iu" and classes[0] < 0:
+        raise DataError(f"{where}: labels must be 0 or more, or -1 for unknown, got {classes[0]}")
+    y = np.full(len(labels), UNLABELLED, dtype=np.int64)
+    y[known] = index
+    return torch.from_numpy(y), classes.tolist()

@@ -1,0 +1,239 @@
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+
+from wtawp.base import DataError
+from wtawp.graphs.files import PLANETOID_PARTS, read_graphdata, read_npz, read_planetoid, read_tu
+
+# 0 -> 1 twice as heavy, 1 -> 0, 1 -> 2, a self-loop at 2, node 3 alone: directed, weighted, looped and with an island
+ADJACENCY = csr_matrix(np.array([[0, 2, 0, 0], [1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=np.float32))
+FEATURES = csr_matrix(np.array([[1, 0], [0, 1], [1, 1], [0, 0]]))
+LABELS = np.array([0, 1, 1, 0])
+EDGES = [[0, 1, 1, 2], [1, 0, 2, 1]]
+
+
+def parts_of(prefix: str, matrix: csr_matrix) -> dict[str, np.ndarray]:
+    return {f"{prefix}_{part}": np.asarray(getattr(matrix, part)) for part in ("data", "indices", "indptr", "shape")}
+
+
+def arrays() -> dict[str, np.ndarray]:
+    return {**parts_of("adj", ADJACENCY), **parts_of("attr", FEATURES), "labels": LABELS}
+
+
+def npz(path: Path, content: dict[str, np.ndarray]) -> Path:
+    np.savez_compressed(path, **content)  # type: ignore[arg-type]
+    return path
+
+
+def test_a_directed_weighted_looped_graph_is_repaired_and_islands_stay(tmp_path: Path) -> None:
+    data = read_npz(npz(tmp_path / "g.npz", arrays()))
+    assert data.edge_index.tolist() == EDGES
+    assert data.x.tolist() == FEATURES.toarray().tolist()
+    assert data.y.tolist() == LABELS.tolist()
+
+
+def test_without_features_each_node_is_its_own(tmp_path: Path) -> None:
+    bare = {key: value for key, value in arrays().items() if not key.startswith("attr")}
+    assert torch.equal(read_npz(npz(tmp_path / "g.npz", bare)).x, torch.eye(4))
+
+
+def test_pickled_entries_beside_the_needed_ones_are_left_alone(tmp_path: Path) -> None:
+    extra = {"idx_to_node": np.array({0: "a"}, dtype=object)}
+    assert read_npz(npz(tmp_path / "g.npz", {**arrays(), **extra})).num_nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": None}, "lacks labels; expected adj_data, .* found adj_data"),
+        ({"adj_indptr": None, "attr_shape": None}, "lacks adj_indptr, attr_shape"),
+        ({"adj_indices": np.array([1, 0, 2, 9])}, "adj: indices must lie in 0 to 3, got 0 to 9"),
+        ({"adj_indptr": np.array([0, 1, 3, 5, 4])}, "adj: indptr must rise"),
+        ({"adj_data": np.array([1, 1, -1, 1.0])}, "edge weights must be finite and not negative"),
+        ({"attr_data": np.array([1, np.nan, 1, 1])}, "1 features are NaN, .* the first at node 1"),
+        ({"labels": np.array([0, 1])}, r"adjacency matrix must be 2 x 2 \(labels\), got \(4, 4\)"),
+        ({"labels": np.array([0, 0, 0, 0])}, "two classes or more"),
+        ({"labels": np.array([None, 1, 1, 0], dtype=object)}, "labels is not a plain array: Object arrays"),
+        ({"adj_data": np.zeros(4)}, "the graph is empty, no edge joins two different nodes"),
+    ],
+)
+def test_a_bad_npz_is_a_clear_error(tmp_path: Path, change: dict[str, np.ndarray | None], message: str) -> None:
+    content = {key: value for key, value in {**arrays(), **change}.items() if value is not None}
+    with pytest.raises(DataError, match=message):
+        read_npz(npz(tmp_path / "g.npz", content))
+
+
+def test_an_npz_without_nodes_is_refused(tmp_path: Path) -> None:
+    nothing = parts_of("adj", csr_matrix((0, 0), dtype=np.float32))
+    with pytest.raises(DataError, match="the graph is empty, it has no nodes"):
+        read_npz(npz(tmp_path / "g.npz", {**nothing, "labels": np.array([], dtype=int)}))
+
+
+@pytest.mark.parametrize("reader", [read_npz, read_graphdata, read_tu])
+def test_archives_cut_short_are_clear_errors(tmp_path: Path, reader: Callable[[Path], object]) -> None:
+    whole = npz(tmp_path / "g.npz", arrays()).read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"not an archive"):
+        (tmp_path / "cut.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"cut\.npz is not a readable archive"):
+            reader(tmp_path / "cut.npz")
+
+
+def flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]
+
+
+def test_a_flipped_byte_in_an_archive_is_noticed(tmp_path: Path) -> None:
+    whole = npz(tmp_path / "g.npz", arrays()).read_bytes()
+    (tmp_path / "bad.npz").write_bytes(flipped(whole, 90))
+    with pytest.raises(DataError, match=r"bad\.npz is not a readable archive"):
+        read_npz(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize("name", ["../evil.txt", "/etc/evil", "a/../../evil", "..\\evil", "C:\\evil"])
+@pytest.mark.parametrize("reader", [read_npz, read_graphdata, read_tu])
+def test_members_that_point_outside_are_refused(tmp_path: Path, reader: Callable[[Path], object], name: str) -> None:
+    path = tmp_path / "in" / "bad.zip"
+    path.parent.mkdir()
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("G/G_A.txt", "1, 2\n")
+        archive.writestr(name, "evil")
+    with pytest.raises(DataError, match="points outside; refused"):
+        reader(path)
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["bad.zip"]
+
+
+def graphdata(path: Path, adjacency: object, features: object = FEATURES) -> Path:
+    as_objects = {"adj_matrix": np.array(None), "node_attr": np.array(None)}
+    as_objects["adj_matrix"][()], as_objects["node_attr"][()] = adjacency, features
+    return npz(path, {**as_objects, "node_label": LABELS})
+
+
+def test_pickled_matrices_are_read(tmp_path: Path) -> None:
+    data = read_graphdata(graphdata(tmp_path / "g.npz", ADJACENCY))
+    assert data.edge_index.tolist() == EDGES
+    assert data.x.tolist() == FEATURES.toarray().tolist()
+
+
+class Foreign:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("sprung",)
+
+
+def test_a_foreign_pickle_in_an_npz_is_refused_unrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"adj_matrix: the pickle asks for \w+\.mkdir"):
+        read_graphdata(graphdata(tmp_path / "g.npz", Foreign()))
+    assert not (tmp_path / "sprung").exists()
+    with pytest.raises(DataError, match="node_attr must hold a pickled csr_matrix, got list"):
+        read_graphdata(graphdata(tmp_path / "g.npz", ADJACENCY, [1]))
+    with pytest.raises(DataError, match="adj_matrix must hold one pickled matrix, got int64"):
+        read_graphdata(npz(tmp_path / "g.npz", dict.fromkeys(("adj_matrix", "node_attr", "node_label"), LABELS)))
+    with pytest.raises(DataError, match="lacks adj_matrix, node_attr"):
+        read_graphdata(npz(tmp_path / "g.npz", {"node_label": LABELS}))
+
+
+def planetoid(folder: Path, **change: object) -> dict[str, Path]:
+    """Four nodes with features in allx (two of them train), then test nodes 6 and 4; node 5 has nothing."""
+    features = np.arange(12, dtype=np.float32).reshape(6, 2)
+    one_hot = np.eye(2, dtype=np.int32)[[0, 1, 1, 0, 1, 0]]
+    content: dict[str, object] = {
+        "x": csr_matrix(features[:2]), "y": one_hot[:2], "allx": csr_matrix(features[:4]), "ally": one_hot[:4],
+        "tx": csr_matrix(features[4:]), "ty": one_hot[4:], "test.index": b"6\n4\n",
+        "graph": {0: [1, 1, 0], 1: [0], 4: [6], 6: [4], 5: []}, **change,
+    }  # fmt: skip
+    paths = {part: folder / f"ind.tiny.{part}" for part in PLANETOID_PARTS}
+    for part, path in paths.items():
+        value = content[part]
+        path.write_bytes(value if isinstance(value, bytes) else pickle.dumps(value, 3))
+    return paths
+
+
+def test_planetoid_puts_test_rows_in_their_places_and_pads_the_rest(tmp_path: Path) -> None:
+    data = read_planetoid(planetoid(tmp_path))
+    assert data.x.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7], [10, 11], [0, 0], [8, 9]]
+    assert data.y.tolist() == [0, 1, 1, 0, 0, -1, 1]
+    assert data.edge_index.tolist() == [[0, 1, 4, 6], [1, 0, 6, 4]]
+    assert data.train_mask.nonzero().ravel().tolist() == [0, 1]
+    assert data.val_mask.nonzero().ravel().tolist() == [2, 3]
+    assert data.test_mask.nonzero().ravel().tolist() == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"graph": {0: [9]}}, "an edge names node 9, but the nodes are numbered 0 to 6"),
+        ({"graph": {0: [0]}}, "the graph is empty"),
+        ({"graph": Foreign()}, r"ind\.tiny\.graph: the pickle asks for \w+\.mkdir"),
+        ({"test.index": b"6\n6\n"}, "must give each row of tx a node of its own"),
+        ({"test.index": b"2\n6\n"}, "must give each row of tx a node of its own"),
+        ({"test.index": b"6\n"}, "must give each row of tx a node of its own"),
+        ({"test.index": b"six\n"}, r"test\.index is not a table of numbers"),
+        ({"test.index": b""}, r"test\.index is not a table of numbers"),
+        ({"tx": np.eye(2)}, r"ind\.tiny\.tx must hold a pickled csr_matrix"),
+        ({"tx": csr_matrix(np.eye(3))}, "allx and tx must be equally wide, got 2 and 3 columns"),
+        ({"ty": np.eye(2)[:1]}, "5 rows of labels in ally and ty for 6 rows of features"),
+        ({"allx": b"\x80"}, r"ind\.tiny\.allx is not a readable pickle"),
+    ],
+)
+def test_a_bad_planetoid_file_is_a_clear_error(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_planetoid(planetoid(tmp_path, **change))
+
+
+def tu(path: Path, **members: str | None) -> Path:
+    """A triangle and an edge with an island beside it, every directed edge listed twice."""
+    pairs = "1, 2\n2, 1\n2, 3\n3, 2\n1, 3\n3, 1\n4, 5\n5, 4\n"
+    content = {"A": pairs * 2, "graph_indicator": "1\n1\n1\n2\n2\n2\n", "graph_labels": "3\n1\n", **members}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for part, text in content.items():
+            if text is not None:
+                archive.writestr(f"TINY//TINY_{part}.txt", text)
+    path.write_bytes(buffer.getvalue())
+    return path
+
+
+def test_tu_graphs_are_cut_apart_without_duplicates(tmp_path: Path) -> None:
+    first, second = read_tu(tu(tmp_path / "t.zip"))
+    assert first.edge_index.tolist() == [[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]]
+    assert second.edge_index.tolist() == [[0, 1], [1, 0]]
+    assert (first.y.tolist(), second.y.tolist()) == ([1], [0])
+    assert first.x.tolist() == [[0, 0, 1]] * 3  # degree 2
+    assert second.x.tolist() == [[0, 1, 0], [0, 1, 0], [1, 0, 0]]
+
+
+def test_tu_labels_and_attributes_become_features(tmp_path: Path) -> None:
+    path = tu(tmp_path / "t.zip", node_labels="7\n7\n7\n2\n2\n2\n", node_attributes="1\n1\n1\n3\n3\n3\n")
+    first, second = read_tu(path)
+    assert first.x.tolist() == [[0, 1, -1]] * 3
+    assert second.x.tolist() == [[1, 0, 1]] * 3
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"A": None}, "must hold one file that ends in _A.txt"),
+        ({"graph_labels": None}, "lacks graph_indicator or graph_labels"),
+        ({"A": "1, 4\n"}, "an edge joins two different graphs"),
+        ({"A": "1, 9\n"}, "an edge names node 8"),
+        ({"A": "0, 1\n"}, "an edge names node -1"),
+        ({"A": "1, 1\n"}, "the graph is empty"),
+        ({"A": "1, x\n"}, "A is not a table of numbers"),
+        ({"A": "1\n"}, "two columns, got 1"),
+        ({"graph_indicator": "1\n1\n1\n1\n1\n1\n"}, "graph_indicator must rise from 1 to 2"),
+        ({"graph_indicator": "2\n2\n1\n1\n1\n1\n"}, "graph_indicator must rise from 1 to 2"),
+        ({"node_labels": "1\n"}, "1 node_labels for 6 nodes"),
+        ({"node_attributes": "1\n1\n1\n3\n3\nnan\n"}, "node attributes hold NaN"),
+    ],
+)
+def test_a_bad_tu_archive_is_a_clear_error(tmp_path: Path, members: dict[str, str | None], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_tu(tu(tmp_path / "t.zip", **members))
