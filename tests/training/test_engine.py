@@ -1,34 +1,34 @@
 import pytest
 import torch
-from torch_geometric.nn import GAT
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GAT as PygGAT  # noqa: N811
 
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import load, stratified
-from wtawp.models import APPNP, GCN, MLP
+from wtawp.models import APPNP, GAT, GCN, MLP
 from wtawp.training import fit, fit_many
 
 SETTINGS = [None, AwpConfig(rho=0.5, lam=0.7), AwpConfig(rho=0.3, lam=0.5, layers="all", steps=3, balance=1.0)]
 
 
-@pytest.mark.parametrize("build", [GCN, APPNP, MLP])
+def build(kind: type, data: Data, seed: int, dtype: torch.dtype) -> nn.Module:
+    small = {GCN: {"hidden": (8,)}, MLP: {"hidden": (8,)}, APPNP: {"hidden": 8}, GAT: {"width": 2, "heads": 3}}[kind]
+    return kind(data.num_features, 7, **small, generator=rng("init", seed)).to(dtype)
+
+
+@pytest.mark.parametrize("kind", [GCN, APPNP, GAT, MLP])
 @pytest.mark.parametrize("awp", SETTINGS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
 def test_many_together_end_as_each_alone(
-    build: type, awp: AwpConfig | None, dtype: torch.dtype, tolerance: float
+    kind: type, awp: AwpConfig | None, dtype: torch.dtype, tolerance: float
 ) -> None:
     data = load("citation")
     data.x = data.x.to(dtype)
     splits = [stratified(data.y, seed=s) for s in range(2)]
     parts = [splits[0], splits[1], splits[0], splits[1], splits[0]]
-    models = [
-        build(data.num_features, 7, hidden=8 if build is APPNP else (8,), generator=rng("init", i)).to(dtype)
-        for i in range(5)
-    ]
-    alone = [
-        build(data.num_features, 7, hidden=8 if build is APPNP else (8,), generator=rng("init", i)).to(dtype)
-        for i in range(5)
-    ]
+    models, alone = ([build(kind, data, i, dtype) for i in range(5)] for _ in range(2))
     together = fit_many(models, data, parts, seeds=[10, 11, 12, 13, 14], awp=awp, epochs=20)
     for i, model in enumerate(alone):
         result = fit(model, data, parts[i], seed=10 + i, awp=awp, epochs=20)
@@ -68,7 +68,7 @@ def test_batch_norm_statistics_come_from_clean_passes_and_from_the_selected_epoc
     split = stratified(data.y, seed=0)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = GAT(13, 8, 2, 3, norm="batch_norm")
+        model = PygGAT(13, 8, 2, 3, norm="batch_norm")
     fit(model, data, split, seed=0, awp=AwpConfig(rho=0.5, lam=0.5, steps=2), epochs=6)
     tracked = [b for n, b in model.named_buffers() if n.endswith("num_batches_tracked")]
     assert 1 <= int(tracked[0]) <= 6

@@ -30,8 +30,8 @@ def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, 
 
 
 def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """<left[r], right[c]> for every entry (r, c), the gradient of values: [b, n, h], [b, m, h] -> [b, e]."""
-    return (left[:, rows] * right[:, cols]).sum(-1)
+    """<left[r], right[c]> for every entry (r, c), the gradient of values: [..., n, h], [..., m, h] -> [..., e]."""
+    return (left[..., rows, :] * right[..., cols, :]).sum(-1)
 
 
 def _shared_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:

@@ -100,15 +100,13 @@ def spmm(operator: Operator, dense: Tensor, values: Tensor | None = None) -> Ten
 
 
 class _SpMM(torch.autograd.Function):
-    """values [e] or [b, e], dense [m, h] or [b, m, h] -> [n, h] or [b, n, h]."""
+    """values [..., e], dense [..., m, h] -> [..., n, h]; leading dimensions broadcast (models, heads)."""
 
     @staticmethod
     def forward(values: Tensor, dense: Tensor, operator: Operator) -> Tensor:
-        stacked = values.dim() == 2 or dense.dim() == 3
-        v = values if values.dim() == 2 else values[None]
-        x = dense if dense.dim() == 3 else dense[None]
-        out = kernels.multiply(operator.indptr, operator.indices, v, x)
-        return out if stacked else out[0]
+        lead: torch.Size = torch.broadcast_shapes(values.shape[:-1], dense.shape[:-2])  # type: ignore[no-untyped-call]
+        v, x = _folded(values, lead, 1), _folded(dense, lead, 2)
+        return kernels.multiply(operator.indptr, operator.indices, v, x).view(*lead, operator.shape[0], dense.shape[-1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Operator], output: Tensor) -> None:  # noqa: ARG004
@@ -121,20 +119,31 @@ class _SpMM(torch.autograd.Function):
         operator: Operator = ctx.operator
         to_values = to_dense = None
         if ctx.needs_input_grad[0]:
-            left, right = (t if t.dim() == 3 else t[None] for t in (grad, dense))
-            to_values = kernels.inner_products(operator.rows, operator.indices.long(), left, right)
-            to_values = to_values if values.dim() == 2 else to_values.sum(0)
+            to_values = kernels.inner_products(operator.rows, operator.indices.long(), grad, dense).sum_to_size(
+                values.shape
+            )
         if ctx.needs_input_grad[1]:
-            to_dense = spmm(operator.mirrored(), grad, values[..., operator.order])
-            to_dense = to_dense if to_dense.dim() == dense.dim() else to_dense.sum(0)
+            to_dense = spmm(operator.mirrored(), grad, values[..., operator.order]).sum_to_size(dense.shape)
         return to_values, to_dense, None
 
     @staticmethod
     def vmap(
         _info: Any, in_dims: tuple[int | None, int | None, None], values: Tensor, dense: Tensor, operator: Operator
     ) -> tuple[Tensor, int]:
-        moved = [t if d is None else t.movedim(d, 0) for t, d in zip((values, dense), in_dims, strict=False)]
+        # The stack goes in front; a singleton keeps it apart from heads that only the other side has.
+        heads = [t.dim() - own - (d is not None) for t, d, own in ((values, in_dims[0], 1), (dense, in_dims[1], 2))]
+        moved = []
+        for t, d, own in ((values, in_dims[0], heads[0]), (dense, in_dims[1], heads[1])):
+            front = t if d is None else t.movedim(d, 0)
+            moved.append(front if d is None else front[(slice(None), *[None] * (max(heads) - own))])
         return _SpMM.apply(*moved, operator), 0  # type: ignore[no-untyped-call]
+
+
+def _folded(t: Tensor, lead: torch.Size, own: int) -> Tensor:
+    """All leading dimensions as one; a tensor without any becomes a stack of one, which kernels share."""
+    if t.dim() == own:
+        return t[None]
+    return t.expand(*lead, *t.shape[-own:]).reshape(-1, *t.shape[-own:])
 
 
 def _indptr(sorted_or_not: Tensor, size: int) -> Tensor:

@@ -1,7 +1,8 @@
 """Plain modules, called as `model(x, edge_index, edge_weight=None) -> logits`. They neither fit nor optimise."""
 
 from wtawp.models.appnp import APPNP
+from wtawp.models.gat import GAT
 from wtawp.models.gcn import GCN
 from wtawp.models.mlp import MLP
 
-__all__ = ["APPNP", "GCN", "MLP"]
+__all__ = ["APPNP", "GAT", "GCN", "MLP"]

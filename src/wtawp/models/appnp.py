@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from wtawp.graphs.operators import Operator, gcn_operator, ppr_rows, spmm
 from wtawp.models.adapter import Features, OperatorCache, features
 from wtawp.models.dropout import dropout
-from wtawp.models.layers import Linear
+from wtawp.models.layers import Linear, drop_and_multiply
 
 
 class APPNP(nn.Module):
@@ -35,7 +35,7 @@ class APPNP(nn.Module):
     def forward(
         self, x: Features, edge_index: Tensor | Operator, edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n] or [k, n], [e] -> [n, c] or [k, c]
-        hidden = _drop_and_multiply(self.lin1, x, self.dropout, self.training).relu()
+        hidden = drop_and_multiply(self.lin1, x, self.dropout, self.training).relu()
         local: Tensor = self.lin2(dropout(hidden, self.dropout, self.training))
         if isinstance(edge_index, Tensor) and edge_index.is_floating_point():
             return edge_index @ local
@@ -55,12 +55,3 @@ class APPNP(nn.Module):
         if rows is None:
             return features(x), operator
         return features(x), ppr_rows(operator, rows, alpha=self.alpha, steps=self.steps)
-
-
-def _drop_and_multiply(lin: Linear, x: Features, p: float, training: bool) -> Tensor:
-    """Dropout on the input, then a linear layer. Of sparse features only the non-zeros need a mask."""
-    if not isinstance(x, Operator):
-        return lin(dropout(x, p, training))  # type: ignore[no-any-return]
-    places = x.rows * x.shape[1] + x.indices.long()
-    kept = dropout(x.values[:, None], p, training, positions=places)[:, 0]
-    return lin(x, kept)  # type: ignore[no-any-return]

@@ -17,16 +17,14 @@ def _kernel(x, keys, positions, out, rows, width, shared, threshold, scale, BLOC
     row = place // width
     column = place - row * width
     key = tl.load(keys + b)
-    low, high = key.to(tl.uint32), (key >> 32).to(tl.uint32)
-    position = tl.load(positions + row, mask=inside, other=0).to(tl.uint32)
-    h = (position * width.to(tl.uint32) + column.to(tl.uint32)) * 0x9E3779B1 + low
-    h = (h ^ (h >> 16)) * 0x21F0AAAD + high
-    h = (h ^ (h >> 15)) * 0x735A2D97
+    position = tl.load(positions + row, mask=inside, other=0)  # 64 bits from here on, cut to 32 by hand
+    h = ((position * width + column) * 0x9E3779B1 + (key & 0xFFFFFFFF)) & 0xFFFFFFFF
+    h = ((h ^ (h >> 16)) * 0x21F0AAAD + ((key >> 32) & 0xFFFFFFFF)) & 0xFFFFFFFF
+    h = ((h ^ (h >> 15)) * 0x735A2D97) & 0xFFFFFFFF
     h = h ^ (h >> 15)
     base = b.to(tl.int64) * size
     value = tl.load(x + base * (1 - shared) + place, mask=inside, other=0.0)
-    kept = h >= threshold.to(tl.uint32)
-    tl.store(out + base + place, tl.where(kept, value * scale, 0.0).to(value.dtype), mask=inside)
+    tl.store(out + base + place, tl.where(h >= threshold, value * scale, 0.0).to(value.dtype), mask=inside)
 
 
 def apply(x: Tensor, keys: Tensor, positions: Tensor, threshold: int, scale: float) -> Tensor:

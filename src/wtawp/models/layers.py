@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.operators import Operator, spmm
+from wtawp.models.dropout import dropout
 
 
 class Linear(nn.Module):
@@ -40,3 +41,48 @@ class GraphConvolution(nn.Module):
     def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         product = spmm(x, self.weight) if isinstance(x, Operator) else x @ self.weight
         return spmm(operator, product) + self.bias
+
+
+def drop_and_multiply(lin: Linear, x: Tensor | Operator, p: float, training: bool) -> Tensor:
+    """Dropout on the input, then a linear layer. Of sparse features only the non-zeros need a mask."""
+    if not isinstance(x, Operator):
+        return lin(dropout(x, p, training))  # type: ignore[no-any-return]
+    places = x.rows * x.shape[1] + x.indices.long()
+    kept = dropout(x.values[:, None], p, training, positions=places)[:, 0]
+    return lin(x, kept)  # type: ignore[no-any-return]
+
+
+class GraphAttention(nn.Module):
+    """One layer of GAT (Velickovic et al. 2018): heads side by side, or their mean; Glorot initialisation."""
+
+    def __init__(self, d_in: int, width: int, *, heads: int, concat: bool, generator: torch.Generator) -> None:
+        super().__init__()
+        self.heads, self.concat = heads, concat
+        self.lin = Linear(
+            d_in, heads * width, bound=math.sqrt(6 / (d_in + heads * width)), bias=False, generator=generator
+        )
+        bound = math.sqrt(6 / (heads + width))
+        self.att_src = nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound, generator=generator))
+        self.att_dst = nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound, generator=generator))
+        self.bias = nn.Parameter(torch.zeros(heads * width if concat else width))
+
+    def forward(
+        self, x: Tensor | Operator, operator: Operator, p: float
+    ) -> Tensor:  # [n, d], [n, n] -> [n, heads * width]
+        """Dropout with rate p on the input and on the attention. Of the operator only the structure is used."""
+        n = operator.shape[0]
+        projected = drop_and_multiply(self.lin, x, p, self.training).view(n, self.heads, -1)
+        source, target = (projected * self.att_src).sum(-1), (projected * self.att_dst).sum(-1)  # [n, heads]
+        rows, cols = operator.rows, operator.indices.long()
+        scores = nn.functional.leaky_relu(source[cols] + target[rows], 0.2)  # [e, heads]
+        attention = dropout(_softmax(scores, rows, n), p, self.training, positions=rows * n + cols)
+        out = spmm(operator, projected.transpose(0, 1), attention.T)  # [heads, n, width]
+        return (out.transpose(0, 1).reshape(n, -1) if self.concat else out.mean(0)) + self.bias
+
+
+def _softmax(scores: Tensor, rows: Tensor, size: int) -> Tensor:  # [e, heads] -> [e, heads]
+    """Softmax over the entries of each row."""
+    places = rows[:, None].expand_as(scores)
+    highest = scores.new_full((size, scores.shape[1]), -torch.inf).scatter_reduce(0, places, scores.detach(), "amax")
+    weights = (scores - highest[rows]).exp()
+    return weights / scores.new_zeros(size, scores.shape[1]).index_add(0, rows, weights)[rows]
