@@ -3,7 +3,7 @@
     python benchmarks/clean_accuracy.py --device cuda --out results/natacc.jsonl
 
 One JSON line a cell: the setting, every run's test and validation accuracy and selected epoch, seconds, versions.
-Splits and initialisations are shared by the two sides of a pair. Get the data with `wtawp data get cora citeseer polblogs`.
+Splits and initialisations are shared by the two sides of a pair. Data: `wtawp data get cora citeseer polblogs`.
 """
 
 import argparse
@@ -47,6 +47,7 @@ def cell(name: str, dataset: str, with_awp: bool, options: argparse.Namespace) -
         awp=AwpConfig(rho=rho, lam=lam) if with_awp else None,
         epochs=options.epochs,
         tf32=options.tf32,
+        select_on=options.select_on,
     )
     seconds = time.perf_counter() - start
     return {
@@ -57,6 +58,7 @@ def cell(name: str, dataset: str, with_awp: bool, options: argparse.Namespace) -
         "lam": lam if with_awp else None,
         "rho": rho if with_awp else None,
         "epochs": options.epochs,
+        "select_on": options.select_on,
         "runs": [f"split {s}, init {i}" for s, i in runs],
         "test_accuracy": [round(100 * f.accuracy["test"], 4) for f in fits],
         "val_accuracy": [round(100 * f.accuracy["val"], 4) for f in fits],
@@ -77,6 +79,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--inits", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--select-on", default="either", choices=["either", "loss", "accuracy"])
     parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
+from wtawp.models.adapter import Prepares
 from wtawp.models.dropout import masks
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
@@ -25,6 +26,7 @@ class Ensemble:
         self.models = list(models)
         self.template = models[0]
         self.is_mapped = len(models) > 1
+        self.is_ours = isinstance(models[0], Prepares)  # draws its dropout from keys, so that a GPU may replay it
 
     def parameters(self) -> Stack:
         """The members' parameters, stacked: leaves that require gradients wherever the members' do."""
@@ -52,7 +54,7 @@ class Ensemble:
                keys: Tensor | None) -> Tensor:  # keys [b] -> [b, k, c]  # fmt: skip
         """The forward pass of every member. `keys` name the dropout masks; None is evaluation mode."""
         self.template.train(keys is not None)
-        keys = torch.zeros(len(self.models), dtype=torch.int64) if keys is None else keys
+        keys = next(iter(parameters.values())).new_zeros(len(self.models), dtype=torch.int64) if keys is None else keys
 
         def one(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], key: Tensor) -> Tensor:
             with masks(key):

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Operator, spmm
+from wtawp.graphs.operators import Operator, multiply
 from wtawp.models.dropout import dropout
 
 
@@ -25,7 +25,7 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor | Operator, values: Tensor | None = None) -> Tensor:  # [n, d_in] -> [n, d_out]
         """`values` may stand in for a sparse X's own entries: dropped-out features."""
-        product = spmm(x, self.weight, values) if isinstance(x, Operator) else x @ self.weight
+        product = multiply(x, self.weight, values)
         return product if self.bias is None else product + self.bias
 
 
@@ -39,8 +39,7 @@ class GraphConvolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(d_out).uniform_(-bound, bound, generator=generator))
 
     def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
-        product = spmm(x, self.weight) if isinstance(x, Operator) else x @ self.weight
-        return spmm(operator, product) + self.bias
+        return multiply(operator, multiply(x, self.weight)) + self.bias
 
 
 def drop_and_multiply(lin: Linear, x: Tensor | Operator, p: float, training: bool) -> Tensor:
@@ -76,7 +75,7 @@ class GraphAttention(nn.Module):
         rows, cols = operator.rows, operator.indices.long()
         scores = nn.functional.leaky_relu(source[cols] + target[rows], 0.2)  # [e, heads]
         attention = dropout(_softmax(scores, rows, n), p, self.training, positions=rows * n + cols)
-        out = spmm(operator, projected.transpose(0, 1), attention.T)  # [heads, n, width]
+        out = multiply(operator, projected.transpose(0, 1), attention.T)  # [heads, n, width]
         return (out.transpose(0, 1).reshape(n, -1) if self.concat else out.mean(0)) + self.bias
 
 

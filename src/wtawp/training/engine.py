@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
 from wtawp.training.step import Stack, stack_gradient
 
+SelectOn = Literal["either", "loss", "accuracy"]
+COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "val_loss", "val_accuracy")
 MAX_PASSES = 1 << 20  # of the closure in one epoch; keeps (epoch, pass) apart in one number
 
 
@@ -27,6 +30,7 @@ class Schedule:
     lr: float
     weight_decay: float
     patience: int | None
+    select_on: SelectOn  # what of the validation set must improve; "either" is the released code's rule
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,12 @@ def train_together(
     trained = [w for w in theta.values() if w.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True,
                                  capturable=device.type == "cuda")  # fmt: skip
-    state = _State(theta, buffers, len(models), device)
-    history: list[Tensor] = []
+    state = _State(theta, buffers, len(models), device, schedule.select_on)
+    history = torch.zeros(schedule.epochs, len(COLUMNS), len(models), dtype=trained[0].dtype, device=device)
 
-    def epoch_step(epoch: Tensor, view: _View) -> Tensor:
+    def epoch_step(epoch: Tensor, view: _View) -> None:
+        """All of one epoch, as a function of tensors, so that a GPU can replay it."""
+
         def losses(weights: Stack, number: int) -> Tensor:
             statistics = buffers if number == 0 else {n: b.clone() for n, b in buffers.items()}
             keys = mixed(base + mixed(epoch * MAX_PASSES + number))
@@ -114,18 +120,26 @@ def train_together(
             logits = val.take(ensemble.logits(theta, buffers, val.arguments, None))
             loss, accuracy = _losses(logits, val.y), _accuracies(logits, val.y)
             state.keep_if_better(epoch, loss, accuracy, schedule.patience)
-        return torch.stack([result.loss, result.gap, result.natural_norm, result.perturbed_norm, loss, accuracy])
+            row = [result.loss, result.gap, result.natural_norm, result.perturbed_norm, loss, accuracy]
+            history.index_copy_(0, epoch[None], torch.stack([r.to(history.dtype) for r in row])[None])
 
+    done = schedule.epochs
     with fenced_rng("torch dropout", *seeds):
+        step = (
+            _Replayed(epoch_step, device)
+            if device.type == "cuda" and augment is None and ensemble.is_ours
+            else epoch_step
+        )
         for number in range(schedule.epochs):
             view = views["train"]
             if augment is not None:
                 view = _view(models[0], augment(data, number), [s.train for s in splits])
-            history.append(epoch_step(torch.tensor(number, device=device), view))
+            step(torch.tensor(number, device=device), view)
             if observe is not None:
                 ensemble.write_back(theta)
                 observe(models, number)
             if schedule.patience is not None and bool(state.stopped.all()):
+                done = number + 1
                 break
 
     ensemble.write_back(state.best)
@@ -135,21 +149,45 @@ def train_together(
             part: v.take(ensemble.logits(state.best, state.best_buffers, v.arguments, None))
             for part, v in views.items()
         }
-    columns = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "val_loss", "val_accuracy")
-    table = torch.stack(history).cpu()  # [epochs, columns, b]
+    table = history[:done].cpu()
     return StackRun(
         epoch=state.epoch.cpu(),
         accuracy={part: _accuracies(logits, views[part].y).cpu() for part, logits in found.items()},
         loss={part: _losses(logits, views[part].y).cpu() for part, logits in found.items()},
-        history={name: table[:, i] for i, name in enumerate(columns)},
+        history={name: table[:, i] for i, name in enumerate(COLUMNS)},
     )
 
 
-class _State:
-    """The best weights so far of every member: those of the last epoch that improved validation loss or accuracy."""
+class _Replayed:
+    """An epoch on a GPU: run as it is a few times, then recorded as a CUDA graph and replayed without the CPU."""
 
-    def __init__(self, theta: Stack, buffers: Stack, size: int, device: torch.device) -> None:
-        self.theta, self.buffers = theta, buffers
+    WARM_UP = 3
+
+    def __init__(self, step: Callable[[Tensor, _View], None], device: torch.device) -> None:
+        self.step, self.calls = step, 0
+        self.graph, self.epoch = torch.cuda.CUDAGraph(), torch.zeros((), dtype=torch.int64, device=device)
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def __call__(self, epoch: Tensor, view: _View) -> None:
+        self.calls += 1
+        if self.calls <= self.WARM_UP:
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                self.step(epoch, view)
+            torch.cuda.current_stream().wait_stream(self.stream)
+            return
+        if self.calls == self.WARM_UP + 1:
+            with torch.cuda.graph(self.graph, stream=self.stream):
+                self.step(self.epoch, view)
+        self.epoch.copy_(epoch)
+        self.graph.replay()
+
+
+class _State:
+    """The best weights so far of every member: those of the last epoch that improved on the validation set."""
+
+    def __init__(self, theta: Stack, buffers: Stack, size: int, device: torch.device, select_on: SelectOn) -> None:
+        self.theta, self.buffers, self.select_on = theta, buffers, select_on
         self.best = {n: w.detach().clone() for n, w in theta.items()}
         self.best_buffers = {n: b.clone() for n, b in buffers.items()}
         self.loss = torch.full((size,), torch.inf, device=device)
@@ -158,7 +196,8 @@ class _State:
         self.stopped = torch.zeros(size, dtype=torch.bool, device=device)
 
     def keep_if_better(self, epoch: Tensor, loss: Tensor, accuracy: Tensor, patience: int | None) -> None:
-        better = ((loss < self.loss) | (accuracy > self.accuracy)) & ~self.stopped
+        lower, higher = loss < self.loss, accuracy > self.accuracy
+        better = {"either": lower | higher, "loss": lower, "accuracy": higher}[self.select_on] & ~self.stopped
         self.loss.copy_(torch.minimum(self.loss, loss.to(self.loss.dtype)))
         self.accuracy.copy_(torch.maximum(self.accuracy, accuracy))
         self.epoch.copy_(torch.where(better, epoch, self.epoch))

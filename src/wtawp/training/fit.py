@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from wtawp.core import AwpConfig
 from wtawp.graphs import Split
-from wtawp.training.engine import Schedule, train_together
+from wtawp.training.engine import Schedule, SelectOn, train_together
 
 Augment = Callable[[Data, int], Data]
 
@@ -38,21 +38,22 @@ def fit(
     lr: float = 0.01,
     weight_decay: float = 5e-4,
     patience: int | None = None,
+    select_on: SelectOn = "either",
     tf32: bool = False,
     augment: Augment | None = None,
     observe: Callable[[nn.Module, int], None] | None = None,
 ) -> Fit:
     """Train `model` full batch with Adam and keep the last epoch that improved validation loss or accuracy.
 
-    Any module called as `model(x, edge_index)` will do. `awp` says how weights are perturbed; None trains plainly.
-    `augment(data, epoch)` may change what the training pass sees; `observe(model, epoch)` is called after each epoch,
-    with that epoch's weights. `patience` stops after so many epochs without improvement. Dropout follows from `seed`
-    alone, and the caller's random state is left as it was.
+    `select_on` may narrow that to "loss" or "accuracy". Any module called as `model(x, edge_index)` will do. `awp` says
+    how weights are perturbed; None trains plainly. `augment(data, epoch)` may change what the training pass sees;
+    `observe(model, epoch)` is called after each epoch, with that epoch's weights. `patience` stops after so many epochs
+    without improvement. Dropout follows from `seed` alone, and the caller's random state is left as it was.
     """
     watch = None if observe is None else lambda models, epoch: observe(models[0], epoch)
     return fit_many(
         [model], data, split, seeds=[seed], awp=awp, epochs=epochs, lr=lr, weight_decay=weight_decay,
-        patience=patience, tf32=tf32, augment=augment, observe=watch,
+        patience=patience, select_on=select_on, tf32=tf32, augment=augment, observe=watch,
     )[0]  # fmt: skip
 
 
@@ -67,6 +68,7 @@ def fit_many(
     lr: float = 0.01,
     weight_decay: float = 5e-4,
     patience: int | None = None,
+    select_on: SelectOn = "either",
     tf32: bool = False,
     augment: Augment | None = None,
     observe: Callable[[list[nn.Module], int], None] | None = None,
@@ -91,7 +93,7 @@ def fit_many(
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
     data = copy.copy(data).to(device)  # a copy: Data.to moves the caller's tensors otherwise
-    schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=patience)
+    schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=patience, select_on=select_on)
     results: dict[int, Fit] = {}
     with _matmul_precision(tf32):
         for chunk in _chunks(parts, together=device.type == "cuda"):
