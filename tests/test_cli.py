@@ -23,7 +23,7 @@ def test_without_a_command_help_is_shown() -> None:
 @pytest.mark.slow
 def test_the_demo_prints_a_verdict_and_writes_its_page(tmp_path: Path) -> None:
     out = tmp_path / "page.html"
-    result = RUN.invoke(app, ["demo", "--out", str(out), "--splits", "2", "--epochs", "2"])
+    result = RUN.invoke(app, ["demo", "--out", str(out), "--splits", "2", "--epochs", "2", "--dataset", "wine"])
     assert result.exit_code == 0, result.output
     flat = " ".join(result.output.split())
     assert "95 % interval" in flat

@@ -36,12 +36,13 @@ def main(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("wtawp-demo.html"),
-    splits: Annotated[int, typer.Option(min=2, help="Paired splits.")] = 3,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs; WT-AWP needs more than plain training.")] = 500,
+    splits: Annotated[int, typer.Option(min=2, help="Paired splits.")] = 5,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs; WT-AWP needs more than plain training.")] = 600,
+    dataset: Annotated[str | None, typer.Option(help="Any node-level graph; Cora where it can be had.")] = None,
 ) -> None:
     """See it work: the paper's toy story, and a GCN with and without WT-AWP, as a table and a page."""
     from wtawp.experiments import demo_page, run_demo
-    from wtawp.experiments.demo import SHARPNESS_RHO, TOY_RHO
+    from wtawp.experiments.demo import SHARPNESS_RHO, TOY_RHO, demo_dataset
     from wtawp.experiments.page import demo_gain, demo_rows
 
     if not out.parent.is_dir():
@@ -53,9 +54,12 @@ def demo(
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
+    chosen, why = (dataset, "as asked") if dataset is not None else demo_dataset()
+    console.print(f"Comparing on {chosen}: {why}.", highlight=False)
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("training", total=1.0)
         result = run_demo(
+            dataset=chosen,
             num_splits=splits,
             epochs=epochs,
             progress=lambda share, what: bar.update(task, completed=share, description=what),

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis.strategies import floats, sampled_from
+from hypothesis.strategies import floats, just, one_of, sampled_from
 from torch import Tensor, nn
 from torch_geometric.nn import GAT, GCN, GIN, BatchNorm, GATConv, GCNConv, GraphSAGE
 
@@ -108,7 +108,11 @@ def test_weights_that_are_distributions_are_refused() -> None:
         select(model)
 
 
-@given(rho=floats(0.0, 8.0), scale=floats(1e-3, 1e3), radius=sampled_from(["layer", "global", "adaptive"]))
+@given(
+    rho=one_of(just(0.0), floats(1e-9, 8.0)),
+    scale=floats(1e-3, 1e3),
+    radius=sampled_from(["layer", "global", "adaptive"]),
+)
 @settings(deadline=None, max_examples=60)
 def test_delta_lies_on_the_sphere_and_in_the_ball(rho: float, scale: float, radius: str) -> None:
     theta, step = matrices("a", "b"), matrices("a", "b", scale=scale, seed=1)

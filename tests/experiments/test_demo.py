@@ -1,9 +1,12 @@
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from wtawp.experiments import Demo, run_demo
-from wtawp.experiments.demo import DISTANCES, PAIR, TOY_VARIANTS
+from wtawp.base import DownloadError
+from wtawp.experiments import Demo, demo, run_demo
+from wtawp.experiments.demo import DISTANCES, PAIR, TOY_VARIANTS, demo_dataset
 
 
 def test_it_trains_five_toys_and_a_pair_on_every_split(small_demo: Demo) -> None:
@@ -52,9 +55,25 @@ def with_gains(demo: Demo, gains: list[float]) -> Demo:
     ],
 )
 def test_the_verdict_follows_the_interval_whoever_wins(small_demo: Demo, gains: list[float], verdict: str) -> None:
-    demo = with_gains(small_demo, gains)
-    assert verdict in demo.verdict
-    assert demo.gain.mean == pytest.approx(100 * sum(gains) / 2)
+    changed = with_gains(small_demo, gains)
+    assert verdict in changed.verdict
+    assert changed.gain.mean == pytest.approx(100 * sum(gains) / 2)
+
+
+def test_cora_is_taken_where_it_is(offline: Path) -> None:
+    assert offline.is_dir()
+    assert demo_dataset() == ("cora", "Cora is on this machine")
+
+
+def test_without_a_network_the_generated_graph_is_taken(empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(name: str) -> None:
+        raise DownloadError(name)
+
+    monkeypatch.setattr(demo, "get", offline)
+    assert demo_dataset() == ("citation", "Cora could not be fetched")
+    monkeypatch.setattr(demo, "get", lambda _: time.sleep(1))
+    assert demo_dataset(seconds=0.1) == ("citation", "Cora did not arrive within 0 s")
+    assert not empty_home.exists()
 
 
 def test_one_split_is_no_comparison() -> None:

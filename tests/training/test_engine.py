@@ -19,17 +19,19 @@ def build(kind: type, data: Data, seed: int, dtype: torch.dtype) -> nn.Module:
 
 
 @pytest.mark.parametrize("kind", [GCN, APPNP, GAT, MLP])
-@pytest.mark.parametrize("awp", SETTINGS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
+@pytest.mark.parametrize(
+    ("awp", "dtype", "tolerance"),
+    [*((awp, torch.float64, 1e-9) for awp in SETTINGS), (SETTINGS[1], torch.float32, 1e-3)],
+)
 def test_many_together_end_as_each_alone(
     kind: type, awp: AwpConfig | None, dtype: torch.dtype, tolerance: float
 ) -> None:
     data = load("citation")
     data.x = data.x.to(dtype)
     splits = [stratified(data.y, seed=s) for s in range(2)]
-    parts = [splits[0], splits[1], splits[0], splits[1], splits[0]]
-    models, alone = ([build(kind, data, i, dtype) for i in range(5)] for _ in range(2))
-    together = fit_many(models, data, parts, seeds=[10, 11, 12, 13, 14], awp=awp, epochs=20)
+    parts = [splits[0], splits[1], splits[0]]
+    models, alone = ([build(kind, data, i, dtype) for i in range(3)] for _ in range(2))
+    together = fit_many(models, data, parts, seeds=[10, 11, 12], awp=awp, epochs=20)
     for i, model in enumerate(alone):
         result = fit(model, data, parts[i], seed=10 + i, awp=awp, epochs=20)
         for p, q in zip(model.parameters(), models[i].parameters(), strict=True):

@@ -53,7 +53,7 @@ class AwpConfig:
         object.__setattr__(self, "layers", self.layers if isinstance(self.layers, str) else tuple(self.layers))
 
     @property
-    def is_plain(self) -> bool:  # ordinary training
+    def is_plain(self) -> bool:
         return self.lam == 0 or self.rho == 0
 
     def __str__(self) -> str:
@@ -102,8 +102,7 @@ class WTAWP:
         self.model = model
         how = Options(projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact)
         self.config = AwpConfig(rho=rho, lam=lam, layers=layers, radius=radius, **how)
-        # Plain training may have a model that cannot be perturbed (one layer, distributions).
-        self._names = () if self.config.is_plain else perturb.select(model, self.config.layers)
+        self._names = () if self.config.is_plain else perturb.select(model, self.config.layers)  # plain: any model goes
 
     @property
     def perturbed(self) -> dict[str, float]:
@@ -157,26 +156,32 @@ class WTAWP:
         with self._objective(fn) as (natural, perturbed):
             return self.config.lam * perturbed + (1 - self.config.lam) * natural
 
-    def _two_gradients(self, closure: Closure) -> tuple[Tensor, Gradients, Gradients]:
-        """The natural loss, g(theta) and g(theta + delta). Weights move in place and one graph lives at a time."""
+    def _two_gradients(
+        self, closure: Closure
+    ) -> tuple[Tensor, Gradients, Gradients]:  # L(theta), g(theta), g(theta+delta)
         theta, loss = self._trainable(), self._call(closure)
         natural = _gradient(loss)
         loss = loss.detach()  # lets go of the graph before the next pass builds its own
         moving = theta if self.config.steps > 1 else {n: theta[n] for n in self._names if n in theta}
         kept = {n: p.detach().clone() for n, p in moving.items()}
 
-        @torch.enable_grad()
-        def gradient_at(step: Tensors) -> Gradients:
-            perturb.place(theta, {n: w + step[n] if n in step else w for n, w in kept.items()})
-            return _gradient(self._call(closure))
+        def move(step: Tensors) -> None:
+            perturb.place(theta, kept)
+            for n, s in step.items():
+                theta[n].detach().add_(s)  # in place: no further copy of the weights
 
         def named(gradient: Gradients) -> Tensors:
             return {n: gradient[p] for n, p in theta.items() if p in gradient}
 
+        @torch.enable_grad()
+        def gradient_at(step: Tensors) -> Tensors:
+            move(step)
+            return named(_gradient(self._call(closure)))
+
         try:
             with perturb.kept_buffers(self.model):
-                delta = self._delta(kept, named(natural), lambda step: named(gradient_at(step)))
-                return loss, natural, gradient_at(delta)
+                move(self._delta(kept, named(natural), gradient_at))
+                return loss, natural, _gradient(self._call(closure))
         finally:
             try:
                 perturb.place(theta, kept)
@@ -186,7 +191,7 @@ class WTAWP:
 
     @contextmanager
     def _objective(self, fn: Closure) -> Iterator[tuple[Tensor, Tensor]]:
-        """L(theta) and L(theta + delta), both differentiable; delta is a constant unless `exact`."""
+        # L(theta) and L(theta + delta), both differentiable; delta is a constant unless `exact`.
         theta, natural = self._trainable(), self._call(fn)
 
         def gradient(loss: Tensor, at: Tensors) -> Tensors:
@@ -205,7 +210,6 @@ class WTAWP:
                 yield natural, self._call(fn)
 
     def _delta(self, theta: Tensors, first: Tensors, gradient_at: Callable[[Tensors], Tensors]) -> dict[str, Tensor]:
-        """The perturbation of Eq. 5 (eq:est), from the gradient at theta and, with several steps, from further ones."""
         c = self.config
         chosen = [n for n in self._names if n in first]
         if not chosen:
