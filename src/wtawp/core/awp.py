@@ -156,9 +156,7 @@ class WTAWP:
         with self._objective(fn) as (natural, perturbed):
             return self.config.lam * perturbed + (1 - self.config.lam) * natural
 
-    def _two_gradients(
-        self, closure: Closure
-    ) -> tuple[Tensor, Gradients, Gradients]:  # L(theta), g(theta), g(theta+delta)
+    def _two_gradients(self, closure: Closure) -> tuple[Tensor, Gradients, Gradients]:
         theta, loss = self._trainable(), self._call(closure)
         natural = _gradient(loss)
         loss = loss.detach()  # lets go of the graph before the next pass builds its own

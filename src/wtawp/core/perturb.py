@@ -143,10 +143,7 @@ def project(
 def ascend(
     first: Tensors, gradient_at: Callable[[Tensors], Tensors], *, steps: int = 1, step_size: float | None = None
 ) -> dict[str, Tensor]:
-    """The sum of `steps` raw gradient steps: `first` is the gradient at theta, `gradient_at(s)` that at theta + s.
-
-    All tensors of `first` move, as in the released code; the caller projects the ones it perturbs.
-    """
+    """The sum of `steps` raw gradient steps: `first` is the gradient at theta, `gradient_at(s)` that at theta + s."""
     size = 1 / steps if step_size is None else step_size
     step = dict(first) if size == 1 else {n: size * g for n, g in first.items()}
     for _ in range(steps - 1):
