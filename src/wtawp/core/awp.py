@@ -157,6 +157,7 @@ class WTAWP:
             return self.config.lam * perturbed + (1 - self.config.lam) * natural
 
     def _two_gradients(self, closure: Closure) -> tuple[Tensor, Gradients, Gradients]:
+        # L(theta), g(theta) and g(theta + delta): weights move in place, and one graph lives at a time.
         theta, loss = self._trainable(), self._call(closure)
         natural = _gradient(loss)
         loss = loss.detach()  # lets go of the graph before the next pass builds its own
