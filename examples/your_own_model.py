@@ -5,7 +5,7 @@ python examples/your_own_model.py
 
 import torch
 from torch.nn import functional as F
-from torch_geometric.nn import GraphSAGE
+from torch_geometric.nn import GCN
 
 from wtawp import WTAWP, load
 from wtawp.graphs import stratified
@@ -15,7 +15,7 @@ split = stratified(data.y, seed=0)
 
 for lam in (0.0, 0.5):  # 0 is plain training
     torch.manual_seed(0)
-    model = GraphSAGE(data.num_features, 64, num_layers=2, out_channels=7, dropout=0.5)
+    model = GCN(data.num_features, 64, num_layers=2, out_channels=7, dropout=0.5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     awp = WTAWP(model, rho=0.5, lam=lam)
 
