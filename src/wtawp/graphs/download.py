@@ -153,6 +153,7 @@ def _download(url: str, file: RemoteFile, target: Path) -> str | None:
     from requests.exceptions import ConnectionError as Unreachable
     from requests.exceptions import HTTPError, RequestException
 
+    pooch.get_logger().setLevel("WARNING")  # what it would say is said by the error, or not worth saying
     failure = ""
     for _ in range(TRIES):
         try:
