@@ -100,8 +100,11 @@ def test_a_forged_shape_or_dtype_never_reaches_numpy() -> None:
 def test_damaged_bytes_raise_nothing_but_data_errors() -> None:
     content = pickle.dumps(csr_matrix(np.eye(3)), 3)
     g = np.random.default_rng(0)
+    refused = 500
     for _ in range(500):
         damaged = bytearray(content)
         damaged[g.integers(len(damaged))] = g.integers(256)
         with contextlib.suppress(DataError):
             as_matrix(unpickle(bytes(damaged), "f"), "f")
+            refused -= 1  # some bytes do not matter, or change a number
+    assert 100 < refused < 500
