@@ -1,7 +1,7 @@
 """The inner loops of the one primitive, sparse times dense, for whatever the machine offers.
 
 Each function works on a stack: values [b or 1, e], dense [b or 1, m, h] -> [b, n, h]; a leading 1 is shared by all.
-CPU: compiled by numba where the extra `fast` is installed, torch otherwise. CUDA: cuSPARSE over the folded stack.
+Compiled by numba on the CPU where the extra `fast` is installed, by Triton on a GPU where it is there, torch otherwise.
 """
 
 import warnings
@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 HAS_NUMBA = find_spec("numba") is not None
+HAS_TRITON = find_spec("triton") is not None
 
 if HAS_NUMBA:
     from wtawp.graphs import kernels_numba
+if HAS_TRITON:
+    from wtawp.graphs import kernels_triton
 
 
 def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, compiled: bool = True) -> Tensor:
@@ -24,6 +27,8 @@ def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, 
         values, dense = values.detach().contiguous(), dense.detach().contiguous()
         kernels_numba.multiply(indptr.numpy(), indices.numpy(), values.numpy(), dense.numpy(), out.numpy())
         return out
+    if compiled and HAS_TRITON and dense.device.type == "cuda":
+        return kernels_triton.multiply(indptr, indices, values.detach(), dense.detach())
     if len(values) == 1:
         return _shared_values(indptr, indices, values[0], dense)
     return _own_values(indptr, indices, values, dense)

@@ -3,28 +3,44 @@
 import numba
 import numpy as np
 
+from wtawp.graphs.simd_numba import LANES, sum_rows
+
 Array = np.ndarray
+FULL = 4 * LANES
+
+
+@numba.njit(fastmath={"contract", "nsz"}, nogil=True, inline="always")
+def multiply_row(indices: Array, values: Array, start: int, end: int, dense: Array, out: Array) -> None:
+    """Put the sum of values[e] * dense[indices[e]], e from start to end, into `out`: whole registers, then the rest."""
+    width, k = len(out), np.intp(0)
+    while k + FULL <= width:
+        sum_rows(out, dense, indices, values, start, end, k, 4)
+        k += FULL
+    while k + LANES <= width:
+        sum_rows(out, dense, indices, values, start, end, k, 1)
+        k += LANES
+    if k < width:
+        o, e = out[k:], start
+        o[:] = 0
+        while e + 4 <= end:  # four entries a round: a quarter of the traffic on the output row
+            x0, x1 = dense[indices[e], k:], dense[indices[e + 1], k:]
+            x2, x3 = dense[indices[e + 2], k:], dense[indices[e + 3], k:]
+            w0, w1, w2, w3 = values[e], values[e + 1], values[e + 2], values[e + 3]
+            for j in range(len(o)):
+                o[j] += w0 * x0[j] + w1 * x1[j] + w2 * x2[j] + w3 * x3[j]
+            e += 4
+        while e < end:
+            x0, w0 = dense[indices[e], k:], values[e]
+            for j in range(len(o)):
+                o[j] += w0 * x0[j]
+            e += 1
 
 
 @numba.njit(fastmath={"contract", "nsz"}, nogil=True, cache=True)
 def multiply(indptr: Array, indices: Array, values: Array, dense: Array, out: Array) -> None:
     """CSR times dense, member by member, so that one member's dense matrix stays in cache."""
-    batch, rows, width = out.shape
-    for b in range(batch):
+    for b in range(len(out)):
         v = values[b if values.shape[0] > 1 else 0]
         x = dense[b if dense.shape[0] > 1 else 0]
-        for i in range(rows):
-            o = out[b, i]
-            o[:] = 0
-            e, end = indptr[i], indptr[i + 1]
-            while e + 4 <= end:  # four entries a round: a quarter of the traffic on the output row
-                x0, x1, x2, x3 = x[indices[e]], x[indices[e + 1]], x[indices[e + 2]], x[indices[e + 3]]
-                w0, w1, w2, w3 = v[e], v[e + 1], v[e + 2], v[e + 3]
-                for k in range(width):
-                    o[k] += w0 * x0[k] + w1 * x1[k] + w2 * x2[k] + w3 * x3[k]
-                e += 4
-            while e < end:
-                x0, w0 = x[indices[e]], v[e]
-                for k in range(width):
-                    o[k] += w0 * x0[k]
-                e += 1
+        for i in range(out.shape[1]):
+            multiply_row(indices, v, indptr[i], indptr[i + 1], x, out[b, i])

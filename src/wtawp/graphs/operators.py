@@ -6,6 +6,7 @@ matrix and, where asked, to the entries.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -48,7 +49,12 @@ class Operator:
     @property
     def T(self) -> "Operator":
         """The transpose."""
-        return replace(self.mirrored(), values=self.values[self.order])
+        return replace(self.mirrored(), values=self.t_values)
+
+    @cached_property
+    def t_values(self) -> Tensor:
+        """The values in the transpose's order, [e]."""
+        return self.values[self.order]
 
     def mirrored(self) -> "Operator":
         """The structure of the transpose around the same values, for use with values in the transpose's order."""
@@ -63,7 +69,7 @@ class Operator:
             self.order,
         )
 
-    @property
+    @cached_property
     def rows(self) -> Tensor:
         """The row of each entry, [e]."""
         counts = self.indptr.diff().long()
@@ -95,7 +101,8 @@ class Operator:
 
 def spmm(operator: Operator, dense: Tensor, values: Tensor | None = None) -> Tensor:  # [n, m], [m, h] -> [n, h]
     """Sparse times dense; `values` may stand in for the operator's own entries (attention, dropped-out features)."""
-    product: Tensor = _SpMM.apply(operator.values if values is None else values, dense, operator)  # type: ignore[no-untyped-call]
+    values = operator.values if values is None else values
+    product: Tensor = _SpMM.apply(values, dense, operator)  # type: ignore[no-untyped-call]
     return product
 
 
@@ -103,19 +110,24 @@ def multiply(left: Operator | Tensor, dense: Tensor, values: Tensor | None = Non
     """Any operator, sparse or dense, times a dense matrix."""
     if isinstance(left, Operator):
         return spmm(left, dense, values)
-    product: Tensor = _SharedLeft.apply(left, dense) if not left.requires_grad else left @ dense  # type: ignore[no-untyped-call]
+    if left.requires_grad or left.dim() > 2:
+        return left @ dense
+    product: Tensor = _SharedLeft.apply(left, dense)  # type: ignore[no-untyped-call]
     return product
 
 
 class _SharedLeft(torch.autograd.Function):
-    """A constant [n, m] times [m, h]. Over a stack it is one product with the stack laid side by side.
+    """A constant [n, m] times [..., m, h]; over a stack it is one product with the stack laid side by side.
 
-    vmap's own rule makes a batched product of it, which is several times slower when h is small.
+    torch makes a batched product of it, which is several times slower when h is small.
     """
 
     @staticmethod
     def forward(left: Tensor, dense: Tensor) -> Tensor:
-        return left @ dense
+        if dense.dim() == 2:
+            return left @ dense
+        stack = dense.movedim(-2, 0)  # [m, ..., h]
+        return (left @ stack.reshape(stack.shape[0], -1)).view(-1, *stack.shape[1:]).movedim(0, -2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004
@@ -128,12 +140,10 @@ class _SharedLeft(torch.autograd.Function):
 
     @staticmethod
     def vmap(_info: Any, in_dims: tuple[int | None, int | None], left: Tensor, dense: Tensor) -> tuple[Tensor, int]:
-        if in_dims[0] is not None or dense.dim() != 3:
-            lefts = left if in_dims[0] is None else left.movedim(in_dims[0], 0)
-            return lefts @ (dense if in_dims[1] is None else dense.movedim(in_dims[1], 0)), 0
-        stack = dense.movedim(in_dims[1] or 0, 1)  # [m, b, h]
-        product = multiply(left, stack.reshape(stack.shape[0], -1))
-        return product.view(-1, *stack.shape[1:]), 1
+        stack = dense if in_dims[1] is None else dense.movedim(in_dims[1], 0)
+        if in_dims[0] is None:
+            return multiply(left, stack), 0
+        return left.movedim(in_dims[0], 0) @ stack, 0
 
 
 class _SpMM(torch.autograd.Function):
@@ -143,11 +153,15 @@ class _SpMM(torch.autograd.Function):
     def forward(values: Tensor, dense: Tensor, operator: Operator) -> Tensor:
         lead: torch.Size = torch.broadcast_shapes(values.shape[:-1], dense.shape[:-2])  # type: ignore[no-untyped-call]
         v, x = _folded(values, lead, 1), _folded(dense, lead, 2)
-        return kernels.multiply(operator.indptr, operator.indices, v, x).view(*lead, operator.shape[0], dense.shape[-1])
+        product = kernels.multiply(operator.indptr, operator.indices, v, x)
+        if len(lead) < 2:
+            return product if lead else product[0]
+        return product.reshape(*lead, *product.shape[1:])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Operator], output: Tensor) -> None:  # noqa: ARG004
         values, dense, ctx.operator = inputs
+        ctx.is_constant = values is ctx.operator.values and not values.requires_grad
         ctx.save_for_backward(values, dense)
 
     @staticmethod
@@ -160,7 +174,9 @@ class _SpMM(torch.autograd.Function):
                 values.shape
             )
         if ctx.needs_input_grad[1]:
-            to_dense = spmm(operator.mirrored(), grad, values[..., operator.order]).sum_to_size(dense.shape)
+            # The operator's own constant values are put in order once; others (attention, dropout) each time.
+            turned = operator.t_values if ctx.is_constant else values[..., operator.order]
+            to_dense = spmm(operator.mirrored(), grad, turned).sum_to_size(dense.shape)
         return to_values, to_dense, None
 
     @staticmethod

@@ -16,12 +16,16 @@ from wtawp.graphs.operators import Operator, sparse_features
 
 Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
 Features = Tensor | Operator
-SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an operator, on the CPU
+SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an operator
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A module that can arrange its own inputs for computing some rows of the logits."""
+    """A module that can arrange its own inputs for computing some rows of the logits.
+
+    Its `forward` takes a stack of models as well: parameters with one more dimension in front give logits with one
+    more in front. And it draws masks from `dropout` alone.
+    """
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
         """Arguments for `forward` that give the logits of `rows`, in their order; None asks for all."""
@@ -35,9 +39,12 @@ def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[ob
     return (data.x, data.edge_index), rows
 
 
-def features(x: Tensor) -> Features:
-    """Features in the form that multiplies fastest: the non-zeros alone for bags of words on the CPU."""
-    if x.device.type == "cpu" and float((x != 0).float().mean()) < SPARSE_BELOW:
+def features(x: Tensor, *, dropped: bool = False) -> Features:
+    """Features in the form that multiplies fastest: the non-zeros alone for bags of words.
+
+    On a GPU a dense product over all models wins, unless each model drops entries of its own (`dropped`).
+    """
+    if (x.device.type == "cpu" or dropped) and float((x != 0).float().mean()) < SPARSE_BELOW:
         return sparse_features(x)
     return x
 

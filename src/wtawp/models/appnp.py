@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Operator, gcn_operator, ppr_rows, spmm
+from wtawp.graphs.operators import Operator, gcn_operator, multiply, ppr_rows, spmm
 from wtawp.models.adapter import Features, OperatorCache, features
 from wtawp.models.dropout import dropout
 from wtawp.models.layers import Linear, drop_and_multiply
@@ -38,12 +38,11 @@ class APPNP(nn.Module):
         hidden = drop_and_multiply(self.lin1, x, self.dropout, self.training).relu()
         local: Tensor = self.lin2(dropout(hidden, self.dropout, self.training))
         if isinstance(edge_index, Tensor) and edge_index.is_floating_point():
-            return edge_index @ local
+            return multiply(edge_index, local)
         operator = self._operators(edge_index, edge_weight, x)
         if self.steps is None:
-            return (
-                ppr_rows(operator, torch.arange(len(local), device=local.device), alpha=self.alpha, steps=None) @ local
-            )
+            everybody = torch.arange(operator.shape[0], device=local.device)
+            return multiply(ppr_rows(operator, everybody, alpha=self.alpha, steps=None), local)
         out = local
         for _ in range(self.steps):
             out = (1 - self.alpha) * spmm(operator, out) + self.alpha * local
@@ -53,5 +52,5 @@ class APPNP(nn.Module):
         """See `Prepares`: ten hops reach nearly every node, so only the last step is cut down to `rows`."""
         operator = self._operators(edge_index, None, x)
         if rows is None:
-            return features(x), operator
-        return features(x), ppr_rows(operator, rows, alpha=self.alpha, steps=self.steps)
+            return features(x, dropped=True), operator
+        return features(x, dropped=True), ppr_rows(operator, rows, alpha=self.alpha, steps=self.steps)

@@ -1,8 +1,8 @@
 """Dropout whose mask is a function of (run's seed, epoch, pass, layer, position), and of nothing else.
 
 So a run drops the same units alone or in a stack of two hundred, on the whole graph or on a block of it, on the CPU or
-on a GPU. The training loop says which masks are due with `masks(...)`; without it, torch's global generator decides,
-as in any module. No mask is kept for the backward pass: it is computed again.
+on a GPU. The training loop says which masks are due with `masks(...)`; without it, torch's global generator draws the
+key. No mask is kept for the backward pass: it is computed again.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from wtawp.models import dropout_kernels
 
 
 @dataclass
 class _Stream:
-    key: Tensor  # [] int64, of this run, this epoch and this pass
+    key: Tensor  # [] int64, of this run, this epoch and this pass; [b] for a stack of runs
     layer: int = field(default=0)
 
 
@@ -29,7 +28,7 @@ _STREAM: ContextVar[_Stream | None] = ContextVar("dropout stream", default=None)
 
 @contextmanager
 def masks(key: Tensor) -> Iterator[None]:
-    """Inside, each call of `dropout` takes the next layer's mask under `key`, an int64 scalar."""
+    """Inside, each call of `dropout` takes the next layer's mask under `key`, an int64 scalar, or one a member."""
     token = _STREAM.set(_Stream(key))
     try:
         yield
@@ -37,19 +36,25 @@ def masks(key: Tensor) -> Iterator[None]:
         _STREAM.reset(token)
 
 
-def dropout(x: Tensor, p: float, training: bool, *, positions: Tensor | None = None) -> Tensor:  # [n, h] -> [n, h]
+def dropout(
+    x: Tensor, p: float, training: bool, *, positions: Tensor | None = None
+) -> Tensor:  # [..., n, h] -> [..., n, h]
     """Inverted dropout. `positions` are the rows' places in the whole graph, [n]; None if x is the whole graph."""
     if not training or p == 0:
         return x
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)
+    out: Tensor = _Dropout.apply(x, next_key(x.device), positions, p)  # type: ignore[no-untyped-call]
+    return out
+
+
+def next_key(device: torch.device) -> Tensor:  # -> [], or [b] inside a stack
+    """The key of the next mask: the next layer's of the stream, or a draw of torch's global generator."""
     stream = _STREAM.get()
     if stream is None:
-        return F.dropout(x, p)
+        return torch.randint(-(1 << 63), (1 << 63) - 1, (), device=device)
     stream.layer += 1
-    key = mixed(stream.key + stream.layer * 0x9E3779B9)
-    if positions is None:
-        positions = torch.arange(len(x), device=x.device)
-    out: Tensor = _Dropout.apply(x, key, positions, p)  # type: ignore[no-untyped-call]
-    return out
+    return mixed(stream.key + stream.layer * 0x9E3779B9)
 
 
 def mixed(key: Tensor) -> Tensor:

@@ -18,13 +18,19 @@ if HAS_TRITON:
     from wtawp.models import dropout_triton
 
 
+def limits(p: float) -> tuple[int, float]:
+    """The hash below which a unit is dropped, and the factor of the others."""
+    return min(int(p * 2**32), 2**32 - 1), 1 / (1 - p)
+
+
 def apply(x: Tensor, keys: Tensor, positions: Tensor, p: float, *, compiled: bool = True) -> Tensor:
     """[b or 1, n, h], [b], [n] -> [b, n, h]."""
-    threshold, scale = min(int(p * 2**32), 2**32 - 1), 1 / (1 - p)
+    threshold, scale = limits(p)
     if compiled and HAS_NUMBA and x.device.type == "cpu":
         out = torch.empty(len(keys), *x.shape[1:], dtype=x.dtype)
         x, keys, positions = x.detach().contiguous(), keys.contiguous(), positions.contiguous()
-        dropout_numba.apply(x.numpy(), keys.numpy(), positions.numpy(), threshold, scale, out.numpy())
+        factor = torch.tensor([scale], dtype=x.dtype).numpy()
+        dropout_numba.apply(x.numpy(), keys.numpy(), positions.numpy(), threshold, factor, out.numpy())
         return out
     if compiled and HAS_TRITON and x.device.type == "cuda":
         return dropout_triton.apply(x, keys, positions, threshold, scale)

@@ -7,21 +7,38 @@ Array = np.ndarray
 u = np.uint32
 
 
+@numba.njit(nogil=True, inline="always")
+def hashed(place: u, low: u, high: u) -> u:
+    """32 bits from a place and the halves of a key.
+
+    Operands are cast to 32 bits by hand: numba widens them, and vectors stay empty.
+    """
+    h = u(place * u(0x9E3779B1) + low)
+    h = u(u(h ^ (h >> u(16))) * u(0x21F0AAAD) + high)
+    h = u(u(h ^ (h >> u(15))) * u(0x735A2D97))
+    return u(h ^ (h >> u(15)))
+
+
+@numba.njit(nogil=True, inline="always")
+def halves(key: int) -> tuple[u, u]:
+    """The low and the high 32 bits."""
+    return u(key & 0xFFFFFFFF), u((key >> 32) & 0xFFFFFFFF)
+
+
 @numba.njit(nogil=True, cache=True)
-def apply(x: Array, keys: Array, positions: Array, threshold: int, scale: float, out: Array) -> None:
-    """See `dropout_kernels.apply`. Operands are cast to 32 bits by hand: numba widens them, and vectors stay empty."""
+def apply(x: Array, keys: Array, positions: Array, threshold: int, scale: Array, out: Array) -> None:
+    """See `dropout_kernels.apply`; `scale` is an array of one, typed as x, or else vectors stay empty."""
     batch, rows, width = out.shape
-    least = u(threshold)
-    factor, zero = np.empty(1, out.dtype), np.zeros(1, out.dtype)  # typed as the output, for the same reason
-    factor[0] = scale
+    factor, zero, least = scale[0], scale[0] * scale.dtype.type(0), u(threshold)
     for b in range(batch):
-        low, high = u(keys[b] & 0xFFFFFFFF), u((keys[b] >> 32) & 0xFFFFFFFF)
+        low, high = halves(keys[b])
+        source, target = x[b if x.shape[0] > 1 else 0], out[b]
+        if width == 1:  # entries of a sparse matrix: the vectors run along the rows
+            for i in range(rows):
+                target[i, 0] = source[i, 0] * (factor if hashed(u(positions[i]), low, high) >= least else zero)
+            continue
         for i in range(rows):
-            source, target = x[b if x.shape[0] > 1 else 0, i], out[b, i]
             start = u(positions[i] * width)
             for k in range(width):
-                h = u(u(start + u(k)) * u(0x9E3779B1) + low)
-                h = u(u(h ^ (h >> u(16))) * u(0x21F0AAAD) + high)
-                h = u(u(h ^ (h >> u(15))) * u(0x735A2D97))
-                h = u(h ^ (h >> u(15)))
-                target[k] = source[k] * (factor[0] if h >= least else zero[0])
+                kept = hashed(u(start + u(k)), low, high) >= least
+                target[i, k] = source[i, k] * (factor if kept else zero)

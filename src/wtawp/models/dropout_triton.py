@@ -8,20 +8,24 @@ from triton import language as tl
 BLOCK = 1024
 
 
+@triton.jit
+def hashed(place, key):  # type: ignore[no-untyped-def]
+    """32 bits from a place and a key; both are 64 bits wide and cut to 32 by hand."""
+    h = (place * 0x9E3779B1 + (key & 0xFFFFFFFF)) & 0xFFFFFFFF
+    h = ((h ^ (h >> 16)) * 0x21F0AAAD + ((key >> 32) & 0xFFFFFFFF)) & 0xFFFFFFFF
+    h = ((h ^ (h >> 15)) * 0x735A2D97) & 0xFFFFFFFF
+    return h ^ (h >> 15)
+
+
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(x, keys, positions, out, rows, width, shared, threshold, scale, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _kernel(x, keys, positions, out, rows, width, shared, threshold, scale: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     b = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     size = rows * width
     inside = place < size
     row = place // width
     column = place - row * width
-    key = tl.load(keys + b)
-    position = tl.load(positions + row, mask=inside, other=0)  # 64 bits from here on, cut to 32 by hand
-    h = ((position * width + column) * 0x9E3779B1 + (key & 0xFFFFFFFF)) & 0xFFFFFFFF
-    h = ((h ^ (h >> 16)) * 0x21F0AAAD + ((key >> 32) & 0xFFFFFFFF)) & 0xFFFFFFFF
-    h = ((h ^ (h >> 15)) * 0x735A2D97) & 0xFFFFFFFF
-    h = h ^ (h >> 15)
+    h = hashed(tl.load(positions + row, mask=inside, other=0) * width + column, tl.load(keys + b))
     base = b.to(tl.int64) * size
     value = tl.load(x + base * (1 - shared) + place, mask=inside, other=0.0)
     tl.store(out + base + place, tl.where(h >= threshold, value * scale, 0.0).to(value.dtype), mask=inside)
@@ -42,7 +46,7 @@ def apply(x: Tensor, keys: Tensor, positions: Tensor, threshold: int, scale: flo
         width,
         shared,
         threshold,
-        scale,
+        scale=scale,
         BLOCK=BLOCK,
     )
     return out

@@ -1,6 +1,7 @@
-"""Many models as one: parameters stacked, forward passes mapped with `torch.func.vmap`, autograd outside.
+"""Many models as one: parameters stacked, autograd outside.
 
-A module that vmap cannot take is run member by member, after saying so.
+Our modules take the stack as it is; others are mapped with `torch.func.vmap`, and what vmap cannot take is run member
+by member, after saying so.
 """
 
 import warnings
@@ -25,8 +26,8 @@ class Ensemble:
             raise ValueError("an ensemble needs at least one model, and models of one architecture")
         self.models = list(models)
         self.template = models[0]
-        self.is_mapped = len(models) > 1
-        self.is_ours = isinstance(models[0], Prepares)  # draws its dropout from keys, so that a GPU may replay it
+        self.is_ours = isinstance(models[0], Prepares)  # takes a stack as it is, and its epochs can be replayed
+        self.is_mapped = len(models) > 1 and not self.is_ours
 
     def parameters(self) -> Stack:
         """The members' parameters, stacked: leaves that require gradients wherever the members' do."""
@@ -61,6 +62,8 @@ class Ensemble:
                 out: Tensor = functional_call(self.template, (dict(parameters), dict(buffers)), arguments)
                 return out
 
+        if self.is_ours:
+            return one(parameters, buffers, keys)
         if self.is_mapped:
             try:
                 mapped: Tensor = torch.func.vmap(one, randomness="different")(parameters, buffers, keys)

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wtawp.graphs.operators import Operator, gcn_operator
+from wtawp.graphs.operators import Operator, gcn_operator, receptive_field
 from wtawp.models.adapter import Features, OperatorCache, features
-from wtawp.models.layers import GraphAttention
+from wtawp.models.layers import GraphAttention, Hop
 
 
 class GAT(nn.Module):
@@ -27,15 +27,22 @@ class GAT(nn.Module):
         self._operators = OperatorCache(gcn_operator)
 
     def forward(
-        self, x: Features, edge_index: Tensor | Operator, edge_weight: Tensor | None = None, rows: Tensor | None = None
+        self, x: Features, edge_index: Tensor | Operator | tuple[Hop, ...], edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n] -> [n, c]
         if edge_weight is not None:
             raise ValueError("attention takes no edge weights; pass edge_weight=None")
-        operator = self._operators(edge_index, None, x)
-        hidden = F.elu(self.convs[0](x, operator, self.dropout))
-        logits: Tensor = self.convs[1](hidden, operator, self.dropout)
-        return logits if rows is None else logits[rows]
+        if isinstance(edge_index, tuple):
+            first, last = edge_index
+        else:
+            first = last = Hop.whole(self._operators(edge_index, None, x))
+        hidden = F.elu(self.convs[0](x, first, self.dropout))
+        logits: Tensor = self.convs[1](hidden, last, self.dropout)
+        return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`."""
-        return features(x), self._operators(edge_index, None, x), None, rows
+        """See `Prepares`: the exact receptive field of `rows`."""
+        operator = self._operators(edge_index, None, x)
+        if rows is None:
+            return features(x, dropped=True), (Hop.whole(operator),) * 2
+        blocks = receptive_field(operator, rows, 2)
+        return features(x[blocks.nodes[0]], dropped=True), Hop.through(blocks, operator.shape[0])

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from wtawp.graphs.operators import Blocks, Operator, gcn_operator, receptive_field
 from wtawp.models.adapter import Features, OperatorCache, features
-from wtawp.models.dropout import dropout
 from wtawp.models.layers import GraphConvolution
 
 
@@ -44,7 +43,7 @@ class GCN(nn.Module):
             operators = (self._operators(edge_index, edge_weight, x),) * len(self.convs)
             positions = (None,) * len(self.convs)
         for conv, operator, rows in zip(self.convs[:-1], operators, positions, strict=False):
-            x = dropout(conv(x, operator).relu(), self.dropout, self.training, positions=rows)
+            x = conv(x, operator, relu_and_drop=self.dropout, positions=rows)
         logits: Tensor = self.convs[-1](x, operators[-1])
         return logits
 

@@ -1,12 +1,15 @@
 """Layers that take their randomness from a generator and their graph as an operator."""
 
 import math
+from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Operator, multiply
+from wtawp.graphs.operators import Blocks, Operator, multiply, spmm
 from wtawp.models.dropout import dropout
+from wtawp.models.fused import attend, propagate
 
 
 class Linear(nn.Module):
@@ -26,7 +29,7 @@ class Linear(nn.Module):
     def forward(self, x: Tensor | Operator, values: Tensor | None = None) -> Tensor:  # [n, d_in] -> [n, d_out]
         """`values` may stand in for a sparse X's own entries: dropped-out features."""
         product = multiply(x, self.weight, values)
-        return product if self.bias is None else product + self.bias
+        return product if self.bias is None else product + self.bias[..., None, :]
 
 
 class GraphConvolution(nn.Module):
@@ -38,17 +41,58 @@ class GraphConvolution(nn.Module):
         self.weight = nn.Parameter(torch.empty(d_in, d_out).uniform_(-bound, bound, generator=generator))
         self.bias = nn.Parameter(torch.empty(d_out).uniform_(-bound, bound, generator=generator))
 
-    def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
-        return multiply(operator, multiply(x, self.weight)) + self.bias
+    def forward(
+        self,
+        x: Tensor | Operator,
+        operator: Operator,
+        *,
+        relu_and_drop: float | None = None,
+        positions: Tensor | None = None,
+    ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
+        """`relu_and_drop`: the rate of dropout after a ReLU, both done in passing; `positions` as in `dropout`."""
+        product = multiply(x, self.weight)
+        if relu_and_drop is None:
+            return spmm(operator, product) + self.bias[..., None, :]
+        return propagate(operator, product, self.bias, p=relu_and_drop, training=self.training, positions=positions)
 
 
-def drop_and_multiply(lin: Linear, x: Tensor | Operator, p: float, training: bool) -> Tensor:
+def drop_and_multiply(
+    lin: Linear, x: Tensor | Operator, p: float, training: bool, positions: Tensor | None = None
+) -> Tensor:
     """Dropout on the input, then a linear layer. Of sparse features only the non-zeros need a mask."""
+    if not training or p == 0:
+        return lin(x)  # type: ignore[no-any-return]
     if not isinstance(x, Operator):
-        return lin(dropout(x, p, training))  # type: ignore[no-any-return]
-    places = x.rows * x.shape[1] + x.indices.long()
-    kept = dropout(x.values[:, None], p, training, positions=places)[:, 0]
-    return lin(x, kept)  # type: ignore[no-any-return]
+        return lin(dropout(x, p, training, positions=positions))  # type: ignore[no-any-return]
+    rows = x.rows if positions is None else positions[x.rows]
+    kept = dropout(x.values[:, None], p, training, positions=rows * x.shape[1] + x.indices.long())
+    return lin(x, kept[..., 0])  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, eq=False)
+class Hop:
+    """One step over a graph, or over a block of it, for layers whose masks and targets need to know where they are."""
+
+    operator: Operator  # [n, m]
+    columns: Tensor | None  # [m], the columns' places in the whole graph; None if it is the whole graph
+    own: Tensor | None  # [n], where among the columns the rows' own nodes are; None if they are the same
+    entries: Tensor  # [e], the entries' places in the whole graph, for masks
+
+    @staticmethod
+    def whole(operator: Operator) -> "Hop":
+        """Over all nodes."""
+        return Hop(operator, None, None, operator.rows * operator.shape[1] + operator.indices.long())
+
+    @staticmethod
+    def through(blocks: Blocks, size: int) -> "tuple[Hop, ...]":
+        """Over each of the blocks, cut out of a graph of `size` nodes with self-loops."""
+        hops = []
+        for operator, (columns, rows) in zip(blocks.operators, pairwise(blocks.nodes), strict=True):
+            place = torch.full((size,), -1, device=columns.device)
+            place[columns] = torch.arange(len(columns), device=columns.device)
+            entries = rows[operator.rows] * size + columns[operator.indices.long()]
+            hops.append(Hop(operator, columns, place[rows], entries))
+        return tuple(hops)
 
 
 class GraphAttention(nn.Module):
@@ -65,23 +109,12 @@ class GraphAttention(nn.Module):
         self.att_dst = nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound, generator=generator))
         self.bias = nn.Parameter(torch.zeros(heads * width if concat else width))
 
-    def forward(
-        self, x: Tensor | Operator, operator: Operator, p: float
-    ) -> Tensor:  # [n, d], [n, n] -> [n, heads * width]
-        """Dropout with rate p on the input and on the attention. Of the operator only the structure is used."""
-        n = operator.shape[0]
-        projected = drop_and_multiply(self.lin, x, p, self.training).view(n, self.heads, -1)
-        source, target = (projected * self.att_src).sum(-1), (projected * self.att_dst).sum(-1)  # [n, heads]
-        rows, cols = operator.rows, operator.indices.long()
-        scores = nn.functional.leaky_relu(source[cols] + target[rows], 0.2)  # [e, heads]
-        attention = dropout(_softmax(scores, rows, n), p, self.training, positions=rows * n + cols)
-        out = multiply(operator, projected.transpose(0, 1), attention.T)  # [heads, n, width]
-        return (out.transpose(0, 1).reshape(n, -1) if self.concat else out.mean(0)) + self.bias
-
-
-def _softmax(scores: Tensor, rows: Tensor, size: int) -> Tensor:  # [e, heads] -> [e, heads]
-    """Softmax over the entries of each row."""
-    places = rows[:, None].expand_as(scores)
-    highest = scores.new_full((size, scores.shape[1]), -torch.inf).scatter_reduce(0, places, scores.detach(), "amax")
-    weights = (scores - highest[rows]).exp()
-    return weights / scores.new_zeros(size, scores.shape[1]).index_add(0, rows, weights)[rows]
+    def forward(self, x: Tensor | Operator, hop: Hop, p: float) -> Tensor:  # [m, d] -> [n, heads * width]
+        """Dropout with rate p on the input and on the attention."""
+        projected = drop_and_multiply(self.lin, x, p, self.training, hop.columns)
+        projected = projected.view(*projected.shape[:-1], self.heads, -1)  # [m, heads, width]
+        own = projected if hop.own is None else projected[..., hop.own, :, :]
+        source = (projected * self.att_src[..., None, :, :]).sum(-1)  # [m, heads]
+        target = (own * self.att_dst[..., None, :, :]).sum(-1)  # [n, heads]
+        out = attend(hop.operator, projected, source, target, p=p, training=self.training, entries=hop.entries)
+        return (out.flatten(-2) if self.concat else out.mean(-2)) + self.bias[..., None, :]

@@ -1,0 +1,187 @@
+"""Two steps that most of the time of a training goes into, each as one operation instead of many passes over memory.
+
+`propagate` is the hidden layer of a GCN after its matrix product; `attend` is the attention of a GAT. Both take a
+stack of models as leading dimension, draw their dropout as `dropout` does, and can be differentiated twice. Compiled
+by numba on the CPU, by Triton on a GPU; where neither is there, torch operations give the same numbers.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wtawp.graphs.operators import Operator, spmm
+from wtawp.models import dropout_kernels
+from wtawp.models.dropout import dropout, next_key
+from wtawp.models.dropout_kernels import HAS_NUMBA, HAS_TRITON, limits
+
+if HAS_NUMBA:
+    from wtawp.models import fused_numba
+if HAS_TRITON:
+    from wtawp.models import fused_triton
+
+SLOPE = 0.2
+
+
+def is_compiled(device: torch.device) -> bool:
+    """Whether there is a kernel for this device."""
+    return (device.type == "cpu" and HAS_NUMBA) or (device.type == "cuda" and HAS_TRITON)
+
+
+def propagate(
+    operator: Operator, dense: Tensor, bias: Tensor, *, p: float, training: bool, positions: Tensor | None = None
+) -> Tensor:  # [n, m], [..., m, h], [..., h] -> [..., n, h]
+    """dropout(relu(A H + b)); `positions` as in `dropout`."""
+    if operator.values.requires_grad or not is_compiled(dense.device):
+        return dropout((spmm(operator, dense) + bias[..., None, :]).relu(), p, training, positions=positions)
+    is_alone = dense.dim() == 2
+    key = next_key(dense.device) if training and p > 0 else None
+    keys = None if key is None else key.reshape(-1)
+    stack, shift = (dense[None], bias[None]) if is_alone else (dense, bias)
+    out: Tensor = _Propagate.apply(stack, shift, keys, operator, positions, p if training else 0.0)  # type: ignore[no-untyped-call]
+    return out[0] if is_alone else out
+
+
+class _Propagate(torch.autograd.Function):
+    """dense [b, m, h], bias [b, h], keys [b] -> [b, n, h]. What is zero in the output gets no gradient."""
+
+    @staticmethod
+    def forward(dense: Tensor, bias: Tensor, keys: Tensor | None, operator: Operator, positions: Tensor | None,
+                p: float) -> Tensor:  # fmt: skip
+        n, h = operator.shape[0], dense.shape[2]
+        threshold, scale = limits(p)
+        keys = torch.zeros(len(dense), dtype=torch.int64, device=dense.device) if keys is None else keys
+        positions = torch.arange(n, device=dense.device) if positions is None else positions
+        dense, bias = dense.detach(), bias.detach()
+        if dense.device.type == "cuda":
+            result: Tensor = fused_triton.propagate(operator, dense, bias, keys, positions, threshold, scale)
+            return result
+        out = torch.empty(len(dense), n, h, dtype=dense.dtype)
+        factor = torch.tensor([scale], dtype=dense.dtype)
+        arrays = _arrays(factor, operator.indptr, operator.indices, operator.values, dense, bias, keys, positions, out)
+        fused_numba.propagate(threshold, *arrays)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.operator, ctx.scale = inputs[3], limits(inputs[5])[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (out,) = ctx.saved_tensors
+        operator: Operator = ctx.operator
+        passed = torch.ops.aten.threshold_backward(grad, out, 0)
+        to_dense = spmm(operator.mirrored(), passed, operator.t_values * ctx.scale)  # e values, not n h, are scaled
+        return to_dense, ctx.scale * passed.sum(-2), None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], dense: Tensor, bias: Tensor, keys: Tensor | None,
+             operator: Operator, positions: Tensor | None, p: float) -> tuple[Tensor, int]:  # fmt: skip
+        size = info.batch_size
+        folded = [
+            None if t is None else _folded(t, d, size) for t, d in zip((dense, bias, keys), in_dims, strict=False)
+        ]
+        out: Tensor = _Propagate.apply(*folded, operator, positions, p)  # type: ignore[no-untyped-call]
+        return out.view(size, -1, *out.shape[1:]), 0
+
+
+def attend(
+    operator: Operator, projected: Tensor, source: Tensor, target: Tensor, *, p: float, training: bool, entries: Tensor
+) -> Tensor:  # [n, m], [..., m, heads, w], [..., m, heads], [..., n, heads], [e] -> [..., n, heads, w]
+    """Sum over each row's entries of softmax(leaky(source_j + target_i)) times projected_j, with dropout in between.
+
+    `entries` are the entries' places in the whole graph, for the masks. Of the operator the structure counts alone.
+    """
+    is_alone = projected.dim() == 3
+    if is_alone:
+        projected, source, target = projected[None], source[None], target[None]
+    keys = next_key(projected.device).reshape(-1) if training and p > 0 else None
+    options = (operator, entries, p if training else 0.0)
+    if is_compiled(projected.device):
+        out: Tensor = _Attend.apply(projected, source, target, keys, *options)[0]  # type: ignore[no-untyped-call]
+    else:
+        out = attend_in_steps(projected, source, target, keys, *options)
+    return out[0] if is_alone else out
+
+
+def attend_in_steps(projected: Tensor, source: Tensor, target: Tensor, keys: Tensor | None, operator: Operator,
+                    entries: Tensor, p: float) -> Tensor:  # fmt: skip
+    """The same in torch operations, for machines without a compiler and for second derivatives."""
+    rows, cols = operator.rows, operator.indices.long()
+    scores = F.leaky_relu(source[:, cols] + target[:, rows], SLOPE)  # [b, e, heads]
+    places = rows[:, None].expand_as(scores)
+    lowest = scores.new_full((len(scores), operator.shape[0], scores.shape[2]), -torch.inf)
+    weights = (scores - lowest.scatter_reduce(1, places, scores.detach(), "amax")[:, rows]).exp()
+    weights = weights / torch.zeros_like(lowest).index_add(1, rows, weights)[:, rows]
+    if keys is not None:
+        weights = weights * dropout_kernels.apply(torch.ones_like(weights), keys, entries, p)
+    return spmm(operator, projected.transpose(1, 2), weights.transpose(1, 2)).transpose(1, 2)
+
+
+class _Attend(torch.autograd.Function):
+    """projected [b, m, heads, w], source [b, m, heads], target [b, n, heads], keys [b] -> [b, n, heads, w]."""
+
+    @staticmethod
+    def forward(projected: Tensor, source: Tensor, target: Tensor, keys: Tensor | None, operator: Operator,
+                entries: Tensor, p: float) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Beside the output: what the backward pass starts from, the attention [b, e, heads] or its log-sums."""
+        projected, source, target = projected.detach(), source.detach(), target.detach()
+        keys = torch.zeros(len(projected), dtype=torch.int64, device=projected.device) if keys is None else keys
+        if projected.device.type == "cuda":
+            both: tuple[Tensor, Tensor] = fused_triton.attend(
+                operator, projected, source, target, keys, entries, *limits(p)
+            )
+            return both
+        attention = torch.empty(len(projected), len(operator.indices), source.shape[2], dtype=projected.dtype)
+        structure = operator.indptr, operator.indices
+        fused_numba.scores(*_arrays(*structure, source, target, attention))
+        attention.exp_()  # here, because numba's exponential does not use vectors
+        out = torch.empty(len(projected), operator.shape[0], *projected.shape[2:], dtype=projected.dtype)
+        fused_numba.attend(*limits(p), *_arrays(*structure, attention, projected, keys, entries, out))
+        return out, attention
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        projected, source, target, keys, ctx.operator, entries, ctx.p = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(projected, source, target, keys, entries, *output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        projected, source, target, keys, entries, out, kept = ctx.saved_tensors
+        operator: Operator = ctx.operator
+        inputs = projected, source, target
+        if torch.is_grad_enabled():  # somebody wants the gradient of the gradient
+            again = attend_in_steps(*inputs, keys, operator, entries, ctx.p)
+            wanted = [t for t, needed in zip(inputs, ctx.needs_input_grad, strict=False) if needed]
+            found = iter(torch.autograd.grad(again, wanted, grad, create_graph=True))
+            return *(next(found) if needed else None for needed in ctx.needs_input_grad[:3]), None, None, None, None
+        keys = torch.zeros(len(projected), dtype=torch.int64, device=projected.device) if keys is None else keys
+        to: tuple[Tensor, ...]
+        if grad.device.type == "cuda":
+            to = fused_triton.attend_back(operator, *inputs, keys, entries, *limits(ctx.p), out, kept, grad)
+        else:
+            to = tuple(torch.zeros_like(t, memory_format=torch.contiguous_format) for t in inputs)
+            arrays = _arrays(operator.indptr, operator.indices, kept, *inputs, keys, entries, out, grad, *to)
+            fused_numba.attend_back(*limits(ctx.p), *arrays)
+        return *to, None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        size = info.batch_size
+        folded = [None if t is None else _folded(t, d, size) for t, d in zip(inputs[:4], in_dims, strict=False)]
+        out, kept = _Attend.apply(*folded, *inputs[4:])  # type: ignore[no-untyped-call]
+        return (out.view(size, -1, *out.shape[1:]), kept.view(size, -1, *kept.shape[1:])), (0, 0)
+
+
+def _arrays(*tensors: Tensor) -> list[Any]:
+    """For numba. An output must be contiguous already, or what is written is lost in a copy."""
+    return [t.detach().contiguous().numpy() for t in tensors]
+
+
+def _folded(t: Tensor, dim: int | None, size: int) -> Tensor:
+    """A mapped dimension folded into the stack's: [.., size, .., b, ...] -> [size * b, ...]."""
+    front = t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
+    return front.flatten(0, 1)
