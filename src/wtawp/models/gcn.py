@@ -54,4 +54,4 @@ class GCN(nn.Module):
         if rows is None:
             return features(x), operator
         blocks = receptive_field(operator, rows, len(self.convs))
-        return features(x[blocks.nodes[0]]), blocks
+        return features(x, blocks.nodes[0]), blocks
