@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.graphs.operators import Operator, sparse_features
+from wtawp.graphs.operators import Blocks, Operator, sparse_features
 
 Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
 Features = Tensor | Operator
@@ -47,6 +47,23 @@ def features(x: Tensor, rows: Tensor | None = None) -> Features:
     if x.device.type == "cpu" and float((x != 0).float().mean()) < SPARSE_BELOW:
         return sparse_features(x)
     return x
+
+
+def operators_by_layer(
+    edges: Tensor | Operator | Blocks, x: Features, cache: "OperatorCache", depth: int
+) -> list[tuple[Operator, Tensor | None]]:
+    """Each layer's operator, and the places of its output in the whole graph (None: it is the whole graph).
+
+    For layers that look at a node's own features, so blocks must hold those.
+    """
+    if not isinstance(edges, Blocks):
+        return [(cache(edges, None, x), None)] * depth
+    if not edges.with_targets or len(edges.operators) != depth:
+        raise ValueError(
+            f"{depth} layers need blocks of {depth} hops with the nodes' own features, got {len(edges.operators)} hops;"
+            f" use receptive_field(operator, rows, {depth}, with_targets=True)"
+        )
+    return list(zip(edges.operators, edges.nodes[1:], strict=True))
 
 
 class OperatorCache:

@@ -1,12 +1,18 @@
 """Layers that take their randomness from a generator and their graph as an operator."""
 
 import math
+from itertools import pairwise
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.operators import Operator, multiply
 from wtawp.models.dropout import dropout
+
+
+def _uniform(*shape: int, bound: float, generator: torch.Generator) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
 
 
 class Linear(nn.Module):
@@ -20,8 +26,8 @@ class Linear(nn.Module):
     ):
         super().__init__()
         bound = 1 / math.sqrt(d_in) if bound is None else bound  # nn.Linear's
-        self.weight = nn.Parameter(torch.empty(d_in, d_out).uniform_(-bound, bound, generator=generator))
-        self.bias = nn.Parameter(torch.empty(d_out).uniform_(-bound, bound, generator=generator)) if bias else None
+        self.weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.bias = _uniform(d_out, bound=bound, generator=generator) if bias else None
 
     def forward(self, x: Tensor | Operator, values: Tensor | None = None) -> Tensor:  # [n, d_in] -> [n, d_out]
         """`values` may stand in for a sparse X's own entries: dropped-out features."""
@@ -35,11 +41,56 @@ class GraphConvolution(nn.Module):
     def __init__(self, d_in: int, d_out: int, *, generator: torch.Generator) -> None:
         super().__init__()
         bound = 1 / math.sqrt(d_out)
-        self.weight = nn.Parameter(torch.empty(d_in, d_out).uniform_(-bound, bound, generator=generator))
-        self.bias = nn.Parameter(torch.empty(d_out).uniform_(-bound, bound, generator=generator))
+        self.weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.bias = _uniform(d_out, bound=bound, generator=generator)
 
     def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         return multiply(operator, multiply(x, self.weight)) + self.bias
+
+
+class SageConvolution(nn.Module):
+    """mean(neighbours) W_l + X W_r + b (Hamilton et al. 2017), initialised as PyG's SAGEConv.
+
+    The matrices are its own, not those of linear maps inside: the perturbation takes such a layer whole.
+    """
+
+    def __init__(self, d_in: int, d_out: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(d_in)
+        self.neighbour_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.own_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.bias = _uniform(d_out, bound=bound, generator=generator)
+
+    def forward(
+        self, x: Tensor | Operator, operator: Operator, own: Tensor | Operator | None = None
+    ) -> Tensor:  # [n, d_in], [m, n], [m, d_in] -> [m, d_out]
+        """`own` are the features of the m output nodes; None if they are the first m rows of x."""
+        if _gathers_first(x, self.neighbour_weight):
+            neighbours = multiply(multiply(operator, x), self.neighbour_weight)
+        else:
+            neighbours = multiply(operator, multiply(x, self.neighbour_weight))
+        m, own = operator.shape[0], x if own is None else own
+        itself = multiply(own[:m], self.own_weight) if _is_dense(own) else multiply(own, self.own_weight)[:m]
+        return neighbours + itself + self.bias
+
+
+def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
+    """Neither an operator nor a sparse tensor, which can only be multiplied with a weight."""
+    return isinstance(x, Tensor) and x.layout == torch.strided
+
+
+def _gathers_first(x: Tensor | Operator, weight: Tensor) -> TypeGuard[Tensor]:
+    """Whether (A X) W is cheaper than A (X W), which is the same: X is dense and not wider than X W."""
+    return _is_dense(x) and weight.shape[0] <= weight.shape[1]
+
+
+def checked_widths(d_in: int, hidden: tuple[int, ...], d_out: int, dropout: float) -> list[tuple[int, int]]:
+    """Each layer's input and output width."""
+    if min(d_in, *hidden, d_out) < 1:
+        raise ValueError(f"widths must be >= 1, got d_in={d_in}, hidden={hidden}, d_out={d_out}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+    return list(pairwise((d_in, *hidden, d_out)))
 
 
 def drop_and_multiply(lin: Linear, x: Tensor | Operator, p: float, training: bool) -> Tensor:
@@ -61,8 +112,8 @@ class GraphAttention(nn.Module):
             d_in, heads * width, bound=math.sqrt(6 / (d_in + heads * width)), bias=False, generator=generator
         )
         bound = math.sqrt(6 / (heads + width))
-        self.att_src = nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound, generator=generator))
-        self.att_dst = nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound, generator=generator))
+        self.att_src = _uniform(heads, width, bound=bound, generator=generator)
+        self.att_dst = _uniform(heads, width, bound=bound, generator=generator)
         self.bias = nn.Parameter(torch.zeros(heads * width if concat else width))
 
     def forward(
