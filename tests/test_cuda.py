@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import load, stratified
-from wtawp.models import GCN, MLP, GraphSAGE
+from wtawp.models import GCN, GIN, MLP, GraphSAGE
 from wtawp.training import fit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -44,7 +44,7 @@ def test_training_on_the_gpu_repeats_and_learns() -> None:
     assert results[0].accuracy["test"] == pytest.approx(results[1].accuracy["test"], abs=0.02)
 
 
-@pytest.mark.parametrize("kind", [GCN, MLP, GraphSAGE])
+@pytest.mark.parametrize("kind", [GCN, MLP, GraphSAGE, GIN])
 def test_training_replayed_on_the_gpu_is_training_on_the_cpu(kind: type) -> None:
     data = load("citation")
     data.x = data.x.double()

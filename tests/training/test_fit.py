@@ -10,7 +10,7 @@ from torch_geometric.nn import GAT
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import load, stratified
-from wtawp.models import GCN, MLP, GraphSAGE
+from wtawp.models import GCN, GIN, MLP, GraphSAGE
 from wtawp.training import evaluate, fit
 
 
@@ -95,7 +95,7 @@ def test_any_module_with_pyg_s_calling_convention_can_be_trained(build: type) ->
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-@pytest.mark.parametrize("kind", [GCN, MLP, GraphSAGE])
+@pytest.mark.parametrize("kind", [GCN, MLP, GraphSAGE, GIN])
 def test_sparse_features_train_as_dense_ones(kind: type) -> None:
     results = []
     for layout in (torch.strided, torch.sparse_csr):

@@ -74,6 +74,36 @@ class SageConvolution(nn.Module):
         return neighbours + itself + self.bias
 
 
+class GinConvolution(nn.Module):
+    """relu(((1 + eps) X + sum(neighbours)) W_1 + b_1) W_2 + b_2 (Xu et al. 2019), initialised as nn.Linear is.
+
+    The matrices are its own, for the reason that SageConvolution's are.
+    """
+
+    def __init__(
+        self, d_in: int, width: int, d_out: int, *, eps: float, train_eps: bool, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.eps: float | nn.Parameter = nn.Parameter(torch.tensor([float(eps)])) if train_eps else eps
+        bound = 1 / math.sqrt(d_in)
+        self.first_weight = _uniform(d_in, width, bound=bound, generator=generator)
+        self.first_bias = _uniform(width, bound=bound, generator=generator)
+        bound = 1 / math.sqrt(width)
+        self.second_weight = _uniform(width, d_out, bound=bound, generator=generator)
+        self.second_bias = _uniform(d_out, bound=bound, generator=generator)
+
+    def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
+        """The m output nodes are the first of the n."""
+        if _gathers_first(x, self.first_weight):
+            hidden = multiply(self._gather(x, operator), self.first_weight)
+        else:
+            hidden = self._gather(multiply(x, self.first_weight), operator)
+        return multiply((hidden + self.first_bias).relu(), self.second_weight) + self.second_bias
+
+    def _gather(self, x: Tensor, operator: Operator) -> Tensor:  # [n, h] -> [m, h]
+        return multiply(operator, x) + (1 + self.eps) * x[: operator.shape[0]]
+
+
 def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
     """Neither an operator nor a sparse tensor, which can only be multiplied with a weight."""
     return isinstance(x, Tensor) and x.layout == torch.strided
