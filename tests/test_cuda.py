@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import load, stratified
-from wtawp.models import GCN
+from wtawp.models import GCN, GIN, MLP, GraphSAGE
 from wtawp.training import fit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -42,3 +42,15 @@ def test_training_on_the_gpu_repeats_and_learns() -> None:
         results.append(fit(model, data, split, seed=0, awp=config, epochs=200))
     assert results[0].accuracy["test"] > 0.75
     assert results[0].accuracy["test"] == pytest.approx(results[1].accuracy["test"], abs=0.02)
+
+
+@pytest.mark.parametrize("kind", [GCN, MLP, GraphSAGE, GIN])
+def test_training_replayed_on_the_gpu_is_training_on_the_cpu(kind: type) -> None:
+    data = load("citation")
+    data.x = data.x.double()
+    losses = []
+    for device in ("cpu", "cuda"):
+        model = kind(data.num_features, 7, generator=rng("init")).double().to(device)
+        result = fit(model, data, stratified(data.y, seed=0), seed=0, awp=AwpConfig(rho=0.5, lam=0.5), epochs=10)
+        losses.append(result.history["train_loss"])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)

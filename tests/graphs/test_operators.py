@@ -6,7 +6,17 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_dense_adj
 
 from wtawp.base import DataError, rng
-from wtawp.graphs import Operator, gcn_operator, load, ppr_rows, receptive_field, sparse_features, spmm
+from wtawp.graphs import (
+    Operator,
+    gcn_operator,
+    load,
+    mean_operator,
+    ppr_rows,
+    receptive_field,
+    sparse_features,
+    spmm,
+    sum_operator,
+)
 
 EDGES = torch.tensor([[0, 1, 1, 2, 0, 3], [1, 0, 2, 1, 3, 0]])
 
@@ -89,6 +99,16 @@ def test_the_gcn_operator_equals_pyg_s_with_weights_and_with_self_loops(edges: T
     torch.testing.assert_close(gcn_operator(edges, weight, 5).to_dense(), expected)
 
 
+def test_sums_and_means_over_neighbours_follow_the_edges_direction() -> None:
+    edges = torch.tensor([[0, 1, 1, 3], [2, 2, 2, 3]])  # an edge given twice, a self-loop, two nodes without edges
+    weight = torch.tensor([1.0, 2.0, 3.0, 0.0])
+    x = torch.tensor([[1.0], [10.0], [100.0], [1000.0]])
+    assert spmm(sum_operator(edges, None, 4), x).flatten().tolist() == [0, 0, 21, 1000]
+    assert spmm(sum_operator(edges, weight, 4), x).flatten().tolist() == [0, 0, 51, 0]
+    assert spmm(mean_operator(edges, None, 4), x).flatten().tolist() == [0, 0, 7, 1000]
+    assert spmm(mean_operator(edges, weight, 4), x).flatten().tolist() == [0, 0, 8.5, 0]  # weights of zero: no mean
+
+
 def test_gradients_reach_edge_weights() -> None:
     weight = torch.rand(EDGES.shape[1], generator=rng("weights"), dtype=torch.float64, requires_grad=True)
     x = torch.rand(5, 3, generator=rng("x"), dtype=torch.float64)
@@ -108,6 +128,21 @@ def test_blocks_compute_the_rows_asked_for(hops: int) -> None:
     expected = torch.linalg.matrix_power(operator.to_dense(), hops) @ x
     torch.testing.assert_close(out, expected[targets])
     assert torch.equal(blocks.nodes[-1], targets)
+
+
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_blocks_have_the_nodes_own_features_in_front(hops: int) -> None:
+    data = load("karate")
+    edges = data.edge_index[:, (data.edge_index != 11).all(0)]  # node 11 is isolated
+    operator = sum_operator(edges, None, 34, torch.float64)
+    blocks = receptive_field(operator, torch.tensor([20, 3, 11]), hops)
+    x = torch.rand(34, 2, generator=rng("x"), dtype=torch.float64)
+    out, whole = x[blocks.nodes[0]], x
+    for block, nodes in zip(blocks.operators, blocks.nodes[1:], strict=True):
+        out, whole = spmm(block, out) + 2 * out[: len(nodes)], spmm(operator, whole) + 2 * whole
+        torch.testing.assert_close(out, whole[nodes])
+    assert blocks.nodes[-1].tolist() == [20, 3, 11]
+    assert all(len(nodes.unique()) == len(nodes) for nodes in blocks.nodes)
 
 
 @pytest.mark.parametrize("steps", [1, 10, None])

@@ -1,6 +1,7 @@
 import copy
 import pickle
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -86,6 +87,16 @@ def test_edges_made_in_inference_mode_are_not_cached() -> None:
 def test_bags_of_words_become_sparse_and_dense_features_stay() -> None:
     assert isinstance(features(load("citation").x), Operator)
     assert isinstance(features(load("wine").x), Tensor)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("rows", [None, torch.tensor([5, 2])])
+def test_sparse_tensors_stay_sparse(rows: Tensor | None) -> None:
+    x = load("wine").x
+    for given in (x.to_sparse(), x.to_sparse_csr()):
+        found = features(given, rows)
+        assert isinstance(found, Operator)
+        assert torch.equal(found.to_dense(), x if rows is None else x[rows])
 
 
 def test_a_foreign_module_gets_the_graph_as_it_is() -> None:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -55,7 +56,7 @@ def test_propagate_can_be_differentiated_twice_and_by_its_entries() -> None:
     dense, bias, values = draw(7, 3), draw(3, seed=1), operator().values.clone().requires_grad_()
     assert gradcheck(lambda x, b: propagated(x, b, KEYS[0]), (dense, bias))
     assert gradgradcheck(lambda x, b: propagated(x, b, KEYS[0]), (dense, bias))
-    weighted = Operator(**{**operator().__dict__, "values": values})
+    weighted = replace(operator(), values=values)
     with masks(KEYS[0]):
         fused.propagate(weighted, dense, bias, p=0.5, training=True, positions=POSITIONS).sum().backward()
     assert values.grad is not None

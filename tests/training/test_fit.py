@@ -10,7 +10,7 @@ from torch_geometric.nn import GAT
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import load, stratified
-from wtawp.models import GCN, MLP
+from wtawp.models import GCN, GIN, MLP, GraphSAGE
 from wtawp.training import evaluate, fit
 
 
@@ -92,6 +92,20 @@ def test_any_module_with_pyg_s_calling_convention_can_be_trained(build: type) ->
     assert result.accuracy["test"] > 0.8
     again = evaluate(model, data, stratified(data.y, seed=0).test)
     assert again == pytest.approx((result.loss["test"], result.accuracy["test"]), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("kind", [GCN, MLP, GraphSAGE, GIN])
+def test_sparse_features_train_as_dense_ones(kind: type) -> None:
+    results = []
+    for layout in (torch.strided, torch.sparse_csr):
+        data = load("wine")
+        data.x = data.x.double().to_dense() if layout == torch.strided else data.x.double().to_sparse_csr()
+        model = kind(13, 3, generator=rng("init")).double()
+        split = stratified(data.y, seed=0)
+        results.append(fit(model, data, split, seed=0, awp=AwpConfig(rho=0.3, lam=0.5), epochs=5))
+        assert evaluate(model, data, split.test)[0] == pytest.approx(results[-1].loss["test"])
+    assert results[0].loss == pytest.approx(results[1].loss, rel=1e-9)
 
 
 def test_augment_changes_what_training_sees_and_observe_sees_every_epoch() -> None:

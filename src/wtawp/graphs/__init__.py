@@ -4,7 +4,16 @@ from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, loa
 from wtawp.graphs.describe import Description, describe
 from wtawp.graphs.download import is_intact, locate
 from wtawp.graphs.generate import citation, knn_edges, toy
-from wtawp.graphs.operators import Operator, gcn_operator, ppr_rows, receptive_field, sparse_features, spmm
+from wtawp.graphs.operators import (
+    Operator,
+    gcn_operator,
+    mean_operator,
+    ppr_rows,
+    receptive_field,
+    sparse_features,
+    spmm,
+    sum_operator,
+)
 from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
 __all__ = ["EMBEDDED", "NAMES", "PUBLISHED", "Description", "Operator", "Split", "check_split", "citation", "describe"]
@@ -17,7 +26,8 @@ __all__ += [
     "knn_edges",
     "load",
     "locate",
+    "mean_operator",
     "place_of",
     "ppr_rows",
 ]
-__all__ += ["public", "receptive_field", "sparse_features", "spmm", "stratified", "toy"]
+__all__ += ["public", "receptive_field", "sparse_features", "spmm", "stratified", "sum_operator", "toy"]

@@ -78,7 +78,7 @@ class Operator:
         )
 
     def select(self, rows: Tensor, cols: Tensor) -> "Operator":
-        """The submatrix of some rows and columns, in the order given."""
+        """The submatrix of some rows and columns, distinct, in the order given."""
         place = torch.full((self.shape[1],), -1, device=cols.device)
         place[cols] = torch.arange(len(cols), device=cols.device)
         of_row = torch.full((self.shape[0],), -1, device=rows.device)
@@ -227,17 +227,47 @@ def gcn_operator(
     return replace(plain, values=scale[plain.rows] * plain.values * scale[plain.indices.long()])
 
 
+def sum_operator(
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype = torch.float32
+) -> Operator:  # [2, e], [e] -> [n, n]
+    """The adjacency matrix: row i sums over the edges into node i. Duplicate edges count twice; no loops are added.
+
+    >>> sum_operator(torch.tensor([[0, 1, 1], [1, 0, 0]]), None, 3).to_dense()
+    tensor([[0., 2., 0.],
+            [1., 0., 0.],
+            [0., 0., 0.]])
+    """
+    ones = torch.ones(edge_index.shape[1], dtype=dtype, device=edge_index.device)
+    weight = ones if edge_weight is None else edge_weight.to(dtype)
+    return Operator.from_entries(edge_index[1], edge_index[0], weight, (num_nodes, num_nodes))
+
+
+def mean_operator(
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype = torch.float32
+) -> Operator:  # [2, e], [e] -> [n, n]
+    """D^-1 A: row i is the mean over the edges into node i, weighted if they are; without edges it is empty."""
+    plain = sum_operator(edge_index, edge_weight, num_nodes, dtype)
+    total = plain.values.new_zeros(num_nodes).index_add(0, plain.rows, plain.values)
+    return replace(plain, values=plain.values / torch.where(total == 0, 1, total)[plain.rows])
+
+
 def sparse_features(x: Tensor) -> Operator:  # [n, d] -> [n, d]
     """Features as an operator, for bags of words: the first layer then works on the non-zeros alone."""
-    rows, cols = x.nonzero(as_tuple=True)
-    return Operator.from_entries(rows, cols, x[rows, cols], (x.shape[0], x.shape[1]))
+    if x.layout != torch.strided:
+        x = x.to_sparse().coalesce()
+        rows, cols, values = *x.indices(), x.values()
+    else:
+        rows, cols = x.nonzero(as_tuple=True)
+        values = x[rows, cols]
+    return Operator.from_entries(rows, cols, values, (x.shape[0], x.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """What some nodes see through `len(operators)` hops, and nothing else.
+    """What some nodes see through `len(operators)` hops, themselves included, and nothing else.
 
-    `operators[i]` maps the nodes `nodes[i]` to the nodes `nodes[i + 1]`; the last of them are the nodes asked for.
+    `operators[i]` maps the nodes `nodes[i]` to the nodes `nodes[i + 1]`, with which `nodes[i]` begins, so that a layer
+    finds its nodes' own features in front; the last of them are the nodes asked for.
     """
 
     nodes: tuple[Tensor, ...]
@@ -245,7 +275,7 @@ class Blocks:
 
 
 def receptive_field(operator: Operator, targets: Tensor, hops: int) -> Blocks:
-    """The exact blocks through which the rows `targets` of operator^hops are computed."""
+    """The exact blocks through which the rows `targets` (distinct) of operator^hops are computed."""
     nodes: list[Tensor] = [targets]
     operators: list[Operator] = []
     for _ in range(hops):
@@ -253,7 +283,7 @@ def receptive_field(operator: Operator, targets: Tensor, hops: int) -> Blocks:
         seen[nodes[0]] = True
         reached = torch.zeros_like(seen)
         reached[operator.indices[seen[operator.rows]].long()] = True
-        nodes.insert(0, reached.nonzero()[:, 0])
+        nodes.insert(0, torch.cat([nodes[0], (reached & ~seen).nonzero()[:, 0]]))
         operators.insert(0, operator.select(nodes[1], nodes[0]))
     return Blocks(tuple(nodes), tuple(operators))
 

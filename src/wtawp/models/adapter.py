@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.graphs.operators import Operator, sparse_features
+from wtawp.graphs.operators import Blocks, Operator, sparse_features
 
 Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
 Features = Tensor | Operator
@@ -39,14 +39,33 @@ def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[ob
     return (data.x, data.edge_index), rows
 
 
-def features(x: Tensor, *, dropped: bool = False) -> Features:
-    """Features in the form that multiplies fastest: the non-zeros alone for bags of words.
+def features(x: Tensor, rows: Tensor | None = None, *, dropped: bool = False) -> Features:
+    """Features, of `rows` alone if given, in the form that multiplies fastest: of bags of words the non-zeros alone.
 
-    On a GPU a dense product over all models wins, unless each model drops entries of its own (`dropped`).
+    On a GPU a dense product over all models wins, unless each model drops entries of its own (`dropped`). What comes
+    as a sparse tensor stays sparse everywhere.
     """
+    if x.layout != torch.strided:
+        x = x if rows is None else x.to_sparse().index_select(0, rows)
+        return sparse_features(x)
+    x = x if rows is None else x[rows]
     if (x.device.type == "cpu" or dropped) and float((x != 0).float().mean()) < SPARSE_BELOW:
         return sparse_features(x)
     return x
+
+
+def operators_by_layer(
+    edges: Tensor | Operator | Blocks, edge_weight: Tensor | None, x: Features, cache: "OperatorCache", depth: int
+) -> list[tuple[Operator, Tensor | None]]:
+    """Each layer's operator, and the places of its output in the whole graph (None: it is the whole graph)."""
+    if not isinstance(edges, Blocks):
+        return [(cache(edges, edge_weight, x), None)] * depth
+    if len(edges.operators) != depth:
+        raise ValueError(
+            f"{depth} layers need blocks of {depth} hops, got {len(edges.operators)};"
+            f" use receptive_field(operator, rows, {depth})"
+        )
+    return list(zip(edges.operators, edges.nodes[1:], strict=True))
 
 
 class OperatorCache:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.operators import Blocks, Operator, gcn_operator, receptive_field
-from wtawp.models.adapter import Features, OperatorCache, features
+from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
 from wtawp.models.layers import GraphConvolution
 
 
@@ -35,16 +35,10 @@ class GCN(nn.Module):
     def forward(
         self, x: Features, edge_index: Tensor | Operator | Blocks, edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
-        operators: tuple[Operator, ...]
-        positions: tuple[Tensor | None, ...]
-        if isinstance(edge_index, Blocks):
-            operators, positions = edge_index.operators, edge_index.nodes[1:]
-        else:
-            operators = (self._operators(edge_index, edge_weight, x),) * len(self.convs)
-            positions = (None,) * len(self.convs)
-        for conv, operator, rows in zip(self.convs[:-1], operators, positions, strict=False):
+        layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
+        for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
             x = conv(x, operator, relu_and_drop=self.dropout, positions=rows)
-        logits: Tensor = self.convs[-1](x, operators[-1])
+        logits: Tensor = self.convs[-1](x, layers[-1][0])
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
@@ -53,4 +47,4 @@ class GCN(nn.Module):
         if rows is None:
             return features(x), operator
         blocks = receptive_field(operator, rows, len(self.convs))
-        return features(x[blocks.nodes[0]]), blocks
+        return features(x, blocks.nodes[0]), blocks

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,10 @@ from torch import Tensor, nn
 from wtawp.graphs.operators import Blocks, Operator, multiply, spmm
 from wtawp.models.dropout import dropout
 from wtawp.models.fused import attend, propagate
+
+
+def _uniform(*shape: int, bound: float, generator: torch.Generator) -> nn.Parameter:
+    return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
 
 
 class Linear(nn.Module):
@@ -23,8 +28,8 @@ class Linear(nn.Module):
     ):
         super().__init__()
         bound = 1 / math.sqrt(d_in) if bound is None else bound  # nn.Linear's
-        self.weight = nn.Parameter(torch.empty(d_in, d_out).uniform_(-bound, bound, generator=generator))
-        self.bias = nn.Parameter(torch.empty(d_out).uniform_(-bound, bound, generator=generator)) if bias else None
+        self.weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.bias = _uniform(d_out, bound=bound, generator=generator) if bias else None
 
     def forward(self, x: Tensor | Operator, values: Tensor | None = None) -> Tensor:  # [n, d_in] -> [n, d_out]
         """`values` may stand in for a sparse X's own entries: dropped-out features."""
@@ -38,8 +43,8 @@ class GraphConvolution(nn.Module):
     def __init__(self, d_in: int, d_out: int, *, generator: torch.Generator) -> None:
         super().__init__()
         bound = 1 / math.sqrt(d_out)
-        self.weight = nn.Parameter(torch.empty(d_in, d_out).uniform_(-bound, bound, generator=generator))
-        self.bias = nn.Parameter(torch.empty(d_out).uniform_(-bound, bound, generator=generator))
+        self.weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.bias = _uniform(d_out, bound=bound, generator=generator)
 
     def forward(
         self,
@@ -54,6 +59,86 @@ class GraphConvolution(nn.Module):
         if relu_and_drop is None:
             return spmm(operator, product) + self.bias[..., None, :]
         return propagate(operator, product, self.bias, p=relu_and_drop, training=self.training, positions=positions)
+
+
+class SageConvolution(nn.Module):
+    """mean(neighbours) W_l + X W_r + b (Hamilton et al. 2017), initialised as PyG's SAGEConv.
+
+    The matrices are its own, not those of linear maps inside: the perturbation takes such a layer whole.
+    """
+
+    def __init__(self, d_in: int, d_out: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(d_in)
+        self.neighbour_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.own_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.bias = _uniform(d_out, bound=bound, generator=generator)
+
+    def forward(
+        self, x: Tensor | Operator, operator: Operator, own: Tensor | Operator | None = None
+    ) -> Tensor:  # [n, d_in], [m, n], [m, d_in] -> [m, d_out]
+        """`own` are the features of the m output nodes; None if they are the first m rows of x."""
+        if _gathers_first(x, self.neighbour_weight):
+            neighbours = multiply(multiply(operator, x), self.neighbour_weight)
+        else:
+            neighbours = multiply(operator, multiply(x, self.neighbour_weight))
+        m, own = operator.shape[0], x if own is None else own
+        if _is_dense(own):
+            itself = multiply(own[..., :m, :], self.own_weight)
+        else:
+            itself = multiply(own, self.own_weight)[..., :m, :]
+        return neighbours + itself + self.bias[..., None, :]
+
+
+class GinConvolution(nn.Module):
+    """relu(((1 + eps) X + sum(neighbours)) W_1 + b_1) W_2 + b_2 (Xu et al. 2019), initialised as nn.Linear is.
+
+    The matrices are its own, for the reason that SageConvolution's are.
+    """
+
+    def __init__(
+        self, d_in: int, width: int, d_out: int, *, eps: float, train_eps: bool, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.eps: float | nn.Parameter = nn.Parameter(torch.tensor([float(eps)])) if train_eps else eps
+        bound = 1 / math.sqrt(d_in)
+        self.first_weight = _uniform(d_in, width, bound=bound, generator=generator)
+        self.first_bias = _uniform(width, bound=bound, generator=generator)
+        bound = 1 / math.sqrt(width)
+        self.second_weight = _uniform(width, d_out, bound=bound, generator=generator)
+        self.second_bias = _uniform(d_out, bound=bound, generator=generator)
+
+    def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
+        """The m output nodes are the first of the n."""
+        if _gathers_first(x, self.first_weight):
+            hidden = multiply(self._gather(x, operator), self.first_weight)
+        else:
+            hidden = self._gather(multiply(x, self.first_weight), operator)
+        hidden = (hidden + self.first_bias[..., None, :]).relu()
+        return multiply(hidden, self.second_weight) + self.second_bias[..., None, :]
+
+    def _gather(self, x: Tensor, operator: Operator) -> Tensor:  # [n, h] -> [m, h]
+        eps = self.eps[..., None] if isinstance(self.eps, Tensor) else self.eps
+        return multiply(operator, x) + (1 + eps) * x[..., : operator.shape[0], :]
+
+
+def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
+    """Neither an operator nor a sparse tensor, which can only be multiplied with a weight."""
+    return isinstance(x, Tensor) and x.layout == torch.strided
+
+
+def _gathers_first(x: Tensor | Operator, weight: Tensor) -> TypeGuard[Tensor]:
+    """Whether (A X) W is cheaper than A (X W), which is the same: X is dense and not wider than X W."""
+    return _is_dense(x) and weight.shape[-2] <= weight.shape[-1]
+
+
+def checked_widths(d_in: int, hidden: tuple[int, ...], d_out: int, dropout: float) -> list[tuple[int, int]]:
+    """Each layer's input and output width."""
+    if min(d_in, *hidden, d_out) < 1:
+        raise ValueError(f"widths must be >= 1, got d_in={d_in}, hidden={hidden}, d_out={d_out}")
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+    return list(pairwise((d_in, *hidden, d_out)))
 
 
 def drop_and_multiply(
@@ -71,28 +156,22 @@ def drop_and_multiply(
 
 @dataclass(frozen=True, eq=False)
 class Hop:
-    """One step over a graph, or over a block of it, for layers whose masks and targets need to know where they are."""
+    """One step over a graph, or over a block of it, for layers whose masks need to know where they are."""
 
-    operator: Operator  # [n, m]
+    operator: Operator  # [n, m], the n rows being the first of the m columns
     columns: Tensor | None  # [m], the columns' places in the whole graph; None if it is the whole graph
-    own: Tensor | None  # [n], where among the columns the rows' own nodes are; None if they are the same
-    entries: Tensor  # [e], the entries' places in the whole graph, for masks
+    entries: Tensor  # [e], the entries' places in the whole graph
 
     @staticmethod
     def whole(operator: Operator) -> "Hop":
         """Over all nodes."""
-        return Hop(operator, None, None, operator.rows * operator.shape[1] + operator.indices.long())
+        return Hop(operator, None, operator.rows * operator.shape[1] + operator.indices.long())
 
     @staticmethod
     def through(blocks: Blocks, size: int) -> "tuple[Hop, ...]":
-        """Over each of the blocks, cut out of a graph of `size` nodes with self-loops."""
-        hops = []
-        for operator, (columns, rows) in zip(blocks.operators, pairwise(blocks.nodes), strict=True):
-            place = torch.full((size,), -1, device=columns.device)
-            place[columns] = torch.arange(len(columns), device=columns.device)
-            entries = rows[operator.rows] * size + columns[operator.indices.long()]
-            hops.append(Hop(operator, columns, place[rows], entries))
-        return tuple(hops)
+        """Over each of the blocks, cut out of a graph of `size` nodes."""
+        steps = zip(blocks.operators, pairwise(blocks.nodes), strict=True)
+        return tuple(Hop(o, columns, rows[o.rows] * size + columns[o.indices.long()]) for o, (columns, rows) in steps)
 
 
 class GraphAttention(nn.Module):
@@ -105,16 +184,16 @@ class GraphAttention(nn.Module):
             d_in, heads * width, bound=math.sqrt(6 / (d_in + heads * width)), bias=False, generator=generator
         )
         bound = math.sqrt(6 / (heads + width))
-        self.att_src = nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound, generator=generator))
-        self.att_dst = nn.Parameter(torch.empty(heads, width).uniform_(-bound, bound, generator=generator))
+        self.att_src = _uniform(heads, width, bound=bound, generator=generator)
+        self.att_dst = _uniform(heads, width, bound=bound, generator=generator)
         self.bias = nn.Parameter(torch.zeros(heads * width if concat else width))
 
     def forward(self, x: Tensor | Operator, hop: Hop, p: float) -> Tensor:  # [m, d] -> [n, heads * width]
         """Dropout with rate p on the input and on the attention."""
         projected = drop_and_multiply(self.lin, x, p, self.training, hop.columns)
         projected = projected.view(*projected.shape[:-1], self.heads, -1)  # [m, heads, width]
-        own = projected if hop.own is None else projected[..., hop.own, :, :]
         source = (projected * self.att_src[..., None, :, :]).sum(-1)  # [m, heads]
+        own = projected[..., : hop.operator.shape[0], :, :]
         target = (own * self.att_dst[..., None, :, :]).sum(-1)  # [n, heads]
         out = attend(hop.operator, projected, source, target, p=p, training=self.training, entries=hop.entries)
         return (out.flatten(-2) if self.concat else out.mean(-2)) + self.bias[..., None, :]

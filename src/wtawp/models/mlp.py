@@ -5,6 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from wtawp.models.adapter import Features, features
 from wtawp.models.dropout import dropout
 from wtawp.models.layers import Linear
 
@@ -29,10 +30,20 @@ class MLP(nn.Module):
         self.dropout, self.linear = dropout, linear
         self.lins = nn.ModuleList(Linear(a, b, generator=generator) for a, b in pairwise((d_in, *hidden, d_out)))
 
-    def forward(self, x: Tensor, edge_index: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        # [n, d] -> [n, c]
+    def forward(
+        self,
+        x: Features,
+        edge_index: Tensor | None = None,  # noqa: ARG002
+        edge_weight: Tensor | None = None,  # noqa: ARG002
+        rows: Tensor | None = None,
+    ) -> Tensor:  # [n, d] -> [n, c]
+        """`rows` are the places of x in the whole graph, for its masks; None if x is the whole graph."""
         for lin in self.lins[:-1]:
-            x = lin(x) if self.linear else lin(x).relu()
-            x = dropout(x, self.dropout, self.training)
+            hidden = lin(x) if self.linear else lin(x).relu()
+            x = dropout(hidden, self.dropout, self.training, positions=rows)
         logits: Tensor = self.lins[-1](x)
         return logits
+
+    def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:  # noqa: ARG002
+        """See `Prepares`: the features of `rows` and no others."""
+        return features(x, rows), None, None, rows
