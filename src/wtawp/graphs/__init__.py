@@ -3,7 +3,7 @@
 from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, load, place_of
 from wtawp.graphs.describe import Description, describe
 from wtawp.graphs.download import is_intact, locate
-from wtawp.graphs.generate import citation, knn_edges, toy
+from wtawp.graphs.generate import citation, knn_edges, power_law, toy
 from wtawp.graphs.operators import Operator, gcn_operator, ppr_rows, receptive_field, sparse_features, spmm
 from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
@@ -18,6 +18,7 @@ __all__ += [
     "load",
     "locate",
     "place_of",
+    "power_law",
     "ppr_rows",
 ]
 __all__ += ["public", "receptive_field", "sparse_features", "spmm", "stratified", "toy"]
