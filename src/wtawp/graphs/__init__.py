@@ -3,7 +3,7 @@
 from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, load, place_of
 from wtawp.graphs.describe import Description, describe
 from wtawp.graphs.download import is_intact, locate
-from wtawp.graphs.generate import citation, knn_edges, toy
+from wtawp.graphs.generate import citation, knn_edges, power_law, toy
 from wtawp.graphs.operators import (
     Operator,
     gcn_operator,
@@ -28,6 +28,7 @@ __all__ += [
     "locate",
     "mean_operator",
     "place_of",
+    "power_law",
     "ppr_rows",
 ]
 __all__ += ["public", "receptive_field", "sparse_features", "spmm", "stratified", "sum_operator", "toy"]

@@ -1,4 +1,4 @@
-"""Graphs made on the spot: the paper's toy points, k-NN graphs of any points, and a citation network."""
+"""Graphs made on the spot: the paper's toy points, k-NN graphs of any points, a citation network, large graphs."""
 
 import math
 
@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
+from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
@@ -116,3 +117,82 @@ def _block_model(
     codes = torch.tensor(list(edges)[:num_edges])
     half = torch.stack([codes // n, codes % n])
     return torch.cat([half, half.flip(0)], dim=1)
+
+
+ROUNDS = 4  # of drawing edges: the later ones make up for pairs that were drawn twice
+
+
+def power_law(
+    *,
+    num_nodes: int,
+    mean_degree: float,
+    seed: int,
+    num_classes: int = 8,
+    num_features: int = 32,
+    homophily: float = 0.8,
+    exponent: float = 2.5,
+    device: str | torch.device = "cpu",
+) -> Data:
+    """A graph of any size, to measure growth on: degrees with a power-law tail, equal classes, Gaussian features.
+
+    A degree-corrected planted partition: an edge stays within the class of its source with probability `homophily`,
+    and both ends are drawn in proportion to Pareto weights, cut off where a node would expect sqrt(num_nodes *
+    mean_degree) edges, so that few pairs are drawn twice. Those that are count once and are made up for in further
+    rounds, which falls short in small dense graphs. The features are a class mean of length 1 plus unit noise. All work
+    is done on `device`, from a generator there: each kind of device has its own graph for a seed.
+
+    >>> power_law(num_nodes=1000, mean_degree=10, seed=0).num_nodes
+    1000
+    """
+    if num_classes < 2 or num_nodes < num_classes:
+        raise DataError(f"2 classes or more, and a node or more for each, got {num_classes} for {num_nodes} nodes")
+    if num_features < 1:
+        raise DataError(f"num_features must be >= 1, got {num_features}")
+    if not 0 < mean_degree < num_nodes - 1:
+        raise DataError(f"mean_degree must lie between 0 and num_nodes - 1 = {num_nodes - 1}, got {mean_degree}")
+    if not 0 <= homophily <= 1:
+        raise DataError(f"homophily must lie in [0, 1], got {homophily}")
+    if not exponent > 2:
+        raise DataError(f"exponent must be > 2, or the mean degree is not finite, got {exponent}")
+    g = rng("power law", seed, device=device)
+    y = torch.randperm(num_nodes, generator=g, device=device) % num_classes
+    uniform = 1 - torch.rand(num_nodes, generator=g, device=device, dtype=torch.float64)  # never 0
+    weight = uniform.pow(-1 / (exponent - 1))
+    weight.clamp_max_(math.sqrt(num_nodes / mean_degree) * float(weight.mean()))
+    wanted = round(num_nodes * mean_degree / 2)
+    codes = torch.empty(0, dtype=torch.int64, device=device)
+    draw = _Partition(y, weight, num_classes)
+    for _ in range(ROUNDS):
+        codes = torch.unique(torch.cat([codes, draw.pairs(wanted - len(codes), homophily, g)]))
+    half = torch.stack([codes // num_nodes, codes % num_nodes])
+    del codes
+    x = torch.randn(num_nodes, num_features, generator=g, device=device)
+    x += F.normalize(torch.randn(num_classes, num_features, generator=g, device=device))[y]
+    return Data(x=x, y=y, edge_index=torch.cat([half, half.flip(0)], dim=1))
+
+
+class _Partition:
+    """Nodes laid out class by class along a line, each as long as its weight: a uniform point on it is a drawn node."""
+
+    def __init__(self, y: Tensor, weight: Tensor, num_classes: int) -> None:
+        self.nodes = torch.argsort(y)
+        self.ends = weight[self.nodes].cumsum(0)
+        sizes = torch.bincount(y, minlength=num_classes)
+        self.y = y
+        self.high = self.ends[sizes.cumsum(0) - 1]  # [c], where each class ends, and where it starts
+        self.low = torch.cat([self.high.new_zeros(1), self.high[:-1]])
+
+    def pairs(self, count: int, homophily: float, g: torch.Generator) -> Tensor:
+        """Codes low * n + high of up to `count` pairs; some may repeat, and loops are left out."""
+        n, total = len(self.nodes), self.ends[-1]
+        place, where, chance = torch.rand(3, count, generator=g, device=g.device, dtype=torch.float64)
+        source = self._at(place * total)
+        low, high = self.low[self.y[source]], self.high[self.y[source]]
+        outside = where * (total - high + low)
+        outside += (high - low) * (outside >= low)
+        target = self._at(torch.where(chance < homophily, low + where * (high - low), outside))
+        codes = torch.minimum(source, target) * n + torch.maximum(source, target)
+        return codes[source != target]
+
+    def _at(self, place: Tensor) -> Tensor:
+        return self.nodes[torch.searchsorted(self.ends, place, right=True).clamp_max(len(self.nodes) - 1)]
