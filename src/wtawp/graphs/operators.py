@@ -41,10 +41,18 @@ class Operator:
         values = values.new_zeros(len(places)).index_add(0, entry, values)
         rows, cols = places // shape[1], places % shape[1]
         order = torch.argsort(cols, stable=True)
-        back = torch.argsort(order)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=order.device)
         return Operator(
             shape, _indptr(rows, shape[0]), cols.int(), values, _indptr(cols, shape[1]), rows[order].int(), order, back
         )
+
+    @staticmethod
+    def identity(size: int, dtype: torch.dtype, device: torch.device) -> "Operator":
+        """The operator that leaves everything where it is."""
+        starts, places = torch.arange(size + 1, device=device).int(), torch.arange(size, device=device)
+        ones, here = torch.ones(size, dtype=dtype, device=device), places.int()
+        return Operator((size, size), starts, here, ones, starts, here, places, places)
 
     @property
     def T(self) -> "Operator":
@@ -151,7 +159,9 @@ class _SpMM(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, dense: Tensor, operator: Operator) -> Tensor:
-        lead: torch.Size = torch.broadcast_shapes(values.shape[:-1], dense.shape[:-2])  # type: ignore[no-untyped-call]
+        lead: torch.Size = dense.shape[:-2]
+        if values.dim() > 1:
+            lead = torch.broadcast_shapes(values.shape[:-1], lead)  # type: ignore[no-untyped-call]
         v, x = _folded(values, lead, 1), _folded(dense, lead, 2)
         product = kernels.multiply(operator.indptr, operator.indices, v, x)
         if len(lead) < 2:

@@ -1,11 +1,12 @@
 """Graph convolutional network (Kipf and Welling 2017), in the preset of the paper."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, gcn_operator, receptive_field
+from wtawp.graphs.operators import Blocks, Operator, gcn_operator, multiply, receptive_field
 from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
 from wtawp.models.layers import GraphConvolution
 
@@ -42,9 +43,21 @@ class GCN(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`: the exact receptive field of `rows`."""
+        """See `Prepares`: the exact receptive field of `rows`.
+
+        Nothing is dropped from the input, so A_hat X of dense features is computed here, once. (Of bags of words it
+        would have many more non-zeros than X.)
+        """
         operator = self._operators(edge_index, None, x)
         if rows is None:
-            return features(x), operator
-        blocks = receptive_field(operator, rows, len(self.convs))
-        return features(x, blocks.nodes[0]), blocks
+            everybody = torch.arange(operator.shape[0], device=edge_index.device)
+            blocks = Blocks((everybody,) * (len(self.convs) + 1), (operator,) * len(self.convs))
+            given = features(x)
+        else:
+            blocks = receptive_field(operator, rows, len(self.convs))
+            given = features(x, blocks.nodes[0])
+        if isinstance(given, Operator):
+            return given, blocks
+        gathered = multiply(blocks.operators[0], given)
+        stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
+        return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))

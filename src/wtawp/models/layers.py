@@ -8,7 +8,7 @@ from typing import TypeGuard
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, multiply, spmm
+from wtawp.graphs.operators import Blocks, Operator, multiply
 from wtawp.models.dropout import dropout
 from wtawp.models.fused import attend, propagate
 
@@ -55,9 +55,11 @@ class GraphConvolution(nn.Module):
         positions: Tensor | None = None,
     ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         """`relu_and_drop`: the rate of dropout after a ReLU, both done in passing; `positions` as in `dropout`."""
+        if relu_and_drop is None and _is_dense(x) and _gathers_first(operator, self.weight):
+            return multiply(multiply(operator, x), self.weight) + self.bias[..., None, :]
         product = multiply(x, self.weight)
         if relu_and_drop is None:
-            return spmm(operator, product) + self.bias[..., None, :]
+            return multiply(operator, product) + self.bias[..., None, :]
         return propagate(operator, product, self.bias, p=relu_and_drop, training=self.training, positions=positions)
 
 
@@ -78,7 +80,7 @@ class SageConvolution(nn.Module):
         self, x: Tensor | Operator, operator: Operator, own: Tensor | Operator | None = None
     ) -> Tensor:  # [n, d_in], [m, n], [m, d_in] -> [m, d_out]
         """`own` are the features of the m output nodes; None if they are the first m rows of x."""
-        if _gathers_first(x, self.neighbour_weight):
+        if _is_dense(x) and _gathers_first(operator, self.neighbour_weight):
             neighbours = multiply(multiply(operator, x), self.neighbour_weight)
         else:
             neighbours = multiply(operator, multiply(x, self.neighbour_weight))
@@ -110,7 +112,7 @@ class GinConvolution(nn.Module):
 
     def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         """The m output nodes are the first of the n."""
-        if _gathers_first(x, self.first_weight):
+        if _is_dense(x) and _gathers_first(operator, self.first_weight):
             hidden = multiply(self._gather(x, operator), self.first_weight)
         else:
             hidden = self._gather(multiply(x, self.first_weight), operator)
@@ -127,9 +129,10 @@ def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
     return isinstance(x, Tensor) and x.layout == torch.strided
 
 
-def _gathers_first(x: Tensor | Operator, weight: Tensor) -> TypeGuard[Tensor]:
-    """Whether (A X) W is cheaper than A (X W), which is the same: X is dense and not wider than X W."""
-    return _is_dense(x) and weight.shape[-2] <= weight.shape[-1]
+def _gathers_first(operator: Operator, weight: Tensor) -> bool:
+    """Whether (A X) W takes fewer multiplications than A (X W), which is the same, for a dense X."""
+    (m, n), (d_in, d_out), entries = operator.shape, weight.shape[-2:], len(operator.indices)
+    return entries * d_in + m * d_in * d_out < n * d_in * d_out + entries * d_out
 
 
 def checked_widths(d_in: int, hidden: tuple[int, ...], d_out: int, dropout: float) -> list[tuple[int, int]]:

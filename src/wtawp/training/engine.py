@@ -72,8 +72,8 @@ def _view(model: nn.Module, data: Data, parts: list[Tensor]) -> _View:
 
 
 def _losses(logits: Tensor, y: Tensor) -> Tensor:  # [b, k, c], [k] or [b, k] -> [b]
-    each = F.cross_entropy(logits.flatten(0, 1), y.expand(logits.shape[:2]).flatten(), reduction="none")
-    return each.view(logits.shape[:2]).mean(1)
+    # The classes lie apart, so that the softmax can go over many nodes in one vector.
+    return F.cross_entropy(logits.mT.contiguous(), y.expand(logits.shape[:2]), reduction="none").mean(1)
 
 
 def _accuracies(logits: Tensor, y: Tensor) -> Tensor:
@@ -93,7 +93,7 @@ def train_together(
     """Train the stack and write the selected weights into its members."""
     ensemble = Ensemble(models)
     names = () if awp is None or awp.is_plain else select(models[0], awp.layers)
-    views = {part: _view(models[0], data, [getattr(s, part) for s in splits]) for part in ("train", "val", "test")}
+    views = {part: _view(models[0], data, [getattr(s, part) for s in splits]) for part in ("train", "val")}
     device = data.y.device
     base = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=device)
     theta, buffers = ensemble.parameters(), ensemble.buffers()
@@ -144,6 +144,7 @@ def train_together(
 
     ensemble.write_back(state.best)
     ensemble.write_back(state.best_buffers)
+    views["test"] = _view(models[0], data, [s.test for s in splits])  # nearly the whole graph: not held till now
     with torch.no_grad():
         found = {
             part: v.take(ensemble.logits(state.best, state.best_buffers, v.arguments, None))
@@ -205,10 +206,10 @@ class _State:
             self.stopped |= epoch - self.epoch >= patience
         pairs = [(self.best, self.theta), (self.best_buffers, self.buffers)]
         if better.device.type == "cpu":  # few members improve in late epochs: copy those alone
-            chosen = better.nonzero()[:, 0]
-            for best, now in pairs:
-                for n in best:
-                    best[n][chosen] = now[n].detach()[chosen]
+            for i in better.nonzero()[:, 0].tolist():
+                for best, now in pairs:
+                    for n in best:
+                        best[n][i].copy_(now[n][i].detach())
         else:
             for best, now in pairs:
                 for n in best:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from wtawp.core import AwpConfig, ascend, length, mix, project, shorten
+from wtawp.core import AwpConfig, ascend, mix, project, shorten
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
 Losses = Callable[[Stack, int], Tensor]  # weights, number of the pass -> [b]
@@ -58,7 +58,7 @@ def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: A
     with torch.no_grad():
         if config.balance is not None:
             perturbed = vmap(partial(shorten, balance=config.balance))(perturbed, natural)
-        mixed = vmap(partial(mix, lam=config.lam))(natural, perturbed)
+        mixed = mix(natural, perturbed, lam=config.lam)  # element by element, so a stack needs no mapping
     return StackGradient(mixed, loss.detach(), (perturbed_loss - loss).detach(), norm, perturbed_norm)
 
 
@@ -69,6 +69,11 @@ def _gradient(loss: Tensor, at: Stack, *, create_graph: bool = False) -> Stack:
 
 
 @torch.no_grad()
-def _norm(gradient: Stack) -> Tensor:
-    norms: Tensor = vmap(lambda g: length(*g.values()))(gradient)
+def _norm(gradient: Stack) -> Tensor:  # -> [b]
+    each = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=_wide(g)) for g in gradient.values()]
+    norms: Tensor = torch.linalg.vector_norm(torch.stack(each), dim=0)
     return norms
+
+
+def _wide(t: Tensor) -> torch.dtype:
+    return torch.promote_types(t.dtype, torch.float32)
