@@ -9,7 +9,12 @@ import triton
 from torch import Tensor
 from triton import language as tl
 
-COLUMNS, ENTRIES = 256, 4  # of one step of one program
+COLUMNS = 512  # of one program
+
+
+def entries_at_once(indptr: Tensor, indices: Tensor) -> int:
+    """More of a row in one step keeps more loads in flight, but is wasted on rows of a few entries."""
+    return 4 if len(indices) > 8 * len(indptr) else 1
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -70,6 +75,6 @@ def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> 
     if out.numel():
         _multiply[(rows, triton.cdiv(size, COLUMNS))](
             indptr, indices, values, dense, out, width, size, v_model, x_model, dense.stride(1), dense.stride(2),
-            COLUMNS=COLUMNS, ENTRIES=ENTRIES,
+            COLUMNS=COLUMNS, ENTRIES=entries_at_once(indptr, indices),
         )  # fmt: skip
     return out.transpose(0, 1)

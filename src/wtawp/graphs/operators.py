@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from wtawp.base import DataError
 from wtawp.graphs import kernels
@@ -115,13 +116,21 @@ def spmm(operator: Operator, dense: Tensor, values: Tensor | None = None) -> Ten
 
 
 def multiply(left: Operator | Tensor, dense: Tensor, values: Tensor | None = None) -> Tensor:
-    """Any operator, sparse or dense, times a dense matrix."""
+    """Any operator, sparse or dense, times a dense matrix.
+
+    A constant dense one may end in columns of zeros for which the other side has no rows: see `aligned`.
+    """
     if isinstance(left, Operator):
         return spmm(left, dense, values)
     if left.requires_grad or left.dim() > 2:
         return left @ dense
     product: Tensor = _SharedLeft.apply(left, dense)  # type: ignore[no-untyped-call]
     return product
+
+
+def aligned(x: Tensor) -> Tensor:  # [n, d] -> [n, a little more]
+    """The matrix with columns of zeros up to a multiple of 8: a GPU's matrix units are three times faster for it."""
+    return F.pad(x, (0, -x.shape[1] % 8))
 
 
 class _SharedLeft(torch.autograd.Function):
@@ -132,6 +141,7 @@ class _SharedLeft(torch.autograd.Function):
 
     @staticmethod
     def forward(left: Tensor, dense: Tensor) -> Tensor:
+        dense = F.pad(dense, (0, 0, 0, left.shape[1] - dense.shape[-2]))
         if dense.dim() == 2:
             return left @ dense
         stack = dense.movedim(-2, 0)  # [m, ..., h]
@@ -139,12 +149,14 @@ class _SharedLeft(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004
-        ctx.save_for_backward(inputs[0])
+        left, dense = inputs
+        ctx.rows = dense.shape[-2]
+        ctx.save_for_backward(left)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         (left,) = ctx.saved_tensors
-        return None, multiply(left.mT, grad)
+        return None, multiply(left.mT, grad)[..., : ctx.rows, :]
 
     @staticmethod
     def vmap(_info: Any, in_dims: tuple[int | None, int | None], left: Tensor, dense: Tensor) -> tuple[Tensor, int]:

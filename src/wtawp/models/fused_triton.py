@@ -5,7 +5,7 @@ import triton
 from torch import Tensor
 from triton import language as tl
 
-from wtawp.graphs.kernels_triton import COLUMNS, ENTRIES, sum_row
+from wtawp.graphs.kernels_triton import COLUMNS, entries_at_once, sum_row
 from wtawp.graphs.operators import Operator
 from wtawp.models.dropout_triton import hashed
 
@@ -55,7 +55,7 @@ def propagate(operator: Operator, dense: Tensor, bias: Tensor, keys: Tensor, pos
     _propagate[(rows, triton.cdiv(batch * width, COLUMNS))](
         operator.indptr, operator.indices, operator.values, dense, bias.contiguous(), keys.contiguous(),
         positions.contiguous(), out, width, batch * width, threshold, *dense.stride(),
-        scale=scale, DROP=threshold > 0, COLUMNS=COLUMNS, ENTRIES=ENTRIES,
+        scale=scale, DROP=threshold > 0, COLUMNS=COLUMNS, ENTRIES=entries_at_once(operator.indptr, operator.indices),
     )  # fmt: skip
     return out.transpose(0, 1)
 

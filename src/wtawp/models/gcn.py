@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, gcn_operator, multiply, receptive_field
+from wtawp.graphs.operators import Blocks, Operator, aligned, gcn_operator, multiply, receptive_field
 from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
 from wtawp.models.layers import GraphConvolution
 
@@ -58,6 +58,6 @@ class GCN(nn.Module):
             given = features(x, blocks.nodes[0])
         if isinstance(given, Operator):
             return given, blocks
-        gathered = multiply(blocks.operators[0], given)
+        gathered = aligned(multiply(blocks.operators[0], given))
         stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
         return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))

@@ -194,9 +194,13 @@ class GraphAttention(nn.Module):
     def forward(self, x: Tensor | Operator, hop: Hop, p: float) -> Tensor:  # [m, d] -> [n, heads * width]
         """Dropout with rate p on the input and on the attention."""
         projected = drop_and_multiply(self.lin, x, p, self.training, hop.columns)
+        scores = projected @ torch.cat([_by_head(self.att_src), _by_head(self.att_dst)], -1)  # [m, 2 * heads]
+        source, target = scores[..., : self.heads], scores[..., : hop.operator.shape[0], self.heads :]
         projected = projected.view(*projected.shape[:-1], self.heads, -1)  # [m, heads, width]
-        source = (projected * self.att_src[..., None, :, :]).sum(-1)  # [m, heads]
-        own = projected[..., : hop.operator.shape[0], :, :]
-        target = (own * self.att_dst[..., None, :, :]).sum(-1)  # [n, heads]
         out = attend(hop.operator, projected, source, target, p=p, training=self.training, entries=hop.entries)
         return (out.flatten(-2) if self.concat else out.mean(-2)) + self.bias[..., None, :]
+
+
+def _by_head(attention: Tensor) -> Tensor:  # [heads, w] -> [heads * w, heads]
+    """A matrix whose product with heads side by side is each head's inner product with its own vector."""
+    return torch.diag_embed(attention.mT).transpose(-3, -2).flatten(-3, -2)
