@@ -1,0 +1,226 @@
+"""Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers.
+
+Those whose parts are not built yet are listed, with what they wait for, and refused when asked for.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from wtawp.base import WtawpError
+from wtawp.core import AwpConfig
+from wtawp.experiments.plan import Cell, Claim, Plan, Setting
+
+DATASETS = ("cora", "citeseer", "polblogs")
+CLEAN = {  # (lam, rho) of tab:natacc, sec:cleanaccuracy
+    "cora": dict.fromkeys(("GCN", "GAT", "PPNP"), (0.7, 1.0)),
+    "citeseer": dict.fromkeys(("GCN", "GAT", "PPNP"), (0.7, 2.5)),
+    "polblogs": {"GCN": (0.3, 1.0), "GAT": (0.3, 2.0), "PPNP": (0.3, 2.0)},
+}
+POISON = {  # (lam, rho) of tab:poison, as printed in tab:papoi; GCNJaccard and GCNSVD have GCN's
+    "GCN": {"cora": (0.7, 0.5), "citeseer": (0.7, 2.0), "polblogs": (0.5, 0.5)},
+    "SimPGCN, PGD": {"cora": (0.3, 0.5), "citeseer": (0.5, 0.1), "polblogs": (0.5, 0.5)},
+    "SimPGCN, Metattack": {"cora": (0.3, 0.5), "citeseer": (0.5, 0.1), "polblogs": (0.3, 2.0)},
+}
+DICE_POISON = {  # (lam, rho) of tab:dicepoison, as printed in tab:dicepoisonpar
+    "GCN": {"cora": (0.5, 0.5), "citeseer": (0.7, 2.0), "polblogs": (0.3, 1.0)},
+    "SimPGCN": {"cora": (0.1, 0.5), "citeseer": (0.5, 0.1), "polblogs": (0.5, 1.0)},
+}
+EVASION = {  # (lam, rho) of tab:evasion
+    "PGD": dict.fromkeys(DATASETS, (0.5, 0.5)),
+    "DICE": {"cora": (0.5, 0.5), "citeseer": (0.7, 2.0), "polblogs": (0.3, 1.0)},
+}
+GRAPHS = {"proteins": (0.3, 0.5), "imdb-multi": (0.05, 0.1), "imdb-binary": (0.5, 0.1)}  # (lam, rho) of tab:graphclass
+RHOS = (0.05, 0.1, 0.5, 1.0, 2.5, 5.0)  # of the ablations
+LAMS = (0.1, 0.3, 0.5, 0.7, 1.0)
+DATASET_TABLE = {  # tab:dataset as printed: nodes, edges, features, classes
+    "cora": (2708, 5429, 1433, 7), "citeseer": (3327, 4732, 3703, 6), "polblogs": (1222, 16714, None, 2),
+}  # fmt: skip
+GRAPH_DATASET_TABLE = {  # tab:cladataset as printed: largest graph, mean size, graphs, classes
+    "proteins": (620, 39.06, 1113, 2), "imdb-binary": (136, 19.77, 1000, 2), "imdb-multi": (89, 13.00, 1500, 3),
+}  # fmt: skip
+
+
+class NotYetError(WtawpError):
+    """A table or figure whose parts are not built yet."""
+
+
+@dataclass(frozen=True)
+class Later:
+    """A table or figure that is known and not yet reproduced."""
+
+    title: str
+    waits_for: str
+
+
+@cache
+def printed() -> dict[str, Any]:
+    """The paper's tables as data."""
+    return json.loads(files("wtawp.experiments").joinpath("printed.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _pair(numbers: list[float] | None) -> tuple[float, float] | None:
+    return None if numbers is None else (numbers[0], numbers[1])
+
+
+def _awp(lam: float, rho: float, **more: Any) -> AwpConfig:
+    return AwpConfig(lam=lam, rho=rho, **more)
+
+
+def natacc() -> Plan:
+    """Clean accuracy of three models with and without WT-AWP."""
+    cells = []
+    for model in ("GCN", "GAT", "PPNP"):
+        for dataset in DATASETS:
+            for row, awp in ((model, None), (f"{model}+WT-AWP", _awp(*CLEAN[dataset][model]))):
+                setting = Setting(dataset=dataset, model=model, awp=awp)
+                cells.append(Cell(row, dataset, setting, printed=_pair(printed()["clean_accuracy"][row][dataset])))
+    pairs = tuple((m, f"{m}+WT-AWP") for m in ("GCN", "GAT", "PPNP"))
+    return Plan("tab:natacc", "Clean accuracy", tuple(cells), pairs)
+
+
+def _ablation(name: str, title: str, table: str, **how: Any) -> Plan:
+    """GCN on Cora over lam and rho. Judged are the cells that train: print >= 83 with a deviation of at most 1."""
+    rows: dict[str, dict[str, Any]] = {f"lambda={lam}": {"lam": lam, **how} for lam in LAMS}
+    if table == "ablation_lambda_rho":
+        rows |= {"AWP": {"lam": 1.0, "layers": "all"}, "W-AWP": {"lam": 0.5, "layers": "all"}}
+    cells = []
+    for row, options in rows.items():
+        for rho in RHOS:
+            numbers = _pair(printed()[table][row][f"{rho:g}"])
+            assert numbers is not None
+            setting = Setting(dataset="cora", awp=AwpConfig(rho=rho, **options))
+            trains = numbers[0] >= 83 and numbers[1] <= 1
+            cells.append(Cell(row, f"rho={rho:g}", setting, printed=numbers, judged=trains))
+    return Plan(name, title, tuple(cells), figures=("accuracy_over_rho",))
+
+
+TOY = Setting(dataset="toy-linear")
+TOY_METHODS = {
+    "GCN": None, "AWP rho=0.5": _awp(1.0, 0.5, layers="all"), "AWP rho=1.5": _awp(1.0, 1.5, layers="all"),
+    "AWP rho=2.5": _awp(1.0, 2.5, layers="all"), "T-AWP rho=2.5": _awp(1.0, 2.5),
+    "W-AWP rho=2.5": _awp(0.5, 2.5, layers="all"), "WT-AWP rho=2.5": _awp(0.5, 2.5),
+}  # fmt: skip
+TOY_PRINTED = {"GCN": 97.0, "AWP rho=0.5": 97.0, "AWP rho=1.5": 69.0, "AWP rho=2.5": 48.0, "T-AWP rho=2.5": 96.0,
+               "W-AWP rho=2.5": 98.0}  # fmt: skip
+MLP = Setting(dataset="toy-linear", model="MLP", epochs=2000, options=(("dropout", 0.0), ("hidden", (100, 100))))
+
+
+def _shown(setting: Setting, methods: dict[str, AwpConfig | None], numbers: dict[str, float]) -> list[Cell]:
+    """Each method 200 times for its accuracy (one run in the paper, so nothing is judged), and once to be looked at."""
+    cells = []
+    for row, awp in methods.items():
+        told = (numbers[row], None) if row in numbers else None
+        cells.append(Cell(row, "accuracy", replace(setting, awp=awp), printed=told, judged=False))
+    for row, awp in methods.items():
+        looked_at = replace(setting, awp=awp, keep=("history", "scores"))
+        cells.append(Cell(row, "one run", looked_at, 1, 1, judged=False))
+    return cells
+
+
+def _toy(name: str, title: str, methods: tuple[str, ...], figures: tuple[str, ...]) -> Plan:
+    cells = _shown(TOY, {m: TOY_METHODS[m] for m in methods}, TOY_PRINTED)
+    return Plan(name, title, tuple(cells), figures=figures)
+
+
+def _mlp(name: str, title: str, dataset: str, methods: dict[str, AwpConfig | None], *, linear: bool) -> Plan:
+    setting = replace(MLP, dataset=dataset, options=(*MLP.options, ("linear", linear)))
+    return Plan(name, title, tuple(_shown(setting, methods, {})), figures=("decisions", "toy_losses"))
+
+
+def _curves(
+    name: str, title: str, figure: str, methods: dict[str, AwpConfig | None], datasets: tuple[str, ...]
+) -> Plan:
+    """Curves over the epochs: ten initialisations of one split, as many as one wants to look at."""
+    cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp, keep=("history",)), 1, 10, judged=False)
+             for dataset in datasets for row, awp in methods.items()]  # fmt: skip
+    return Plan(name, title, tuple(cells), figures=(figure,))
+
+
+SMALL = {"GCN": None, "AWP rho=0.1": _awp(1.0, 0.1, layers="all"), "WT-AWP rho=0.5": _awp(0.5, 0.5)}
+LINEAR = {"natural": None, **{f"AWP rho={r}": _awp(1.0, r, layers="all") for r in (0.1, 0.2, 0.23, 0.25)}}
+MOONS = {"natural": None, "AWP": _awp(1.0, 0.4, layers="all"), "T-AWP": _awp(1.0, 0.4),
+         "W-AWP lam=0.9": _awp(0.9, 0.4, layers="all")}  # fmt: skip
+
+
+@cache
+def plans() -> dict[str, Plan | Later]:
+    """By label, in the order of the paper; the claims of the text come last."""
+    attacks, graphs, flatness, certificates = "attacks", "graph-level tasks", "flatness", "certificates"
+    return {
+        "fig:1": _toy("fig:1", "AWP on the linearly separable toy", tuple(TOY_METHODS)[:4], ("decisions",)),
+        "fig:awpknnloss": _toy("fig:awpknnloss", "Learning curves on the toy", tuple(TOY_METHODS), ("toy_losses",)),
+        "fig:2": _toy("fig:2", "Truncated and weighted AWP on the toy",
+                      ("GCN", *tuple(TOY_METHODS)[3:]), ("decisions",)),
+        "tab:natacc": natacc(),
+        "fig:lipcora": Later("Smoothness of loss and inputs", flatness),
+        "fig:lossland": Later("Loss landscapes", flatness),
+        "tab:poison": Later("Poisoning with PGD and Metattack", attacks),
+        "tab:evasion": Later("Evasion with DICE and PGD", attacks),
+        "tab:ablation": _ablation("tab:ablation", "Sensitivity to lambda and rho", "ablation_lambda_rho"),
+        "tab:ablation2": _ablation("tab:ablation2", "The same with five steps of ascent", "ablation_5step", steps=5),
+        "fig:certcora": Later("Certified accuracy on Cora", certificates),
+        "tab:graphclass": Later("Graph classification", graphs),
+        "fig:aa": _mlp("fig:aa", "AWP on a linear network", "toy-linear", LINEAR, linear=True),
+        "fig:aaa": _mlp("fig:aaa", "AWP, T-AWP and W-AWP on two moons, rho = 0.4", "toy-moons", MOONS, linear=False),
+        "fig:gdnorm_all": _curves("fig:gdnorm_all", "Gradient norm under AWP with rho = 20", "gradient_norms",
+                                  {"AWP rho=20": _awp(1.0, 20.0, layers="all")}, DATASETS),
+        "fig:lcagg": _curves("fig:lcagg", "Learning curves and gap on Cora", "losses_and_gap", SMALL, ("cora",)),
+        "tab:dicepoison": Later("Poisoning with DICE", attacks),
+        "fig:certcite": Later("Certified accuracy on Citeseer", certificates),
+        "fig:ngrad": _curves("fig:ngrad", "Relative gradient norm on Cora", "relative_gradient_norms",
+                             {**dict(list(SMALL.items())[:2]), "WT-AWP rho=1": _awp(0.5, 1.0)}, ("cora",)),
+        "tab:ablationlast": _ablation("tab:ablationlast", "Perturbing the last layer only", "ablation_last_layer",
+                                      layers="last"),
+        **{claim.name: claim for claim in claims()},
+    }  # fmt: skip
+
+
+def claims() -> tuple[Plan, ...]:
+    """Sentences of the text, each as a small plan."""
+    last = replace(TOY, awp=_awp(1.0, 2.5, layers="last"))
+    first = replace(TOY, awp=_awp(1.0, 2.5))
+    moons = replace(MLP, dataset="toy-moons", options=(*MLP.options, ("linear", False)))
+    left_out = {
+        "first two layers": "all-but-last",
+        "all but the middle": ("lins.0.weight", "lins.2.weight"),
+        "all but the first": ("lins.1.weight", "lins.2.weight"),
+    }
+    best = Setting(dataset="cora", awp=_awp(0.7, 1.0))
+    radii = {f"adaptive, rho={r}": _awp(0.7, r, radius="adaptive") for r in (0.2, 0.5, 1.0, 2.0, 5.0)}
+    return (
+        Plan("claim:second-layer", "Perturbing only the second layer of the toy",
+             tuple(Cell(row, "accuracy", setting, judged=False)
+                   for row, setting in (("first layer", first), ("second layer", last))),
+             claims=(Claim("Perturbing only the second layer instead performs similarly.", "rows_agree_within_3"),)),
+        Plan("claim:left-out-layer", "T-AWP on the MLP with another layer left out",
+             tuple(Cell(row, "accuracy", replace(moons, awp=_awp(1.0, 0.4, layers=layers)), judged=False)
+                   for row, layers in left_out.items()),
+             claims=(Claim("The results are similar when the middle or the first layer is left out.",
+                           "rows_agree_within_3"),)),
+        Plan("claim:exact-gradient", "Exact against first-order gradient",
+             (Cell("first order", "cora", best, judged=False),
+              Cell("exact", "cora", replace(best, awp=_awp(0.7, 1.0, exact=True)), judged=False)),
+             claims=(Claim("The exact gradient gives the same accuracy.", "rows_agree_within_half"),)),
+        Plan("claim:adaptive-radius", "A scale-invariant radius",
+             (Cell("relative to the layer, rho=1", "cora", best, judged=False),
+              *(Cell(row, "cora", Setting(dataset="cora", awp=awp), judged=False) for row, awp in radii.items())),
+             claims=(Claim("A scale-invariant radius brings no benefit.", "first_row_is_not_beaten"),)),
+        Plan("claim:vanishing-gradient", "AWP with rho = 20 loses its gradient",
+             tuple(Cell("AWP rho=20", d, Setting(dataset=d, awp=_awp(1.0, 20.0, layers="all"), keep=("history",)),
+                        1, 10, judged=False) for d in DATASETS),
+             claims=(Claim("The gradient vanishes from about epoch 20 on Cora and Citeseer, 80 on PolBlogs.",
+                           "gradient_vanishes"),)),
+    )  # fmt: skip
+
+
+def plan(label: str) -> Plan:
+    """The plan of a label; those that are not reproduced yet are refused with what they wait for."""
+    found = plans().get(label)
+    if found is None:
+        raise WtawpError(f"the paper has nothing labelled {label!r}; there are {', '.join(plans())}")
+    if isinstance(found, Later):
+        raise NotYetError(f"{label} ({found.title}) is not reproduced yet: it waits for {found.waits_for}")
+    return found

@@ -1,0 +1,163 @@
+"""What is to be trained: settings, runs with a name made of their content, and plans that unroll into them.
+
+A run's random numbers follow from its split and initialisation numbers alone, so two settings share both: pairs with
+and without WT-AWP start from the same weights on the same split.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from wtawp.core import AwpConfig
+
+MODELS = ("GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN")  # names only: reports read plans, and train nothing
+SelectOn = Literal["either", "loss", "accuracy"]  # as `wtawp.training` has it
+Keep = Literal["history", "scores"]
+Scale = Literal["smoke", "quick", "full"]
+Option = bool | int | float | str | None | tuple[int, ...]
+FORMAT = 1  # of a run's content; a change of what the numbers mean must change it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Everything about a training but its seeds."""
+
+    dataset: str
+    model: str = "GCN"
+    options: tuple[tuple[str, Option], ...] = ()  # of the model, in the order of their names
+    awp: AwpConfig | None = None
+    epochs: int = 200
+    lr: float = 0.01
+    weight_decay: float = 5e-4
+    select_on: SelectOn = "either"
+    keep: tuple[Keep, ...] = ()  # beside accuracies: curves over epochs, the prediction score of every node
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        if not isinstance(self.epochs, int) or self.epochs < 1:
+            raise ValueError(f"epochs must be a whole number >= 1, got {self.epochs!r}")
+        for name in ("lr", "weight_decay"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+        if self.select_on not in get_args(SelectOn):
+            raise ValueError(f"select_on must be one of {get_args(SelectOn)}, got {self.select_on!r}")
+        if unknown := set(self.keep) - set(get_args(Keep)):
+            raise ValueError(f"keep must be among {get_args(Keep)}, got {sorted(unknown)}")
+        object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
+        object.__setattr__(self, "keep", tuple(sorted(set(self.keep))))
+
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether every split draws the points anew: so it is with the toys, lest one lucky draw decide."""
+        return self.dataset.startswith("toy-")
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_content(content: dict[str, Any]) -> "Setting":
+        """The setting that `content` came from, also after a way through JSON."""
+        awp = content["awp"]
+        options = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content["options"])
+        return Setting(**{**content, "options": options, "keep": tuple(content["keep"]),
+                          "awp": None if awp is None else AwpConfig(**awp)})  # fmt: skip
+
+    def __str__(self) -> str:
+        told = ("dataset", "model", "awp", "options", "keep")
+        others = [f for f in fields(self) if f.name not in told and getattr(self, f.name) != f.default]
+        details = [*self.options, *((f.name, getattr(self, f.name)) for f in others)]
+        method = "plain" if self.awp is None else str(self.awp)
+        return ", ".join([f"{self.model} on {self.dataset}", method, *(f"{k}={v!r}" for k, v in details)])
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training. Its `key` names its content: the same key, the same training, wherever it ran."""
+
+    setting: Setting
+    split: int
+    init: int
+
+    @cached_property
+    def key(self) -> str:
+        """16 hexadecimal digits."""
+        content = {"format": FORMAT, "setting": self.setting.content, "split": self.split, "init": self.init}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in a table: a setting, how often it is trained, and what the paper prints there."""
+
+    row: str
+    column: str
+    setting: Setting
+    splits: int = 20
+    inits: int = 10
+    printed: tuple[float, float | None] | None = None  # mean and standard deviation, in per cent
+    judged: bool = True  # False: reported beside the paper's number, without a verdict
+
+    def runs(self) -> Iterator[Run]:
+        """Split by split."""
+        return (Run(self.setting, split, init) for split in range(self.splits) for init in range(self.inits))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper that measurements can contradict; `check` names a function of the report."""
+
+    text: str
+    check: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table, a figure or a claim of the paper, or somebody's own comparison."""
+
+    name: str  # the LaTeX label, for those of the paper
+    title: str
+    cells: tuple[Cell, ...]
+    pairs: tuple[tuple[str, str], ...] = ()  # rows without and with: compared in every column
+    figures: tuple[str, ...] = ()  # how to draw it; names of functions of the report
+    claims: tuple[Claim, ...] = ()
+
+    def runs(self) -> tuple[Run, ...]:
+        """Every run once, in the order of the cells."""
+        return tuple(dict.fromkeys(run for cell in self.cells for run in cell.runs()))
+
+    def at(self, scale: Scale) -> "Plan":
+        """Smaller: "quick" has fewer runs, "smoke" also fewer epochs and only shows that everything works."""
+        if scale == "full":
+            return self
+        splits, inits, epochs = {"quick": (5, 2, None), "smoke": (2, 1, 30)}[scale]
+        cells = tuple(
+            replace(
+                c,
+                splits=min(c.splits, splits),
+                inits=min(c.inits, inits),
+                setting=replace(c.setting, epochs=min(c.setting.epochs, epochs or c.setting.epochs)),
+                judged=c.judged and scale != "smoke",
+            )
+            for c in self.cells
+        )
+        return replace(self, cells=cells)
+
+
+def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
+    """The runs that are trained as one stack: those of one setting and, unless `together` (on a GPU), of one split.
+
+    A function of the runs alone: the same chunks on every machine, with any number of workers, and after a restart.
+    """
+    groups: dict[tuple[Setting, int | None], list[Run]] = {}
+    for run in runs:
+        split = None if together and not run.setting.is_redrawn else run.split
+        groups.setdefault((run.setting, split), []).append(run)
+    return [tuple(group) for group in groups.values()]

@@ -1,0 +1,55 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from wtawp.base import WtawpError
+from wtawp.experiments.paper import Later, NotYetError, plan, plans, printed
+from wtawp.experiments.plan import Plan
+
+LABELS = """tab:natacc tab:ablation tab:ablation2 tab:ablationlast tab:poison tab:dicepoison tab:evasion tab:graphclass
+fig:1 fig:2 fig:awpknnloss fig:lipcora fig:lossland fig:certcora fig:certcite fig:aa fig:aaa fig:gdnorm_all
+fig:lcagg fig:ngrad"""
+SHARED = Path(__file__).parents[3] / "shared" / "paper"
+READY = [p for p in plans().values() if isinstance(p, Plan)]
+
+
+def test_every_table_and_figure_is_listed() -> None:
+    assert set(LABELS.split()) <= set(plans())
+
+
+@pytest.mark.parametrize("ready", READY, ids=lambda p: p.name)
+def test_what_is_ready_has_runs_and_unique_places(ready: Plan) -> None:
+    assert ready is plan(ready.name)
+    assert ready.runs()
+    places = [(c.row, c.column) for c in ready.cells]
+    assert len(set(places)) == len(places)
+    assert {row for pair in ready.pairs for row in pair} <= {c.row for c in ready.cells}
+
+
+def test_the_tables_have_the_paper_s_scale_and_settings() -> None:
+    table = plan("tab:natacc")
+    assert len(table.runs()) == 3600
+    cell = next(c for c in table.cells if (c.row, c.column) == ("GAT+WT-AWP", "polblogs"))
+    assert str(cell.setting) == "GAT on polblogs, rho=2.0, lam=0.3"
+    assert cell.printed == (95.12, 0.48)
+    ablation = {(c.row, c.column): c for c in plan("tab:ablation").cells}
+    assert len(ablation) == 42
+    assert ablation["lambda=1.0", "rho=1"].printed == (60.29, 1.94)
+    assert not ablation["lambda=1.0", "rho=1"].judged
+    assert ablation["lambda=0.7", "rho=1"].judged
+    assert {c.setting.awp.steps for c in plan("tab:ablation2").cells if c.setting.awp} == {5}
+    assert {c.setting.awp.layers for c in plan("tab:ablationlast").cells if c.setting.awp} == {"last"}
+
+
+def test_what_is_not_built_yet_is_refused_with_what_it_waits_for() -> None:
+    assert isinstance(plans()["tab:poison"], Later)
+    with pytest.raises(NotYetError, match=r"tab:poison .* is not reproduced yet: it waits for attacks"):
+        plan("tab:poison")
+    with pytest.raises(WtawpError, match="nothing labelled 'tab:nat'; there are fig:1"):
+        plan("tab:nat")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the paper's source is not here")
+def test_the_printed_numbers_are_the_paper_s() -> None:
+    assert printed() == json.loads((SHARED / "tables.json").read_text(encoding="utf-8"))

@@ -1,0 +1,92 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.plan import Cell, Plan, Run, Setting, chunks
+
+PLAIN = Setting(dataset="karate", epochs=5)
+PERTURBED = replace(PLAIN, awp=AwpConfig(rho=1.0, lam=0.7))
+
+
+def test_a_run_is_named_by_its_content() -> None:
+    run = Run(PLAIN, 0, 0)
+    others = [Run(PLAIN, 0, 1), Run(PLAIN, 1, 0), Run(PERTURBED, 0, 0), Run(replace(PLAIN, lr=0.02), 0, 0)]
+    assert run.key == Run(Setting(dataset="karate", epochs=5), 0, 0).key
+    assert len({run.key, *(o.key for o in others)}) == 5
+    assert len(run.key) == 16
+
+
+def test_the_order_in_which_options_are_given_does_not_matter() -> None:
+    one = Setting(dataset="karate", options=(("hidden", (8,)), ("dropout", 0.2)), keep=("scores", "history"))
+    two = Setting(dataset="karate", options=(("dropout", 0.2), ("hidden", (8,))), keep=("history", "scores"))
+    assert Run(one, 0, 0).key == Run(two, 0, 0).key
+
+
+def test_a_setting_survives_json() -> None:
+    for setting in (PLAIN, PERTURBED, replace(PERTURBED, options=(("hidden", (8, 8)), ("dropout", 0.1)))):
+        back = Setting.from_content(json.loads(json.dumps(setting.content)))
+        assert back == setting
+        assert Run(back, 3, 4).key == Run(setting, 3, 4).key
+    globs = replace(PLAIN, awp=AwpConfig(rho=1.0, lam=1.0, layers=("convs.0.*", "convs.1.*")))
+    assert Setting.from_content(json.loads(json.dumps(globs.content))) == globs
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "GCNN"}, "model must be one of GCN, GAT"),
+        ({"epochs": 0}, "epochs must be a whole number >= 1, got 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number"),
+        ({"lr": float("nan")}, "lr must be a finite number >= 0, got nan"),
+        ({"weight_decay": -1}, "weight_decay must be a finite number >= 0, got -1"),
+        ({"select_on": "test"}, "select_on must be one of"),
+        ({"keep": ("weights",)}, r"keep must be among .* got \['weights'\]"),
+    ],
+)
+def test_a_wrong_setting_is_refused(change: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        replace(PLAIN, **change)
+
+
+def plan() -> Plan:
+    cells = (
+        Cell("GCN", "karate", PLAIN, 3, 2),
+        Cell("GCN+WT-AWP", "karate", PERTURBED, 3, 2),
+        Cell("again", "x", PLAIN, 2, 2),
+    )
+    return Plan("mine", "Mine", cells, (("GCN", "GCN+WT-AWP"),))
+
+
+def test_a_plan_unrolls_into_every_run_once() -> None:
+    runs = plan().runs()
+    assert len(runs) == len({r.key for r in runs}) == 12
+    assert {(r.split, r.init) for r in runs if r.setting == PLAIN} == {(s, i) for s in range(3) for i in range(2)}
+
+
+def test_chunks_hold_one_setting_and_on_a_cpu_one_split() -> None:
+    runs = plan().runs()
+    alone, together = chunks(runs, together=False), chunks(runs, together=True)
+    assert [len(c) for c in alone] == [2] * 6
+    assert [len(c) for c in together] == [6, 6]
+    assert all(len({(r.setting, r.split) for r in c}) == 1 for c in alone)
+    assert sorted(r.key for c in alone for r in c) == sorted(r.key for r in runs)
+    toys = tuple(Run(Setting(dataset="toy-linear"), s, 0) for s in range(3))
+    assert len(chunks(toys, together=True)) == 3  # each split has points of its own
+
+
+def test_smaller_scales_have_fewer_runs_and_smoke_fewer_epochs() -> None:
+    whole = Plan("p", "P", (Cell("GCN", "cora", Setting(dataset="cora")),))
+    assert len(whole.at("full").runs()) == 200
+    quick, smoke = whole.at("quick"), whole.at("smoke")
+    assert len(quick.runs()) == 10
+    assert set(quick.runs()) <= set(whole.runs())  # what was trained quickly counts at full scale
+    assert smoke.cells[0].setting.epochs == 30
+    assert not smoke.cells[0].judged
+    assert quick.cells[0].judged
+
+
+def test_a_setting_says_what_is_unusual_about_it() -> None:
+    assert str(PERTURBED) == "GCN on karate, rho=1.0, lam=0.7, epochs=5"
+    assert str(Setting(dataset="cora", model="MLP", options=(("hidden", (8,)),))) == "MLP on cora, plain, hidden=(8,)"
