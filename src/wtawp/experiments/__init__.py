@@ -1,7 +1,27 @@
-"""Choosing: data, seeds, settings, paths. Everything below is handed them."""
+"""Choosing: data, seeds, settings, paths. Everything below is handed them.
 
-from wtawp.experiments.demo import Demo, run_demo
-from wtawp.experiments.page import demo_page
-from wtawp.experiments.statistics import PairedDifference, paired_difference
+Names are found when they are used: a report reads plans and records without loading anything that trains.
+"""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wtawp.experiments.demo import Demo, run_demo
+    from wtawp.experiments.page import demo_page
+    from wtawp.experiments.statistics import PairedDifference, paired_difference
+
+_HOME = {
+    "Demo": "demo",
+    "PairedDifference": "statistics",
+    "demo_page": "page",
+    "paired_difference": "statistics",
+    "run_demo": "demo",
+}
 __all__ = ["Demo", "PairedDifference", "demo_page", "paired_difference", "run_demo"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"wtawp.experiments.{_HOME[name]}"), name)
