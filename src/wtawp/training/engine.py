@@ -18,7 +18,7 @@ from wtawp.models.ensemble import Ensemble
 from wtawp.training.step import Stack, stack_gradient
 
 SelectOn = Literal["either", "loss", "accuracy"]
-COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "val_loss", "val_accuracy")
+COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm", "val_loss", "val_accuracy")
 MAX_PASSES = 1 << 20  # of the closure in one epoch; keeps (epoch, pass) apart in one number
 
 
@@ -120,7 +120,8 @@ def train_together(
             logits = val.take(ensemble.logits(theta, buffers, val.arguments, None))
             loss, accuracy = _losses(logits, val.y), _accuracies(logits, val.y)
             state.keep_if_better(epoch, loss, accuracy, schedule.patience)
-            row = [result.loss, result.gap, result.natural_norm, result.perturbed_norm, loss, accuracy]
+            norms = result.natural_norm, result.perturbed_norm, result.weight_norm
+            row = [result.loss, result.gap, *norms, loss, accuracy]
             history.index_copy_(0, epoch[None], torch.stack([r.to(history.dtype) for r in row])[None])
 
     done = schedule.epochs

@@ -24,7 +24,7 @@ class Fit:
     epoch: int  # the selected one
     accuracy: dict[str, float]  # on "train", "val", "test", at the selected epoch
     loss: dict[str, float]  # likewise, without dropout
-    history: dict[str, list[float]]  # per epoch: train_loss, gap, gradient_norm, perturbed_norm, val_loss, val_accuracy
+    history: dict[str, list[float]]  # a number an epoch: losses, the gap, norms; the names are engine.COLUMNS
 
 
 def fit(

@@ -23,6 +23,7 @@ class StackGradient:
     gap: Tensor  # L(theta + delta) - L(theta)
     natural_norm: Tensor  # |g(theta)|
     perturbed_norm: Tensor  # |g(theta + delta)|
+    weight_norm: Tensor  # |theta|
 
 
 def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig | None) -> StackGradient:
@@ -34,9 +35,9 @@ def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: A
     exact = config is not None and config.exact
     loss = losses(theta, 0)
     natural = _gradient(loss, theta, create_graph=exact)
-    norm = _norm(natural)
+    norm, size = _norm(natural), _norm({n: w for n, w in theta.items() if w.requires_grad})
     if config is None or config.is_plain:
-        return StackGradient(natural, loss.detach(), torch.zeros_like(norm), norm, norm)
+        return StackGradient(natural, loss.detach(), torch.zeros_like(norm), norm, norm, size)
 
     passes = iter(range(1, config.steps + 1))
 
@@ -59,7 +60,7 @@ def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: A
         if config.balance is not None:
             perturbed = vmap(partial(shorten, balance=config.balance))(perturbed, natural)
         mixed = mix(natural, perturbed, lam=config.lam)  # element by element, so a stack needs no mapping
-    return StackGradient(mixed, loss.detach(), (perturbed_loss - loss).detach(), norm, perturbed_norm)
+    return StackGradient(mixed, loss.detach(), (perturbed_loss - loss).detach(), norm, perturbed_norm, size)
 
 
 def _gradient(loss: Tensor, at: Stack, *, create_graph: bool = False) -> Stack:

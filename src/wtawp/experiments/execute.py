@@ -1,0 +1,156 @@
+"""How a chunk of runs is trained: the one place where a plan meets data, models and the training loops."""
+
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from platform import python_version
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+import wtawp
+from wtawp.base import DataError, WtawpError, rng
+from wtawp.core import select
+from wtawp.experiments.plan import Plan, Run
+from wtawp.experiments.records import Record
+from wtawp.graphs import get, load, stratified
+from wtawp.models import APPNP, GAT, GCN, GIN, MLP, GraphSAGE
+from wtawp.training import Fit, fit_many
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
+}  # fmt: skip
+MAX_INITS = 1000  # of one split; keeps the seeds of (split, initialisation) apart
+
+
+class PlanError(WtawpError):
+    """A plan that cannot be carried out."""
+
+
+def check(plan: Plan) -> None:
+    """Refuse, before anything is trained, a plan with data that are not there or options that no model takes."""
+    for setting in dict.fromkeys(cell.setting for cell in plan.cells):
+        try:
+            if not Path(setting.dataset).suffix:
+                get(setting.dataset)
+            data = _data(setting.dataset, 0)
+            stratified(data.y, seed=0)
+            model = _build(Run(setting, 0, 0), data)
+            if setting.awp is not None and not setting.awp.is_plain:
+                select(model, setting.awp.layers)
+        except (WtawpError, ValueError, TypeError) as error:
+            raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
+
+
+def device_name(device: str, *, tf32: bool) -> str:
+    """What records call the device."""
+    if device == "cpu":
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise PlanError("there is no CUDA device here; use --device cpu")
+    return torch.cuda.get_device_name() + (", TF32" if tf32 else "")
+
+
+def train(runs: tuple[Run, ...], *, device: str, tf32: bool = False) -> list[Record]:
+    """Train runs of one setting as one stack. What goes wrong becomes records of failed runs, never an exception.
+
+    One thread, whatever the machine has: workers share the cores, and sums come out the same everywhere.
+    """
+    start = time.perf_counter()
+    fits: list[Fit] = []
+    scores: list[list[float] | None] = []
+    error = None
+    with _one_thread():
+        try:
+            fits, scores = _train(runs, device, tf32)
+        except Exception:  # a sweep goes on; the record says what happened
+            error = traceback.format_exc()
+    seconds, now = (time.perf_counter() - start) / len(runs), datetime.now(UTC).isoformat(timespec="seconds")
+    measured: list[Fit | None] = [*fits] or [None] * len(runs)
+    return [
+        Record(
+            key=run.key, setting=run.setting.content, split=run.split, init=run.init,
+            device=device_name(device, tf32=tf32), status="failed" if fit is None else "done",
+            epoch=None if fit is None else fit.epoch,
+            accuracy=None if fit is None else fit.accuracy,
+            loss=None if fit is None else fit.loss,
+            history=fit.history if fit is not None and "history" in run.setting.keep else None,
+            scores=score, error=error, seconds=seconds, created=now, versions=versions(),
+        )
+        for run, fit, score in zip(runs, measured, scores or [None] * len(runs), strict=True)
+    ]  # fmt: skip
+
+
+def _train(runs: tuple[Run, ...], device: str, tf32: bool) -> tuple[list[Fit], list[list[float] | None]]:
+    setting = runs[0].setting
+    data = _data(setting.dataset, runs[0].split if setting.is_redrawn else 0)
+    models = [_build(run, data).to(device) for run in runs]
+    splits = {split: stratified(data.y, seed=split) for split in dict.fromkeys(run.split for run in runs)}
+    fits = fit_many(
+        models, data, [splits[run.split] for run in runs], seeds=[run.split * MAX_INITS + run.init for run in runs],
+        awp=setting.awp, epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay,
+        select_on=setting.select_on, tf32=tf32,
+    )  # fmt: skip
+    wanted = "scores" in setting.keep
+    return fits, [_scores(model, data, device) if wanted else None for model in models]
+
+
+@torch.no_grad()
+def _scores(model: nn.Module, data: Data, device: str) -> list[float]:
+    """The probability of class 1 less that of class 0, of every node."""
+    p = model.eval()(data.x.to(device), data.edge_index.to(device)).softmax(1)
+    return [round(float(s), 4) for s in p[:, 1] - p[:, 0]]
+
+
+def _build(run: Run, data: Data) -> nn.Module:
+    setting = run.setting
+    generator = rng("init", run.split, run.init)
+    build = MODELS[setting.model]
+    return build(data.num_features, int(data.y.max()) + 1, **dict(setting.options), generator=generator)
+
+
+@lru_cache(maxsize=8)
+def _data(name: str, seed: int) -> Data:
+    data = load(name, seed=seed)
+    if not isinstance(data, Data):
+        raise DataError(f"{name} is a collection of graphs; here nodes are classified")
+    return data
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Of what the numbers depend on; the commit where this is a checkout."""
+    found = {"wtawp": wtawp.__version__, "torch": torch.__version__, "python": python_version()}
+    return found | ({"commit": commit} if (commit := _commit()) else {})
+
+
+def _commit() -> str | None:
+    """Read from .git as it lies there, without asking git."""
+    folder = Path(wtawp.__file__).parents[2] / ".git"
+    head = folder / "HEAD"
+    if not head.is_file():
+        return None
+    text = head.read_text(encoding="utf-8").strip()
+    if not text.startswith("ref: "):
+        return text[:12]
+    ref = text.removeprefix("ref: ")
+    if (folder / ref).is_file():
+        return (folder / ref).read_text(encoding="utf-8").strip()[:12]
+    packed = folder / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    return next((line[:12] for line in lines if line.endswith(f" {ref}")), None)
