@@ -46,7 +46,7 @@ def test_the_history_holds_the_by_products_of_every_step() -> None:
     split = stratified(data.y, seed=0)
     result = fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, awp=AwpConfig(rho=0.5, lam=0.5), epochs=7)
     assert {name: len(column) for name, column in result.history.items()} == dict.fromkeys(
-        ["train_loss", "gap", "gradient_norm", "perturbed_norm", "val_loss", "val_accuracy"], 7
+        ["train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm", "val_loss", "val_accuracy"], 7
     )
     assert min(result.history["gap"]) > 0
     plain = fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=7)

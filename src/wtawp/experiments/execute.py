@@ -13,14 +13,14 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-import wtawp
+from wtawp import __version__
 from wtawp.base import DataError, WtawpError, rng
 from wtawp.core import select
-from wtawp.experiments.plan import Plan, Run
+from wtawp.experiments.plan import Cell, Plan, Run
 from wtawp.experiments.records import Record
 from wtawp.graphs import get, load, stratified
 from wtawp.models import APPNP, GAT, GCN, GIN, MLP, GraphSAGE
-from wtawp.training import Fit, fit_many
+from wtawp.training import Fit, fit, fit_many
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
@@ -75,15 +75,38 @@ def train(runs: tuple[Run, ...], *, device: str, tf32: bool = False) -> list[Rec
     return [
         Record(
             key=run.key, setting=run.setting.content, split=run.split, init=run.init,
-            device=device_name(device, tf32=tf32), status="failed" if fit is None else "done",
-            epoch=None if fit is None else fit.epoch,
-            accuracy=None if fit is None else fit.accuracy,
-            loss=None if fit is None else fit.loss,
-            history=fit.history if fit is not None and "history" in run.setting.keep else None,
+            device=device_name(device, tf32=tf32), status="failed" if one is None else "done",
+            epoch=None if one is None else one.epoch,
+            accuracy=None if one is None else one.accuracy,
+            loss=None if one is None else one.loss,
+            history=one.history if one is not None and "history" in run.setting.keep else None,
             scores=score, error=error, seconds=seconds, created=now, versions=versions(),
         )
-        for run, fit, score in zip(runs, measured, scores or [None] * len(runs), strict=True)
+        for run, one, score in zip(runs, measured, scores or [None] * len(runs), strict=True)
     ]  # fmt: skip
+
+
+def train_one(
+    run: Run, *, device: str, save: Path | None = None, progress: Callable[[float, str], None] | None = None
+) -> Fit:
+    """Train one run outside any store, telling `progress` of every epoch; `save` gets the selected weights."""
+    setting = run.setting
+    check(Plan("this training", "", (Cell("", "", setting),)))
+    data = _data(setting.dataset, run.split if setting.is_redrawn else 0)
+    model = _build(run, data).to(device)
+
+    def tell(_: nn.Module, epoch: int) -> None:
+        if progress is not None:
+            progress((epoch + 1) / setting.epochs, f"epoch {epoch + 1}")
+
+    measured = fit(
+        model, data, stratified(data.y, seed=run.split), seed=run.split * MAX_INITS + run.init, awp=setting.awp,
+        epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay, select_on=setting.select_on,
+        observe=tell,
+    )  # fmt: skip
+    if save is not None:
+        torch.save({name: t.cpu() for name, t in model.state_dict().items()}, save)
+    return measured
 
 
 def _train(runs: tuple[Run, ...], device: str, tf32: bool) -> tuple[list[Fit], list[list[float] | None]]:
@@ -135,13 +158,13 @@ def _one_thread() -> Iterator[None]:
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
     """Of what the numbers depend on; the commit where this is a checkout."""
-    found = {"wtawp": wtawp.__version__, "torch": torch.__version__, "python": python_version()}
+    found = {"wtawp": __version__, "torch": torch.__version__, "python": python_version()}
     return found | ({"commit": commit} if (commit := _commit()) else {})
 
 
 def _commit() -> str | None:
     """Read from .git as it lies there, without asking git."""
-    folder = Path(wtawp.__file__).parents[2] / ".git"
+    folder = Path(__file__).parents[3] / ".git"
     head = folder / "HEAD"
     if not head.is_file():
         return None

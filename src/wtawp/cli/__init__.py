@@ -1,0 +1,9 @@
+"""The command line: every command is a few lines over `experiments` or `graphs`.
+
+Modules are imported here for the commands they add to the app.
+"""
+
+from wtawp.cli import data, demo, sweeps
+from wtawp.cli.shared import app
+
+__all__ = ["app", "data", "demo", "sweeps"]

@@ -1,0 +1,236 @@
+"""Commands that train and report: the paper's tables, plans of one's own, a comparison, one model."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from wtawp.cli.shared import app, console, errors_in_plain_words, progress_bar
+
+if TYPE_CHECKING:
+    from wtawp.experiments.engines import Engine
+    from wtawp.experiments.plan import Plan
+    from wtawp.experiments.summary import PlanReport
+
+StorePath = Annotated[Path | None, typer.Option("--store", help="Where results are kept.", show_default="our folder")]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Tf32 = Annotated[bool, typer.Option("--tf32", help="Allow TF32 matrix products on a GPU.")]
+EngineName = Annotated[str, typer.Option("--engine", help="local or ray.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core; one on a GPU")]
+Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")]
+Labels = Annotated[list[str] | None, typer.Argument(help="LaTeX labels of the paper, or: all.", show_default=False)]
+Size = Annotated[
+    str, typer.Option("--scale", help="smoke: does it work; quick: 10 runs a cell; full: as in the paper.")
+]
+Model = Annotated[str, typer.Option(help="GCN, GAT, PPNP, MLP, GraphSAGE or GIN.")]
+Rho = Annotated[float, typer.Option(help="Radius of the perturbation, relative to each layer's norm.")]
+Lam = Annotated[float, typer.Option(help="Weight of the perturbed loss.")]
+Dataset = Annotated[str, typer.Argument(help="A name of `wtawp data list`, or the path of a graph of your own.")]
+Epochs = Annotated[int, typer.Option(min=1)]
+
+
+@app.command()
+def reproduce(
+    labels: Labels = None,
+    scale: Size = "full",
+    device: Device = "cpu",
+    tf32: Tf32 = False,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    store: StorePath = None,
+    as_json: Json = False,
+) -> None:
+    """Train what a table or figure of the paper needs and show it beside the printed numbers.
+
+    Without a label, list what there is. What was trained before is not trained again.
+    """
+    from wtawp.experiments.paper import Later, plans
+
+    if not labels:
+        table = Table("label", "what", "runs")
+        for label, found in plans().items():
+            runs = f"not yet: waits for {found.waits_for}" if isinstance(found, Later) else f"{len(found.runs()):,}"
+            table.add_row(label, found.title, runs)
+        console.print(table)
+        return
+    with errors_in_plain_words():
+        _sweep(_of_the_paper(labels, scale), store, device, tf32, _engine(engine, workers, device), as_json)
+
+
+@app.command()
+def run(
+    plan: Annotated[Path, typer.Argument(help="A plan in TOML.")],
+    device: Device = "cpu",
+    tf32: Tf32 = False,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    store: StorePath = None,
+    as_json: Json = False,
+) -> None:
+    """Carry out a plan of your own; see the documentation for its keys."""
+    with errors_in_plain_words():
+        from wtawp.experiments.own_plan import read_plan
+
+        _sweep([read_plan(plan)], store, device, tf32, _engine(engine, workers, device), as_json)
+
+
+@app.command()
+def compare(
+    dataset: Dataset,
+    model: Model = "GCN",
+    rho: Rho = 1.0,
+    lam: Lam = 0.7,
+    splits: Annotated[int, typer.Option(min=2, help="Paired splits.")] = 5,
+    inits: Annotated[int, typer.Option(min=1, help="Initialisations of each split.")] = 2,
+    epochs: Epochs = 200,
+    device: Device = "cpu",
+    tf32: Tf32 = False,
+    workers: Workers = None,
+    store: StorePath = None,
+    as_json: Json = False,
+) -> None:
+    """Does WT-AWP help on these data, and by how much? Paired runs with and without it."""
+    with errors_in_plain_words():
+        from wtawp.core import AwpConfig
+        from wtawp.experiments.plan import Cell, Plan, Setting
+
+        rows = {model: None, f"{model}+WT-AWP": AwpConfig(rho=rho, lam=lam)}
+        cells = tuple(
+            Cell(row, dataset, Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), splits, inits)
+            for row, awp in rows.items()
+        )
+        plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
+        _sweep([plan], store, device, tf32, _engine("local", workers, device), as_json)
+
+
+@app.command()
+def train(
+    dataset: Dataset,
+    model: Model = "GCN",
+    rho: Rho = 1.0,
+    lam: Lam = 0.7,
+    plain: Annotated[bool, typer.Option("--plain", help="Train without perturbation.")] = False,
+    split: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    init: Annotated[int, typer.Option(help="Seed of the initial weights and of dropout.")] = 0,
+    epochs: Epochs = 200,
+    device: Device = "cpu",
+    save: Annotated[Path | None, typer.Option(help="Write the weights of the selected epoch (a state dict).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train one model and print what it measures."""
+    with errors_in_plain_words():
+        from wtawp.core import AwpConfig
+        from wtawp.experiments.execute import train_one
+        from wtawp.experiments.plan import Run, Setting
+
+        if save is not None and not save.parent.is_dir():
+            raise typer.BadParameter(f"{save.parent} is not a folder; make it first or choose another --save")
+        awp = None if plain else AwpConfig(rho=rho, lam=lam)
+        wanted = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
+        with progress_bar("training", quiet=as_json) as progress:
+            measured = train_one(wanted, device=device, save=save, progress=progress)
+    if as_json:
+        measures = {"epoch": measured.epoch, "accuracy": measured.accuracy, "loss": measured.loss}
+        typer.echo(json.dumps({"setting": wanted.setting.content, **measures}))
+        return
+    table = Table("nodes", "accuracy, %", "loss", title=f"{wanted.setting}, epoch {measured.epoch} of {epochs}")
+    for part in ("train", "val", "test"):
+        table.add_row(part, f"{100 * measured.accuracy[part]:.2f}", f"{measured.loss[part]:.3f}")
+    console.print(table)
+
+
+@app.command()
+def report(
+    labels: Labels = None,
+    scale: Size = "full",
+    html: Annotated[Path | None, typer.Option(help="Write a page with tables and figures.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown.")] = None,
+    store: StorePath = None,
+    as_json: Json = False,
+) -> None:
+    """Show what is in the store beside the paper; it trains nothing."""
+    with errors_in_plain_words():
+        from wtawp.experiments.report import html as page
+        from wtawp.experiments.report import markdown as text
+        from wtawp.experiments.store import Store
+
+        with Store(store, create=False) as opened:
+            found = _reports(_of_the_paper(labels or ["all"], scale), opened)
+        for path, write in ((html, page), (markdown, text)):
+            if path is not None:
+                path.write_text(write(found), encoding="utf-8")
+                console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
+    if html is None and markdown is None:
+        _show(found, as_json)
+
+
+def _of_the_paper(labels: list[str], scale: str) -> "list[Plan]":
+    from wtawp.experiments.paper import plan, plans
+    from wtawp.experiments.plan import Plan
+
+    if scale not in ("smoke", "quick", "full"):
+        raise typer.BadParameter(f"--scale is smoke, quick or full, got {scale}")
+    every = [label for label, found in plans().items() if isinstance(found, Plan)]
+    return [plan(label).at(scale) for label in (every if labels == ["all"] else labels)]  # type: ignore[arg-type]
+
+
+def _engine(name: str, workers: int | None, device: str) -> "Engine":
+    from wtawp.experiments.engines import local
+
+    if name == "ray":
+        from wtawp.experiments.engine_ray import ray_cluster
+
+        return ray_cluster(workers=workers, gpus=0 if device == "cpu" else 1)
+    if name != "local":
+        raise typer.BadParameter(f"--engine is local or ray, got {name}")
+    return local(workers or ((os.cpu_count() or 1) if device == "cpu" else 1))
+
+
+def _sweep(
+    plans: "Sequence[Plan]", store: Path | None, device: str, tf32: bool, engine: "Engine", as_json: bool
+) -> None:
+    """Train what is missing, show all; the exit status is 1 if a run failed, 130 if it was interrupted."""
+    from wtawp.experiments.runner import carry_out
+    from wtawp.experiments.store import Store
+
+    with Store(store) as opened:
+        try:
+            with progress_bar("checking", quiet=as_json) as progress:
+                outcome = carry_out(plans, opened, engine=engine, device=device, tf32=tf32, progress=progress)
+        except KeyboardInterrupt:
+            console.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
+            raise typer.Exit(130) from None
+        _show(_reports(plans, opened), as_json)
+        where = (
+            f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
+        )
+    if not as_json:
+        console.print(where, highlight=False, soft_wrap=True)
+    if outcome.failed:
+        if not as_json:
+            console.print("Failed runs: `wtawp results ls --failed`; the same command tries them again.", style="red")
+        raise typer.Exit(1)
+
+
+def _reports(plans: "Sequence[Plan]", store: Any) -> "list[PlanReport]":
+    from wtawp.experiments.summary import summarise
+
+    return [summarise(plan, store.records(run.key for run in plan.runs())) for plan in plans]
+
+
+def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
+    from wtawp.experiments.report import as_data, as_tables
+
+    if as_json:
+        typer.echo(json.dumps([as_data(r) for r in reports]))
+        return
+    for one in reports:
+        for title, head, rows in as_tables(one):
+            table = Table(*head, title=title)
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)

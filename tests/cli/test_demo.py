@@ -1,0 +1,26 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from wtawp.cli import app
+
+RUN = CliRunner()
+
+
+@pytest.mark.slow
+def test_the_demo_prints_a_verdict_and_writes_its_page(tmp_path: Path) -> None:
+    out = tmp_path / "page.html"
+    result = RUN.invoke(app, ["demo", "--out", str(out), "--splits", "2", "--epochs", "2", "--dataset", "wine"])
+    assert result.exit_code == 0, result.output
+    flat = " ".join(result.output.split())
+    assert "95 % interval" in flat
+    assert "WT-AWP is" in flat
+    assert out.name in flat
+    assert "Adversarial weight perturbation, demonstrated" in out.read_text(encoding="utf-8")
+
+
+def test_a_folder_that_is_not_there_is_named_before_any_work(tmp_path: Path) -> None:
+    result = RUN.invoke(app, ["demo", "--out", str(tmp_path / "missing" / "page.html")])
+    assert result.exit_code == 2
+    assert "is not a folder" in " ".join(result.output.replace("│", " ").split())  # a long path wraps in its frame
