@@ -1,7 +1,12 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from wtawp.experiments.plan import Run, Setting
+from wtawp.experiments.records import Record
 
 BESIDE = Path(__file__).parents[2] / "shared" / "data"  # where a checkout finds the published files, if anywhere
 
@@ -28,3 +33,19 @@ def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("WTAWP_DATA", raising=False)
     monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+@pytest.fixture
+def make_record() -> Callable[..., Record]:
+    """Records of real runs with made-up numbers; any field may be given otherwise."""
+
+    def make(split: int = 0, init: int = 0, *, dataset: str = "karate", torch: str = "2.6.0", **changed: Any) -> Record:
+        run = Run(Setting(dataset=dataset), split, init)
+        given: dict[str, Any] = {
+            "key": run.key, "setting": run.setting.content, "split": split, "init": init, "device": "cpu",
+            "status": "done", "epoch": 7, "accuracy": {"test": 0.75 + 0.1 * split}, "loss": {"test": float("nan")},
+            "seconds": 0.5, "created": "2023-02-07T00:00:00+00:00", "versions": {"torch": torch, "commit": "abc"},
+        }  # fmt: skip
+        return Record(**{**given, **changed})
+
+    return make

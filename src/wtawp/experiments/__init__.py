@@ -10,15 +10,18 @@ if TYPE_CHECKING:
     from wtawp.experiments.demo import Demo, run_demo
     from wtawp.experiments.page import demo_page
     from wtawp.experiments.statistics import PairedDifference, paired_difference
+    from wtawp.experiments.store import Store, StoreError
 
 _HOME = {
     "Demo": "demo",
     "PairedDifference": "statistics",
+    "Store": "store",
+    "StoreError": "store",
     "demo_page": "page",
     "paired_difference": "statistics",
     "run_demo": "demo",
 }
-__all__ = ["Demo", "PairedDifference", "demo_page", "paired_difference", "run_demo"]
+__all__ = ["Demo", "PairedDifference", "Store", "StoreError", "demo_page", "paired_difference", "run_demo"]
 
 
 def __getattr__(name: str) -> object:

@@ -77,6 +77,13 @@ class Setting:
         return ", ".join([f"{self.model} on {self.dataset}", method, *(f"{k}={v!r}" for k, v in details)])
 
 
+def key_of(setting: dict[str, Any], split: int, init: int, *, form: int = FORMAT) -> str:
+    """The name of a run whose setting is plain data, before or after a way through JSON; `form` is a FORMAT."""
+    content = {"format": form, "setting": setting, "split": split, "init": init}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Run:
     """One training. Its `key` names its content: the same key, the same training, wherever it ran."""
@@ -88,9 +95,7 @@ class Run:
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits."""
-        content = {"format": FORMAT, "setting": self.setting.content, "split": self.split, "init": self.init}
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return key_of(self.setting.content, self.split, self.init)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
 """What a run measured, with where and with what: plain data that goes through JSON unchanged."""
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from wtawp.base import WtawpError
+from wtawp.experiments.plan import FORMAT, key_of
+
+VARYING = frozenset({"seconds", "created"})  # fields in which repetitions on the same device and versions differ
 
 
 class RecordError(WtawpError):
@@ -34,12 +37,11 @@ class Record:
     @property
     def outcome(self) -> tuple[Any, ...]:
         """All that a repetition on the same device and versions must give again."""
-        varying = {"seconds", "created"}
-        return tuple(getattr(self, f.name) for f in fields(self) if f.name not in varying)
+        return tuple(getattr(self, f.name) for f in fields(self) if f.name not in VARYING)
 
     def to_json(self) -> str:
         """One line."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(vars(self), sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def from_json(line: str) -> "Record":
@@ -53,3 +55,39 @@ class Record:
             found = sorted(content) if isinstance(content, dict) else type(content).__name__
             raise RecordError(f"a record has the fields {sorted(known)}, got {found}")
         return Record(**content)
+
+
+def first_difference(kept: Record, new: Record) -> str | None:
+    """What `new` measured otherwise than `kept`; None if there is nothing. Versions may differ: torch's is compared
+    where records are looked up, and the others are no part of what was measured.
+    """
+    contents = [json.loads(record.to_json()) for record in (kept, new)]  # tuples are lists, as in what was read
+    names = [f.name for f in fields(Record) if f.name not in VARYING | {"versions"}]
+    ours, theirs = ({name: content[name] for name in names} for content in contents)
+    return _difference(ours, theirs, "")
+
+
+def _difference(ours: Any, theirs: Any, name: str) -> str | None:
+    if json.dumps(ours) == json.dumps(theirs):  # as text, because NaN is not equal to NaN
+        return None
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        inside = (_difference(ours.get(key), theirs.get(key), f"{name}.{key}".strip(".")) for key in {**ours, **theirs})
+        return next(filter(None, inside), f"{name} differs")
+    if isinstance(ours, list | dict) or isinstance(theirs, list | dict):
+        return f"{name} differs"
+    return f"{name} was {str(ours)[:40]} and is {str(theirs)[:40]}"
+
+
+def checked(record: Record) -> Record:
+    """A record from outside must have values of the right kinds, and a key that names its content."""
+    kinds = {"device": str, "created": str, "versions": dict, "accuracy": dict | None, "seconds": int | float}
+    wrong = [name for name, kind in kinds.items() if not isinstance(getattr(record, name), kind)]
+    if not wrong and not all(isinstance(share, int | float) for share in (record.accuracy or {}).values()):
+        wrong = ["accuracy"]
+    if record.status not in ("done", "failed"):
+        wrong.append("status")
+    if record.key not in {key_of(record.setting, record.split, record.init, form=f + 1) for f in range(FORMAT)}:
+        wrong.append("key")
+    if wrong:
+        raise RecordError(f"{' and '.join(wrong)} cannot be right; was the line changed by hand?")
+    return record
