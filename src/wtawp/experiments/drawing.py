@@ -25,6 +25,8 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.titlesize": 10,
     "legend.frameon": False,
+    "figure.constrained_layout.h_pad": 0.08,  # inches: the page's font may be taller than the one measured with
+    "figure.constrained_layout.w_pad": 0.08,
 }
 
 
@@ -40,7 +42,7 @@ def drawing(rows: int, columns: int, width: float, height: float) -> Iterator[tu
         out.append(text.getvalue()[text.getvalue().index("<svg") :])
 
 
-def line_look(i: int) -> dict[str, str]:
+def line_look(i: int) -> dict[str, Any]:
     """Colour and dashes of the i-th line of a figure."""
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
 

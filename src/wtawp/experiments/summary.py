@@ -23,13 +23,14 @@ class CellReport:
     """A cell with what was measured for it, on one device. Accuracies are those of the test set, in per cent."""
 
     cell: Cell
+    keys: tuple[str, ...]  # of all its runs
     records: tuple[Record, ...]  # of finished runs, split by split
     failed: tuple[Record, ...]
 
     @property
     def wanted(self) -> int:
         """How many runs the plan asks for."""
-        return self.cell.splits * self.cell.inits
+        return len(self.keys)
 
     @property
     def found(self) -> int:
@@ -99,7 +100,7 @@ class PlanReport:
     @property
     def wanted(self) -> int:
         """Runs of the plan; one that several cells share counts once."""
-        return len({run for c in self.cells for run in c.cell.runs()})
+        return len({key for c in self.cells for key in c.keys})
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -126,8 +127,8 @@ class PlanReport:
 
 def summarise(plan: Plan, records: Iterable[Record], device: str | None = None) -> PlanReport:
     """Look the runs of a plan up in the records of one device: the given one, or that with most of them finished."""
-    runs = plan.runs()
-    wanted = {run.key for run in runs}
+    keys = [tuple(run.key for run in cell.runs()) for cell in plan.cells]
+    wanted = {key for each in keys for key in each}
     best: dict[tuple[str, str], Record] = {}  # (device, key) -> record
     for record in records:
         place = record.device, record.key
@@ -138,25 +139,28 @@ def summarise(plan: Plan, records: Iterable[Record], device: str | None = None) 
     if device is None:
         device = min(any_state, key=lambda d: (-done[d], -any_state[d], d), default=None)
     found = {key: record for (d, key), record in best.items() if d == device}
-    cells = tuple(_cell(cell, found) for cell in plan.cells)
+    cells = tuple(_cell(cell, each, found) for cell, each in zip(plan.cells, keys, strict=True))
     others = tuple(sorted((d, n) for d, n in done.items() if d != device))
     return PlanReport(plan, device, others, cells, _pairs(plan, cells))
 
 
+def split_means(before: CellReport, after: CellReport) -> tuple[list[float], list[float]]:
+    """The mean accuracy of each split that both have, over the initialisations that both have."""
+    one, other = before.accuracies, after.accuracies
+    by_split: dict[int, list[tuple[int, int]]] = {}
+    for run in sorted(one.keys() & other.keys()):
+        by_split.setdefault(run[0], []).append(run)
+    means = [[fmean(cell[run] for run in runs) for runs in by_split.values()] for cell in (one, other)]
+    return means[0], means[1]
+
+
 def paired_over_splits(before: CellReport, after: CellReport) -> PairedDifference | None:
-    """The gain over the splits that both have; the initialisations inside a split are averaged first.
+    """The gain over the splits that both have, if there are two; the initialisations of a split are averaged first.
 
     They share the split, so they are not independent, and counting each would make chance look like certainty.
     """
-    one, other = before.accuracies, after.accuracies
-    by_split: dict[int, list[tuple[float, float]]] = {}
-    for split, init in sorted(one.keys() & other.keys()):
-        by_split.setdefault(split, []).append((one[split, init], other[split, init]))
-    if len(by_split) < 2:
-        return None
-    first, second = zip(*((fmean(a for a, _ in runs), fmean(b for _, b in runs)) for runs in by_split.values()),
-                        strict=True)  # fmt: skip
-    return paired_difference(first, second)
+    first, second = split_means(before, after)
+    return paired_difference(first, second) if len(first) > 1 else None
 
 
 def _preference(record: Record) -> tuple[bool, str, str]:
@@ -164,10 +168,10 @@ def _preference(record: Record) -> tuple[bool, str, str]:
     return record.status == "done", record.created, record.to_json()
 
 
-def _cell(cell: Cell, found: Mapping[str, Record]) -> CellReport:
-    records = [found[run.key] for run in cell.runs() if run.key in found]
+def _cell(cell: Cell, keys: tuple[str, ...], found: Mapping[str, Record]) -> CellReport:
+    records = [found[key] for key in keys if key in found]
     done = tuple(r for r in records if r.status == "done")
-    return CellReport(cell, done, tuple(r for r in records if r.status == "failed"))
+    return CellReport(cell, keys, done, tuple(r for r in records if r.status == "failed"))
 
 
 def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:
