@@ -93,7 +93,8 @@ def gradient_vanishes(report: PlanReport) -> Outcome:
         told.append(f"{cell.cell.column} {'never' if epoch is None else f'from epoch {epoch}'}{beside}")
     return Outcome(
         "holds" if vanished else "does not hold",
-        f"Median gradient norm under {VANISHED:g} of that over the first {FIRST_EPOCHS} epochs: {', '.join(told)}.",
+        f"Median gradient norm for good under {VANISHED:g} of that over the first {FIRST_EPOCHS} epochs: "
+        f"{', '.join(told)}; asked is that it gets there before training ends, not at the printed epoch.",
     )
 
 
