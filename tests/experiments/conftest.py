@@ -1,9 +1,81 @@
+from collections.abc import Callable, Iterator
+
+import numpy as np
 import pytest
 
+from wtawp.core import AwpConfig
 from wtawp.experiments import Demo, run_demo
+from wtawp.experiments.plan import Cell, Plan, Run, Setting
+from wtawp.experiments.records import Record
+
+Accuracy = Callable[[Cell, int, int], float]  # of a cell, a split and an initialisation, in per cent
+MakeRecords = Callable[..., list[Record]]
 
 
 @pytest.fixture(scope="session")
 def small_demo() -> Demo:
     """The demonstration, too short to mean anything."""
     return run_demo(dataset="wine", num_splits=2, epochs=3, workers=1)
+
+
+def as_printed(cell: Cell, split: int, init: int) -> float:
+    """Near the printed number, or 85: a shift for each split, and a smaller one for each initialisation."""
+    noise = np.random.default_rng([split, init, len(cell.row), len(cell.column)])
+    shared = np.random.default_rng(split).normal(0, 0.5)
+    return float((cell.printed or (85.0, None))[0] + shared + noise.normal(0, 0.1))
+
+
+def made_up(run: Run, accuracy: float, device: str) -> Record:
+    """A record that nobody trained, with curves and scores where the setting keeps them."""
+    rng = np.random.default_rng([run.split, run.init, int(run.key[:8], 16)])
+    epochs = np.arange(run.setting.epochs)
+    fall = np.exp(-epochs / 40)
+    wobble = np.exp(rng.normal(0, 0.1, len(epochs)))
+    history = {
+        "train_loss": 0.1 + 0.6 * fall * wobble,
+        "gap": 0.3 * fall * wobble,
+        "gradient_norm": 0.2 * fall * wobble,
+        "perturbed_norm": np.exp(-epochs / 5) * wobble,
+        "weight_norm": 5 + epochs / 50,
+    }
+    return Record(
+        key=run.key,
+        setting=run.setting.content,
+        split=run.split,
+        init=run.init,
+        device=device,
+        status="done",
+        epoch=len(epochs) - 1,
+        accuracy={"train": 1.0, "val": accuracy / 100, "test": accuracy / 100},
+        loss={"train": 0.1, "val": 0.5, "test": 0.5},
+        history={k: v.tolist() for k, v in history.items()} if "history" in run.setting.keep else None,
+        scores=rng.uniform(-1, 1, 200).tolist() if "scores" in run.setting.keep else None,
+        seconds=0.5,
+        created="2023-02-07T00:00:00+00:00",
+        versions={"torch": "2.13.0", "wtawp": "0.1"},
+    )
+
+
+@pytest.fixture(scope="session")
+def make_records() -> MakeRecords:
+    """Records for every run of a plan."""
+
+    def make(plan: Plan, accuracy: Accuracy = as_printed, device: str = "cpu") -> list[Record]:
+        def each() -> Iterator[Record]:
+            for cell in plan.cells:
+                yield from (made_up(run, accuracy(cell, run.split, run.init), device) for run in cell.runs())
+
+        return list(each())
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def small_plan() -> Plan:
+    """Two rows, two columns, one pair; 4 splits of 2 initialisations."""
+    cells = []
+    for dataset, printed in (("cora", (84.0, 85.0)), ("karate", (70.0, 70.2))):
+        for row, awp, number in (("GCN", None, printed[0]), ("WT-AWP", AwpConfig(rho=1.0, lam=0.7), printed[1])):
+            setting = Setting(dataset=dataset, awp=awp)
+            cells.append(Cell(row, dataset, setting, 4, 2, printed=(number, 0.5)))
+    return Plan("tab:small", "A small table", tuple(cells), (("GCN", "WT-AWP"),))

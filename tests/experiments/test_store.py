@@ -50,7 +50,6 @@ def test_adding_again_changes_nothing(store: Store, make_record: Make) -> None:
         ({"accuracy": {"test": 0.5}}, "accuracy.test was 0.75 and is 0.5"),
         ({"epoch": 8, "accuracy": {"test": 0.5}}, "epoch was 7 and is 8"),
         ({"history": {"gap": [0.0]}}, "history differs"),
-        ({"versions": {"torch": "2.6.0", "python": "3.12"}}, "versions.python was None and is 3.12"),
     ],
 )
 def test_a_contradiction_is_named_and_nothing_of_the_batch_is_written(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from wtawp.cli.shared import app, console, errors_in_plain_words, progress_bar
@@ -223,14 +224,14 @@ def _reports(plans: "Sequence[Plan]", store: Any) -> "list[PlanReport]":
 
 
 def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
-    from wtawp.experiments.report import as_data, as_tables
+    from wtawp.experiments.report import as_data, tables_of
 
     if as_json:
         typer.echo(json.dumps([as_data(r) for r in reports]))
         return
     for one in reports:
-        for title, head, rows in as_tables(one):
-            table = Table(*head, title=title)
-            for row in rows:
-                table.add_row(*row)
+        for found in tables_of(one):
+            table = Table(*found.headers, title=f"{one.plan.name}: {one.plan.title}", caption=found.caption)
+            for row in found.rows:
+                table.add_row(*(escape(entry.text) for entry in row))
             console.print(table)

@@ -1,0 +1,119 @@
+"""Sentences of the paper against measurements: each check says whether one holds, with the numbers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+
+from wtawp.experiments.plan import Claim
+from wtawp.experiments.statistics import holm
+from wtawp.experiments.summary import PlanReport, paired_over_splits
+
+SIGNIFICANT = 0.05
+VANISHED = 1e-3  # of the norm over the first epochs
+FIRST_EPOCHS = 5
+FOR_GOOD = 10  # epochs that it must stay vanished: the last one alone may be luck
+PRINTED_EPOCHS = {"cora": 20, "citeseer": 20, "polblogs": 80}  # from where the paper sees no gradient, fig:gdnorm_all
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a claim, and one sentence with the numbers."""
+
+    verdict: Literal["holds", "does not hold", "incomplete"]
+    sentence: str
+
+
+def check(claim: Claim, report: PlanReport) -> Outcome:
+    """Hold a claim against the measurements of its plan; it waits until every run is there."""
+    missing = report.wanted - len(report.records)
+    if missing:
+        return Outcome("incomplete", f"{missing} of {report.wanted} runs are missing.")
+    return CHECKS[claim.check](report)
+
+
+def rows_agree_within_3(report: PlanReport) -> Outcome:
+    """In every column, all rows have means within 3 points of each other."""
+    return _rows_agree(report, 3.0)
+
+
+def rows_agree_within_half(report: PlanReport) -> Outcome:
+    """In every column, all rows have means within half a point of each other."""
+    return _rows_agree(report, 0.5)
+
+
+def _rows_agree(report: PlanReport, limit: float) -> Outcome:
+    widest, told = 0.0, []
+    for column in report.columns:
+        means = {c.cell.row: c.mean for c in report.column(column) if c.mean is not None}
+        spread = max(means.values()) - min(means.values())
+        widest = max(widest, spread)
+        numbers = ", ".join(f"{row} {mean:.2f}" for row, mean in means.items())
+        told.append(f"{column}: {numbers}, {spread:.2f} points apart")
+    agrees = round(widest, 9) <= limit
+    return Outcome("holds" if agrees else "does not hold", f"{'; '.join(told)} (at most {limit:g} allowed).")
+
+
+def first_row_is_not_beaten(report: PlanReport) -> Outcome:
+    """No other row has a mean above the first row's by more than chance between splits explains."""
+    compared = []
+    for column in report.columns:
+        first, *others = report.column(column)
+        compared += [(column, other.cell.row, paired_over_splits(first, other)) for other in others]
+    gains = [(column, row, gain) for column, row, gain in compared if gain is not None]
+    if not gains or len(gains) < len(compared):
+        return Outcome("incomplete", "A comparison needs two rows and two splits.")
+    corrected = holm([gain.p_value for *_, gain in gains])
+    judged = [(gain, p, f"{row} ({column})") for (column, row, gain), p in zip(gains, corrected, strict=True)]
+    beaten = [j for j in judged if j[0].mean > 0 and j[1] < SIGNIFICANT]
+    best, p, where = max(beaten or judged, key=lambda j: j[0].mean)
+    return Outcome(
+        "does not hold" if beaten else "holds",
+        f"The best of the others is {where}: {best.mean:+.2f} points against the first row (95 % interval "
+        f"{best.low:+.2f} to {best.high:+.2f}, p = {p:.2g} after Holm's correction over {len(judged)} rows, "
+        f"{best.num_pairs} splits).",
+    )
+
+
+def gradient_vanishes(report: PlanReport) -> Outcome:
+    """In every cell the gradient at the perturbed weights falls under a thousandth of its first norm, and stays there.
+
+    Norms are medians over the runs, epoch by epoch; the first norm is their mean over the first five epochs.
+    """
+    vanished, told = True, []
+    for cell in report.cells:
+        curves = cell.histories("perturbed_norm")
+        if not curves:
+            return Outcome("incomplete", f"The runs on {cell.cell.column} kept no history.")
+        epoch = vanishing_epoch(np.median(curves, axis=0).tolist())
+        vanished &= epoch is not None
+        printed = PRINTED_EPOCHS.get(cell.cell.column)
+        beside = "" if printed is None else f" (paper: about {printed})"
+        told.append(f"{cell.cell.column} {'never' if epoch is None else f'from epoch {epoch}'}{beside}")
+    return Outcome(
+        "holds" if vanished else "does not hold",
+        f"Median gradient norm for good under {VANISHED:g} of that over the first {FIRST_EPOCHS} epochs: "
+        f"{', '.join(told)}; asked is that it gets there before training ends, not at the printed epoch.",
+    )
+
+
+def vanishing_epoch(norms: list[float]) -> int | None:
+    """The first epoch, from 0, from which on all norms (ten or more) lie under a thousandth of the first ones' mean.
+
+    >>> vanishing_epoch([1.0] * 5 + [1e-4, 0.5] + [1e-4] * 10)
+    7
+    """
+    limit = VANISHED * fmean(norms[:FIRST_EPOCHS])
+    above = [epoch for epoch, norm in enumerate(norms) if not norm < limit]  # what is not a number has not vanished
+    epoch = above[-1] + 1 if above else 0
+    return epoch if epoch <= len(norms) - FOR_GOOD else None
+
+
+CHECKS: dict[str, Callable[[PlanReport], Outcome]] = {
+    "first_row_is_not_beaten": first_row_is_not_beaten,
+    "gradient_vanishes": gradient_vanishes,
+    "rows_agree_within_3": rows_agree_within_3,
+    "rows_agree_within_half": rows_agree_within_half,
+}

@@ -1,0 +1,64 @@
+"""What all figures share: how they look, and their way into SVG text. The same drawing gives the same bytes."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+COLOURS = (  # of Okabe and Ito: told apart by colour-blind readers too
+    "#0072b2", "#d55e00", "#e69f00", "#cc79a7", "#009e73", "#56b4e9", "#000000",
+)  # fmt: skip
+DASHES = ("-", "--", ":", "-.")  # once the colours are used up
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: small, selectable, set in the page's own font
+    "svg.hashsalt": "wtawp",
+    "text.parse_math": False,  # names come from users, and a $ is a $
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+    "figure.constrained_layout.h_pad": 0.08,  # inches: the page's font may be taller than the one measured with
+    "figure.constrained_layout.w_pad": 0.08,
+}
+
+
+@contextmanager
+def drawing(rows: int, columns: int, width: float, height: float) -> Iterator[tuple[list[Axes], list[str]]]:
+    """Axes to draw on; the SVG is appended to the list when the block ends."""
+    out: list[str] = []
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield list(figure.subplots(rows, columns, squeeze=False).flat), out
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        out.append(text.getvalue()[text.getvalue().index("<svg") :])
+
+
+def line_look(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th line of a figure."""
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
+
+
+def use_log_scale(ax: Axes, axis: str) -> None:
+    """A logarithmic "x" or "y" axis whose labels are plain numbers, as mathematical text is switched off."""
+    (ax.set_xscale if axis == "x" else ax.set_yscale)("log")
+    chosen = ax.xaxis if axis == "x" else ax.yaxis
+    chosen.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    chosen.set_minor_formatter(NullFormatter())
+
+
+def with_ids(svg: str, prefix: str) -> str:
+    """The same SVG with every id, and every reference to one, prefixed: many can then stand in one page.
+
+    >>> with_ids('<a id="b"/><use href="#b" fill="url(#b)" stroke="#bbb"/>', "c")
+    '<a id="c-b"/><use href="#c-b" fill="url(#c-b)" stroke="#bbb"/>'
+    """
+    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)

@@ -1,0 +1,46 @@
+import xml.etree.ElementTree as ET
+
+from wtawp.experiments.drawing import COLOURS, drawing, line_look, use_log_scale, with_ids
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def draw(title: str) -> str:
+    with drawing(1, 2, 4, 2) as (axes, out):
+        axes[0].plot([1, 2], [1e-3, 1e3])
+        use_log_scale(axes[0], "y")
+        axes[0].set_title(title)
+        axes[1].scatter([0.0, 1.0], [0.0, 1.0])
+    return out[0]
+
+
+def words(svg: str) -> list[str]:
+    return ["".join(t.itertext()) for t in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_a_drawing_is_svg_that_repeats_byte_for_byte() -> None:
+    assert draw("one") == draw("one")
+    assert draw("one").startswith("<svg")
+
+
+def test_names_are_shown_as_they_are() -> None:
+    name = r"a $b$ <c> & \frac"
+    assert name in words(draw(name))
+    assert "0.001" in words(draw(name))
+
+
+def test_ids_of_two_drawings_do_not_meet_and_references_still_resolve() -> None:
+    roots = [ET.fromstring(with_ids(draw("x"), prefix)) for prefix in ("a", "b")]
+    ids = [{e.get("id") for e in root.iter() if e.get("id")} for root in roots]
+    assert not ids[0] & ids[1]
+    links = {e.get("{http://www.w3.org/1999/xlink}href", "") for e in roots[0].iter()} - {""}
+    clips = {e.get("clip-path", "") for e in roots[0].iter()} - {""}
+    assert links
+    assert clips
+    assert {link.removeprefix("#") for link in links} | {c[5:-1] for c in clips} <= ids[0]
+
+
+def test_lines_beyond_the_colours_are_dashed() -> None:
+    looks = [tuple(line_look(i).values()) for i in range(3 * len(COLOURS))]
+    assert len(set(looks)) == len(looks)
+    assert looks[0] == (COLOURS[0], "-")
