@@ -1,5 +1,6 @@
 """How a chunk of runs is trained: the one place where a plan meets data, models and the training loops."""
 
+import hashlib
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -157,8 +158,12 @@ def _one_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Of what the numbers depend on; the commit where this is a checkout."""
+    """Of what the numbers depend on: `source` names this very code, `commit` what the checkout says of itself."""
+    code = hashlib.sha256()
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        code.update(file.read_bytes())
     found = {"wtawp": __version__, "torch": torch.__version__, "python": python_version()}
+    found["source"] = code.hexdigest()[:12]
     return found | ({"commit": commit} if (commit := _commit()) else {})
 
 

@@ -131,7 +131,8 @@ def as_markdown(table: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{table.caption}"
 
 
-def _tables(report: PlanReport) -> list[Table]:
+def tables_of(report: PlanReport) -> list[Table]:
+    """Claims, cells and pairs, as far as the plan has them."""
     tables = [claim_table(report)] if report.plan.claims else []
     tables.append(cell_table(report))
     return [*tables, pair_table(report)] if report.pairs else tables
