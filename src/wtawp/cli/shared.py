@@ -55,4 +55,4 @@ def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float,
     )
     with Progress(*columns, console=console, disable=quiet) as bar:
         task = bar.add_task(what, total=1.0)
-        yield lambda share, last: bar.update(task, completed=share, description=last)
+        yield lambda share, last: bar.update(task, completed=share, description=last[:44])

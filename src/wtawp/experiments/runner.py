@@ -50,7 +50,7 @@ def carry_out(
         failed += sum(record.status == "failed" for record in fresh)
         done += _cost(todo[i])
         if progress is not None:
-            progress(done / total, f"{todo[i][0].setting}, split {todo[i][0].split}")
+            progress(done / total, str(todo[i][0].setting))
     return Outcome(trained=len(runs) - len(known) - failed, known=len(known), failed=failed)
 
 

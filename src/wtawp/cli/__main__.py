@@ -1,0 +1,6 @@
+"""`python -m wtawp.cli`, where the command `wtawp` is not installed."""
+
+from wtawp.cli import app
+
+if __name__ == "__main__":
+    app(prog_name="wtawp")
