@@ -150,22 +150,33 @@ def report(
     scale: Size = "full",
     html: Annotated[Path | None, typer.Option(help="Write a page with tables and figures.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Write Markdown and figures into a folder.")] = None,
+    records: Annotated[list[Path] | None, typer.Option(help="Read exported records instead of the store.")] = None,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Show what is in the store beside the paper; it trains nothing."""
+    """Show what was measured beside the paper; it trains nothing."""
     with errors_in_plain_words():
-        from wtawp.experiments.report import html as page
-        from wtawp.experiments.report import markdown as text
-        from wtawp.experiments.store import Store
+        from wtawp.experiments import report as write
+        from wtawp.experiments.store import Store, load_lines
+        from wtawp.experiments.summary import summarise
 
-        with Store(store, create=False) as opened:
-            found = _reports(_of_the_paper(labels or ["all"], scale), opened)
-        for path, write in ((html, page), (markdown, text)):
+        plans = _of_the_paper(labels or ["all"], scale)
+        if records:
+            given = [record for file in records for record in load_lines(file)]
+            found = [summarise(plan, given) for plan in plans]
+        else:
+            with Store(store, create=False) as opened:
+                found = _reports(plans, opened)
+        if folder is not None:
+            write.write_folder(found, folder)
+        for path, text in ((html, write.html), (markdown, write.markdown)):
             if path is not None:
-                path.write_text(write(found), encoding="utf-8")
-                console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
-    if html is None and markdown is None:
+                path.write_text(text(found), encoding="utf-8")
+    for path in (html, markdown, folder):
+        if path is not None:
+            console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
+    if html is markdown is folder is None:
         _show(found, as_json)
 
 

@@ -7,13 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wtawp.experiments.claims import check
 from wtawp.experiments.drawing import with_ids
-from wtawp.experiments.report_figures import figures_of
+from wtawp.experiments.report_figures import captions_of, figures_of
 from wtawp.experiments.summary import PlanReport
 from wtawp.experiments.tables import (
     Table,
@@ -52,15 +53,29 @@ class Section:
     failures: Table
 
 
-def markdown(reports: Sequence[PlanReport]) -> str:
-    """All plans as text: the tables of cells, pairs and claims."""
+def markdown(reports: Sequence[PlanReport], *, figures: str | None = None) -> str:
+    """All plans as text: the tables of cells, pairs and claims; links to their figures in the folder `figures`."""
     parts = ["# Results", *headlines(reports)]
-    for report in reports:
+    anchors = _anchors(r.plan.name for r in reports)
+    for anchor, report in zip(anchors, reports, strict=True):
         parts += [f"## {_text(report.plan.name)}: {_text(report.plan.title)}", _text(source(report))]
         parts += [as_markdown(table) for table in tables_of(report)]
+        if figures is not None:
+            parts += [f"![{caption}]({figures}/{anchor}-{name}.svg)" for name, caption in captions_of(report.plan)]
         if report.failed:
             parts.append(as_markdown(failure_table(report)))
     return "\n\n".join(parts) + "\n"
+
+
+def write_folder(reports: Sequence[PlanReport], folder: Path) -> None:
+    """The report as files that a repository shows: README.md, datasets.md and figures/*.svg."""
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    (folder / "README.md").write_text(markdown(reports, figures="figures"), encoding="utf-8")
+    (folder / "datasets.md").write_text(dataset_tables(), encoding="utf-8")
+    for anchor, report in zip(_anchors(r.plan.name for r in reports), reports, strict=True):
+        for name, svg, _ in figures_of(report):
+            if svg:
+                (folder / "figures" / f"{anchor}-{name}.svg").write_text(svg, encoding="utf-8")
 
 
 def html(reports: Sequence[PlanReport]) -> str:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from wtawp.experiments.drawing import COLOURS, drawing, line_look, use_log_scale
+from wtawp.experiments.plan import Plan
 from wtawp.experiments.summary import CellReport, PlanReport, split_means
 
 ONE_RUN = "one run"  # the column whose cells are looked at, not averaged
@@ -237,5 +238,10 @@ DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan 
 
 def figures_of(report: PlanReport) -> list[tuple[str, str, str]]:
     """Name, SVG and caption of everything the plan shows; where nothing was measured yet, the SVG is ""."""
-    names = [*report.plan.figures, *(["gains"] if report.plan.pairs else [])]
-    return [(name, DRAWN[name][0](report), DRAWN[name][1]) for name in names]
+    return [(name, DRAWN[name][0](report), caption) for name, caption in captions_of(report.plan)]
+
+
+def captions_of(plan: Plan) -> list[tuple[str, str]]:
+    """Name and caption of everything the plan shows, without drawing it."""
+    names = [*plan.figures, *(["gains"] if plan.pairs else [])]
+    return [(name, DRAWN[name][1]) for name in names]
