@@ -43,6 +43,14 @@ def test_workers_that_keep_dying_are_reported(tmp_path: Path) -> None:
         list(local(2)(range(6), DiesOnce(tmp_path / "died", times=9)))
 
 
+def process(_: int) -> int:
+    return os.getpid()
+
+
+def test_a_last_chunk_is_not_worked_on_in_this_process() -> None:
+    assert dict(local(2)([3], process))[0] != os.getpid()
+
+
 def test_fewer_than_one_worker_is_refused() -> None:
     with pytest.raises(ValueError, match="workers must be >= 1, got 0"):
         local(0)

@@ -39,8 +39,9 @@ def local(workers: int = 1) -> Engine:
         left, deaths = dict(enumerate(chunks)), 0
         while left:
             try:
-                # Threads inside workers are not ours to share out: `work` itself uses one.
-                with parallel_config("loky", n_jobs=min(workers, len(left)), inner_max_num_threads=1):
+                # Threads inside workers are not ours to share out: `work` itself uses one. Never one worker, even for
+                # one chunk: joblib would work on it in this process, which must outlive a chunk that kills.
+                with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
                     jobs = (delayed(_numbered)(i, work, chunk) for i, chunk in list(left.items()))
                     for i, result in Parallel(return_as="generator_unordered")(jobs):
                         del left[i]
