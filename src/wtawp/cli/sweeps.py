@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,11 +100,12 @@ def compare(
         from wtawp.core import AwpConfig
         from wtawp.experiments.plan import Cell, Plan, Setting
 
-        rows = {model: None, f"{model}+WT-AWP": AwpConfig(rho=rho, lam=lam)}
-        cells = tuple(
-            Cell(row, dataset, Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), splits, inits)
-            for row, awp in rows.items()
-        )
+        with _values_are_parameters():
+            rows = {model: None, f"{model}+WT-AWP": AwpConfig(rho=rho, lam=lam)}
+            cells = tuple(
+                Cell(row, dataset, Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), splits, inits)
+                for row, awp in rows.items()
+            )
         plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
         _sweep([plan], store, device, tf32, _engine("local", workers, device), as_json)
 
@@ -130,8 +132,9 @@ def train(
 
         if save is not None and not save.parent.is_dir():
             raise typer.BadParameter(f"{save.parent} is not a folder; make it first or choose another --save")
-        awp = None if plain else AwpConfig(rho=rho, lam=lam)
-        wanted = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
+        with _values_are_parameters():
+            awp = None if plain else AwpConfig(rho=rho, lam=lam)
+            wanted = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
         with progress_bar("training", quiet=as_json) as progress:
             measured = train_one(wanted, device=device, save=save, progress=progress)
     if as_json:
@@ -178,6 +181,15 @@ def report(
             console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
     if html is markdown is folder is None:
         _show(found, as_json)
+
+
+@contextmanager
+def _values_are_parameters() -> Iterator[None]:
+    """What a setting does not take is an argument's fault here."""
+    try:
+        yield
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _of_the_paper(labels: list[str], scale: str) -> "list[Plan]":

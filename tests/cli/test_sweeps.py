@@ -1,0 +1,155 @@
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import Result
+from typer.testing import CliRunner
+
+from wtawp.base import rng
+from wtawp.cli import app
+from wtawp.experiments import Store, execute, runner
+from wtawp.experiments.records import Record
+from wtawp.models import GCN
+
+RUN = CliRunner()
+PLAN = """
+splits = 2
+inits = 1
+[base]
+dataset = "wine"
+epochs = 4
+[[cell]]
+row = "GCN"
+[[cell]]
+row = "GCN+WT-AWP"
+compare_with = "GCN"
+awp = { rho = 0.5, lam = 0.5 }
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path / "results.sqlite"
+
+
+def invoke(*arguments: object, code: int = 0) -> str:
+    result: Result = RUN.invoke(app, list(map(str, arguments)))
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
+
+
+@pytest.mark.usefixtures("store")
+def test_without_a_label_everything_is_listed_with_what_is_missing() -> None:
+    listed = invoke("reproduce")
+    assert "tab:natacc" in listed
+    assert "not yet: waits for attacks" in listed
+
+
+def test_a_plan_of_ones_own_is_carried_out_shown_and_not_trained_twice(tmp_path: Path, store: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN, encoding="utf-8")
+    first = invoke("run", plan, "--store", store, "--workers", 1)
+    assert "4 runs trained, 0 known before, 0 failed" in first
+    assert "GCN+WT-AWP" in first
+    assert "0 runs trained, 4 known before" in invoke("run", plan, "--store", store, "--workers", 1)
+    (report,) = json.loads(invoke("run", plan, "--store", store, "--workers", 1, "--json"))
+    assert [cell["verdict"] for cell in report["cells"]] == ["reported", "reported"]
+    assert report["pairs"][0]["gain"]["num_pairs"] == 2
+
+
+def test_a_comparison_says_by_how_much(store: Path) -> None:
+    said = json.loads(
+        invoke("compare", "wine", "--rho", 0.1, "--lam", 0.5, "--splits", 2, "--inits", 1, "--epochs", 3,
+               "--workers", 1, "--store", store, "--json")
+    )  # fmt: skip
+    assert said[0]["plan"] == "comparison"
+    assert said[0]["pairs"][0]["gain"]["mean"] == pytest.approx(
+        said[0]["cells"][1]["mean"] - said[0]["cells"][0]["mean"]
+    )
+
+
+def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: Path) -> None:
+    shown = invoke("reproduce", "claim:second-layer", "--scale", "smoke", "--workers", 1, "--store", store)
+    assert "Perturbing only the second layer" in shown
+    folder, page, exported = tmp_path / "out", tmp_path / "page.html", tmp_path / "records.jsonl.gz"
+    invoke("results", "export", exported, "--store", store)
+    same = ["report", "claim:second-layer", "--scale", "smoke"]
+    invoke(*same, "--records", exported, "--folder", folder, "--html", page)
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert "claim:second-layer" in text
+    assert (folder / "datasets.md").is_file()
+    assert "<!doctype html>" in page.read_text(encoding="utf-8").lower()
+    (told,) = json.loads(invoke(*same, "--store", store, "--json"))
+    assert told["claims"][0]["verdict"] in {"holds", "does not hold"}
+
+
+def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> None:
+    saved = tmp_path / "weights.pt"
+    said = json.loads(invoke("train", "wine", "--epochs", 3, "--save", saved, "--json"))
+    assert set(said["accuracy"]) == {"train", "val", "test"}
+    model = GCN(13, 3, generator=rng("other"))
+    model.load_state_dict(torch.load(saved, weights_only=True))
+    assert "wine" in invoke("train", "wine", "--epochs", 2, "--plain")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("reproduce", "tab:poison"), 1, "tab:poison (Poisoning with PGD and Metattack) is not reproduced yet"),
+        (("reproduce", "tab:none"), 1, "the paper has nothing labelled 'tab:none'"),
+        (("reproduce", "tab:natacc", "--scale", "big"), 2, "--scale is smoke, quick or full"),
+        (("reproduce", "fig:1", "--engine", "slurm"), 2, "--engine is local or ray"),
+        (("run", "none.toml"), 1, "none.toml cannot be read"),
+        (("compare", "coral"), 1, "there is no graph called 'coral'"),
+        (("compare", "wine", "--rho", "-1"), 2, "rho must be a finite number >= 0, got -1.0"),
+        (("compare", "wine", "--model", "GCNN"), 2, "model must be one of GCN, GAT"),
+        (("train", "wine", "--save", "missing/weights.pt"), 2, "is not a folder"),
+        (("train", "wine", "--lam", "2"), 2, "lam must lie in [0, 1], got 2.0"),
+        (("report", "--store", "missing.sqlite"), 1, "there is no store of results at"),
+    ],
+)
+@pytest.mark.usefixtures("store")
+def test_what_is_wrong_is_said_before_anything_is_trained(
+    arguments: tuple[str, ...], code: int, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))
+    assert words in invoke(*arguments, code=code).replace("│ │", "").replace("│", "")
+
+
+def test_cuda_is_refused_where_there_is_none(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "there is no CUDA device here" in invoke("compare", "wine", "--device", "cuda", "--store", store, code=1)
+
+
+def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> object:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(execute, "_train", fails)
+    arguments = ("compare", "wine", "--splits", 2, "--epochs", 1, "--workers", 1, "--store", store)
+    said = invoke(*arguments, code=1)
+    assert "8 failed" in said
+    assert "wtawp results ls --failed" in said
+    assert "no luck" in (Store(store).records(status="failed")[0].error or "")
+
+
+def test_an_interrupt_says_how_to_go_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real: Callable[..., list[Record]] = runner.train
+    calls: Iterator[int] = iter(range(9))
+
+    def interrupted(*arguments: object, **how: object) -> list[Record]:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return real(*arguments, **how)
+
+    monkeypatch.setattr(runner, "train", interrupted)
+    arguments = ("compare", "wine", "--splits", 2, "--inits", 1, "--epochs", 1, "--workers", 1, "--store", store)
+    assert "What is done is kept: the same command goes on from here." in invoke(*arguments, code=130)
+    with Store(store) as opened:
+        assert len(opened.records()) == 1
+    assert "3 runs trained, 1 known before, 0 failed" in invoke(*arguments)
