@@ -90,3 +90,13 @@ def test_smaller_scales_have_fewer_runs_and_smoke_fewer_epochs() -> None:
 def test_a_setting_says_what_is_unusual_about_it() -> None:
     assert str(PERTURBED) == "GCN on karate, rho=1.0, lam=0.7, epochs=5"
     assert str(Setting(dataset="cora", model="MLP", options=(("hidden", (8,)),))) == "MLP on cora, plain, hidden=(8,)"
+
+
+def test_a_part_of_a_plan_keeps_the_pairs_that_are_whole() -> None:
+    part = plan().only(columns=["karate"])
+    assert [c.row for c in part.cells] == ["GCN", "GCN+WT-AWP"]
+    assert part.pairs == plan().pairs
+    assert plan().only(rows=["GCN"]).pairs == ()
+    assert plan().only() == plan()
+    with pytest.raises(ValueError, match=r"mine has no row 'GAT'; it has \['GCN', 'GCN\+WT-AWP', 'again'\]"):
+        plan().only(rows=["GAT"])

@@ -28,6 +28,8 @@ Labels = Annotated[list[str] | None, typer.Argument(help="LaTeX labels of the pa
 Size = Annotated[
     str, typer.Option("--scale", help="smoke: does it work; quick: 10 runs a cell; full: as in the paper.")
 ]
+Rows = Annotated[list[str] | None, typer.Option(help="Only this row; may be given several times.", show_default=False)]
+Columns = Annotated[list[str] | None, typer.Option(help="Only this column; likewise.", show_default=False)]
 Model = Annotated[str, typer.Option(help="GCN, GAT, PPNP, MLP, GraphSAGE or GIN.")]
 Rho = Annotated[float, typer.Option(help="Radius of the perturbation, relative to each layer's norm.")]
 Lam = Annotated[float, typer.Option(help="Weight of the perturbed loss.")]
@@ -39,6 +41,8 @@ Epochs = Annotated[int, typer.Option(min=1)]
 def reproduce(
     labels: Labels = None,
     scale: Size = "full",
+    row: Rows = None,
+    column: Columns = None,
     device: Device = "cpu",
     tf32: Tf32 = False,
     engine: EngineName = "local",
@@ -60,7 +64,9 @@ def reproduce(
         console.print(table)
         return
     with errors_in_plain_words():
-        _sweep(_of_the_paper(labels, scale), store, device, tf32, _engine(engine, workers, device), as_json)
+        with _values_are_parameters():
+            chosen = [plan.only(row or (), column or ()) for plan in _of_the_paper(labels, scale)]
+        _sweep(chosen, store, device, tf32, _engine(engine, workers, device), as_json)
 
 
 @app.command()

@@ -6,7 +6,7 @@ and without WT-AWP start from the same weights on the same split.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -137,6 +137,20 @@ class Plan:
     def runs(self) -> tuple[Run, ...]:
         """Every run once, in the order of the cells."""
         return tuple(dict.fromkeys(run for cell in self.cells for run in cell.runs()))
+
+    def only(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> "Plan":
+        """The part with some rows and columns; none given means all. Claims are dropped: they need the whole."""
+        known = {"row": {c.row for c in self.cells}, "column": {c.column for c in self.cells}}
+        for kind, wanted in (("row", rows), ("column", columns)):
+            if missing := [name for name in wanted if name not in known[kind]]:
+                raise ValueError(f"{self.name} has no {kind} {missing[0]!r}; it has {sorted(known[kind])}")
+        if not rows and not columns:
+            return self
+        cells = tuple(
+            c for c in self.cells if c.row in (rows or known["row"]) and c.column in (columns or known["column"])
+        )
+        left = {c.row for c in cells}
+        return replace(self, cells=cells, pairs=tuple(p for p in self.pairs if left.issuperset(p)), claims=())
 
     def at(self, scale: Scale) -> "Plan":
         """Smaller: "quick" has fewer runs, "smoke" also fewer epochs and only shows that everything works."""

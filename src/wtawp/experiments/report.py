@@ -28,6 +28,10 @@ from wtawp.experiments.tables import (
     setting_table,
 )
 
+MADE_BY = """Everything in this folder but the records is made from them: `wtawp report --records results/records.jsonl.gz --folder results`.
+What the differences come from is in [docs/deviations.md](../docs/deviations.md); how to train it all again in
+[docs/experiments.md](../docs/experiments.md)."""  # noqa: E501
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -55,7 +59,7 @@ class Section:
 
 def markdown(reports: Sequence[PlanReport], *, figures: str | None = None) -> str:
     """All plans as text: the tables of cells, pairs and claims; links to their figures in the folder `figures`."""
-    parts = ["# Results", *headlines(reports)]
+    parts = ["# Results", *([] if figures is None else [MADE_BY]), *headlines(reports)]
     anchors = _anchors(r.plan.name for r in reports)
     for anchor, report in zip(anchors, reports, strict=True):
         parts += [f"## {_text(report.plan.name)}: {_text(report.plan.title)}", _text(source(report))]
