@@ -199,6 +199,7 @@ def measure(name: str, with_awp: bool, data: Data, options: argparse.Namespace) 
             seeds=[s * 1000 + i for s, i in runs],
             awp=awp,
             epochs=options.epochs,
+            tf32=options.tf32,
         ),
         options.device,
     )
@@ -234,6 +235,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=20, help="of a cell; fewer give the same seconds per training")
     parser.add_argument("--inits", type=int, default=10)
     parser.add_argument("--baseline-runs", type=int, default=1, help="splits the baseline and `fit` alone are run on")
+    parser.add_argument("--tf32", action="store_true", help="for our cells on CUDA")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
