@@ -42,6 +42,12 @@ def invoke(*arguments: object, code: int = 0) -> str:
     return " ".join(result.output.split())
 
 
+@pytest.mark.usefixtures("store", "offline")
+def test_the_tables_of_data_sets_are_counted_not_trained() -> None:
+    assert "3,327 / 2,110" in invoke("reproduce", "tab:dataset")
+    assert "620 / 620" in invoke("reproduce", "tab:cladataset")
+
+
 @pytest.mark.usefixtures("store")
 def test_without_a_label_everything_is_listed_with_what_is_missing() -> None:
     listed = invoke("reproduce")

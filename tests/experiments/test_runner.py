@@ -147,6 +147,16 @@ def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(
         assert make_record().key in {record.key for record in store.records()}
 
 
+def test_a_store_that_may_only_be_read_is_refused_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "train", lambda *_, **__: pytest.fail("it was trained"))
+    with Store(tmp_path / "s.sqlite") as store:
+        store._db.execute("PRAGMA query_only = ON")
+        with pytest.raises(StoreError, match="it may only be read here"):
+            carry_out([PLAN], store, engine=local(1))
+
+
 def test_nothing_is_trained_if_one_of_the_plans_cannot_be(tmp_path: Path) -> None:
     wrong = Plan("wrong", "Wrong", (Cell("GCN", "x", Setting(dataset="coral")),))
     with Store(tmp_path / "s.sqlite") as store:

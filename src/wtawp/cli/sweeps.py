@@ -14,6 +14,7 @@ from rich.table import Table
 from wtawp.cli.shared import app, console, errors_in_plain_words, progress_bar
 
 if TYPE_CHECKING:
+    from wtawp.experiments import tables
     from wtawp.experiments.engines import Engine
     from wtawp.experiments.plan import Plan
     from wtawp.experiments.summary import PlanReport
@@ -54,15 +55,24 @@ def reproduce(
 
     Without a label, list what there is. What was trained before is not trained again.
     """
-    from wtawp.experiments.paper import Later, plans
+    from wtawp.experiments.paper import PAGES, Later, plans
 
     if not labels:
         table = Table("label", "what", "runs")
         for label, found in plans().items():
             runs = f"not yet: waits for {found.waits_for}" if isinstance(found, Later) else f"{len(found.runs()):,}"
             table.add_row(label, found.title, runs)
+        for label, title in PAGES.items():
+            table.add_row(label, title, "none: counted")
         console.print(table)
         return
+    if pages := [label for label in labels if label in PAGES]:
+        from wtawp.experiments.tables import graph_dataset_table, node_dataset_table
+
+        for label in pages:
+            _print_table(label, node_dataset_table() if label == "tab:dataset" else graph_dataset_table())
+        if not (labels := [label for label in labels if label not in PAGES]):
+            return
     with errors_in_plain_words():
         with _values_are_parameters():
             chosen = [plan.only(row or (), column or ()) for plan in _of_the_paper(labels, scale)]
@@ -260,7 +270,11 @@ def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
         return
     for one in reports:
         for found in tables_of(one):
-            table = Table(*found.headers, title=f"{one.plan.name}: {one.plan.title}", caption=found.caption)
-            for row in found.rows:
-                table.add_row(*(escape(entry.text) for entry in row))
-            console.print(table)
+            _print_table(f"{one.plan.name}: {one.plan.title}", found)
+
+
+def _print_table(title: str, found: "tables.Table") -> None:
+    table = Table(*found.headers, title=escape(title), caption=escape(found.caption))
+    for row in found.rows:
+        table.add_row(*(escape(entry.text) for entry in row))
+    console.print(table)

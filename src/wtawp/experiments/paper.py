@@ -35,6 +35,7 @@ EVASION = {  # (lam, rho) of tab:evasion
 GRAPHS = {"proteins": (0.3, 0.5), "imdb-multi": (0.05, 0.1), "imdb-binary": (0.5, 0.1)}  # (lam, rho) of tab:graphclass
 RHOS = (0.05, 0.1, 0.5, 1.0, 2.5, 5.0)  # of the ablations
 LAMS = (0.1, 0.3, 0.5, 0.7, 1.0)
+PAGES = {"tab:dataset": "Node-level data sets", "tab:cladataset": "Graph-level data sets"}  # counted, not trained
 DATASET_TABLE = {  # tab:dataset as printed: nodes, edges, features, classes
     "cora": (2708, 5429, 1433, 7), "citeseer": (3327, 4732, 3703, 6), "polblogs": (1222, 16714, None, 2),
 }  # fmt: skip

@@ -38,6 +38,7 @@ def carry_out(
     A chunk is trained whole or not at all, so a sweep that was stopped goes on with the same chunks and ends with the
     same records as one that was not. Plans are checked before the first run starts.
     """
+    store.add([])  # a store that cannot be written is noticed now, not after the first chunk
     for plan in plans:
         check(plan)
     runs = tuple(dict.fromkeys(run for plan in plans for run in plan.runs()))
