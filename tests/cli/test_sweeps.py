@@ -38,7 +38,7 @@ def invoke(*arguments: object, code: int = 0) -> str:
     result: Result = RUN.invoke(app, list(map(str, arguments)))
     assert result.exit_code == code, result.output
     assert "Traceback" not in result.output
-    return " ".join(result.output.split())
+    return " ".join((result.stdout if "--json" in arguments else result.output).split())
 
 
 @pytest.mark.usefixtures("store", "offline")
@@ -89,7 +89,8 @@ def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: 
     assert (folder / "datasets.md").is_file()
     assert "<!doctype html>" in page.read_text(encoding="utf-8").lower()
     (told,) = json.loads(invoke(*same, "--store", store, "--json"))
-    assert told["claims"][0]["verdict"] in {"holds", "does not hold"}
+    assert [cell["runs"] for cell in told["cells"]] == [2, 2]
+    assert told["claims"] == []  # two short runs prove nothing
 
 
 def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> None:
@@ -106,13 +107,13 @@ def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> Non
     [
         (("reproduce", "tab:poison"), 1, "tab:poison (Poisoning with PGD and Metattack) is not reproduced yet"),
         (("reproduce", "tab:none"), 1, "the paper has nothing labelled 'tab:none'"),
-        (("reproduce", "tab:natacc", "--scale", "big"), 2, "--scale is smoke, quick or full"),
-        (("reproduce", "fig:1", "--engine", "slurm"), 2, "--engine is local or ray"),
+        (("reproduce", "tab:natacc", "--scale", "big"), 2, "Invalid value for '--scale'"),
+        (("reproduce", "fig:1", "--engine", "slurm"), 2, "Invalid value for '--engine'"),
         (("run", "none.toml"), 1, "none.toml cannot be read"),
         (("compare", "coral"), 1, "there is no graph called 'coral'"),
         (("compare", "wine", "--rho", "-1"), 2, "rho must be a finite number >= 0, got -1.0"),
         (("compare", "wine", "--model", "GCNN"), 2, "model must be one of GCN, GAT"),
-        (("train", "wine", "--save", "missing/weights.pt"), 2, "is not a folder"),
+        (("train", "wine", "--save", "missing/weights.pt"), 2, "cannot be a file"),
         (("train", "wine", "--lam", "2"), 2, "lam must lie in [0, 1], got 2.0"),
         (("report", "--store", "missing.sqlite"), 1, "there is no store of results at"),
     ],

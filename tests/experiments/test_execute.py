@@ -50,7 +50,7 @@ def test_toys_are_drawn_anew_for_each_split() -> None:
 
 
 def test_a_failure_is_a_record_with_its_traceback() -> None:
-    wrong = Setting(dataset="wine", epochs=2, options=(("hidden", (0.5,)),))  # type: ignore[arg-type]
+    wrong = Setting(dataset="wine", epochs=2, options=(("hidden", 8),))  # not a tuple
     records = train((Run(wrong, 0, 0), Run(wrong, 0, 1)), device="cpu")
     assert [r.status for r in records] == ["failed", "failed"]
     assert "Traceback" in (records[0].error or "")

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,35 @@ def test_a_part_of_a_plan_keeps_the_pairs_that_are_whole() -> None:
     assert plan().only() == plan()
     with pytest.raises(ValueError, match=r"mine has no row 'GAT'; it has \['GCN', 'GCN\+WT-AWP', 'again'\]"):
         plan().only(rows=["GAT"])
+
+
+def test_whole_and_real_numbers_that_are_equal_give_one_key() -> None:
+    one, other = (replace(PLAIN, awp=AwpConfig(rho=rho, lam=1), lr=lr) for rho, lr in ((1, 1), (1.0, 1.0)))
+    assert Run(one, 0, 0).key == Run(other, 0, 0).key
+
+
+def test_a_graph_of_ones_own_is_known_by_its_content_not_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = []
+    for edges in ("a,b\n", "a,c\n", "a,b\n"):
+        folder = tmp_path / str(len(keys))
+        folder.mkdir()
+        (folder / "graph.csv").write_text(edges, encoding="utf-8")
+        (folder / "graph.labels.csv").write_text("a,0\nb,1\nc,1\n", encoding="utf-8")
+        monkeypatch.chdir(folder)
+        setting = Setting(dataset="graph.csv")
+        assert Setting.from_content(json.loads(json.dumps(setting.content))) == setting
+        keys.append(Run(setting, 0, 0).key)
+    assert keys[0] == keys[2] != keys[1]
+
+
+@pytest.mark.parametrize("value", [float("nan"), (0.5,), ((1,),), [64], object()])
+def test_options_are_plain(value: object) -> None:
+    with pytest.raises(ValueError, match="option hidden must be a finite number, text or whole numbers"):
+        replace(PLAIN, options=(("hidden", value),))
+
+
+def test_seeds_of_splits_stay_apart() -> None:
+    with pytest.raises(ValueError, match="1 to 1000 inits, got 1 and 1001"):
+        Cell("GCN", "x", PLAIN, 1, 1001)

@@ -486,3 +486,14 @@ def test_processes_add_at_the_same_time(tmp_path: Path) -> None:
 @needs_fork
 def test_a_process_killed_at_any_moment_leaves_whole_batches(tmp_path: Path) -> None:
     run(KILLED, tmp_path / "results.sqlite")
+
+
+def test_stacks_of_other_sizes_round_otherwise_and_the_first_record_stays(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    first = make_record(versions={"torch": "2.6.0", "stack": "2"})
+    other = replace(make_record(accuracy={"test": 0.5}), versions={"torch": "2.6.0", "stack": "10"})
+    with Store(tmp_path / "s.sqlite") as store:
+        assert store.add([first]) == (1, 0)
+        assert store.add([other]) == (0, 1)
+        assert store.records()[0].accuracy == first.accuracy

@@ -5,29 +5,30 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from wtawp.cli.shared import app, console, errors_in_plain_words, progress_bar
+from wtawp.cli.shared import app, asides, console, errors_in_plain_words, progress_bar
 
 if TYPE_CHECKING:
     from wtawp.experiments import tables
     from wtawp.experiments.engines import Engine
-    from wtawp.experiments.plan import Plan
+    from wtawp.experiments.plan import Plan, Scale
     from wtawp.experiments.summary import PlanReport
 
 StorePath = Annotated[Path | None, typer.Option("--store", help="Where results are kept.", show_default="our folder")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Device = Annotated[Literal["cpu", "cuda"], typer.Option()]
 Tf32 = Annotated[bool, typer.Option("--tf32", help="Allow TF32 matrix products on a GPU.")]
-EngineName = Annotated[str, typer.Option("--engine", help="local or ray.")]
+EngineName = Annotated[Literal["local", "ray"], typer.Option("--engine")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core; one on a GPU")]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")]
 Labels = Annotated[list[str] | None, typer.Argument(help="LaTeX labels of the paper, or: all.", show_default=False)]
 Size = Annotated[
-    str, typer.Option("--scale", help="smoke: does it work; quick: 10 runs a cell; full: as in the paper.")
+    Literal["smoke", "quick", "full"],
+    typer.Option("--scale", help="smoke: does it work; quick: 10 runs a cell; full: as in the paper."),
 ]
 Rows = Annotated[list[str] | None, typer.Option(help="Only this row; may be given several times.", show_default=False)]
 Columns = Annotated[list[str] | None, typer.Option(help="Only this column; likewise.", show_default=False)]
@@ -57,6 +58,10 @@ def reproduce(
     """
     from wtawp.experiments.paper import PAGES, Later, plans
 
+    if not labels and as_json:
+        listed = {label: None if isinstance(found, Later) else len(found.runs()) for label, found in plans().items()}
+        typer.echo(json.dumps(listed))
+        return
     if not labels:
         table = Table("label", "what", "runs")
         for label, found in plans().items():
@@ -146,8 +151,7 @@ def train(
         from wtawp.experiments.execute import train_one
         from wtawp.experiments.plan import Run, Setting
 
-        if save is not None and not save.parent.is_dir():
-            raise typer.BadParameter(f"{save.parent} is not a folder; make it first or choose another --save")
+        _can_be_written(save)
         with _values_are_parameters():
             awp = None if plain else AwpConfig(rho=rho, lam=lam)
             wanted = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
@@ -180,6 +184,8 @@ def report(
         from wtawp.experiments.store import Store, load_lines
         from wtawp.experiments.summary import summarise
 
+        for path in (html, markdown):
+            _can_be_written(path)
         plans = _of_the_paper(labels or ["all"], scale)
         if records:
             given = [record for file in records for record in load_lines(file)]
@@ -194,9 +200,14 @@ def report(
                 path.write_text(text(found), encoding="utf-8")
     for path in (html, markdown, folder):
         if path is not None:
-            console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
-    if html is markdown is folder is None:
+            asides.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
+    if as_json or html is markdown is folder is None:
         _show(found, as_json)
+
+
+def _can_be_written(path: Path | None) -> None:
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise typer.BadParameter(f"{path} cannot be a file: its folder is not there, or it is a folder itself")
 
 
 @contextmanager
@@ -208,14 +219,13 @@ def _values_are_parameters() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
-def _of_the_paper(labels: list[str], scale: str) -> "list[Plan]":
+def _of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
     from wtawp.experiments.paper import plan, plans
     from wtawp.experiments.plan import Plan
 
-    if scale not in ("smoke", "quick", "full"):
-        raise typer.BadParameter(f"--scale is smoke, quick or full, got {scale}")
     every = [label for label, found in plans().items() if isinstance(found, Plan)]
-    return [plan(label).at(scale) for label in (every if labels == ["all"] else labels)]  # type: ignore[arg-type]
+    chosen = dict.fromkeys(each for label in labels for each in (every if label == "all" else [label]))
+    return [plan(label).at(scale) for label in chosen]
 
 
 def _engine(name: str, workers: int | None, device: str) -> "Engine":
@@ -225,8 +235,6 @@ def _engine(name: str, workers: int | None, device: str) -> "Engine":
         from wtawp.experiments.engine_ray import ray_cluster
 
         return ray_cluster(workers=workers, gpus=0 if device == "cpu" else 1)
-    if name != "local":
-        raise typer.BadParameter(f"--engine is local or ray, got {name}")
     return local(workers or ((os.cpu_count() or 1) if device == "cpu" else 1))
 
 
@@ -242,17 +250,15 @@ def _sweep(
             with progress_bar("checking", quiet=as_json) as progress:
                 outcome = carry_out(plans, opened, engine=engine, device=device, tf32=tf32, progress=progress)
         except KeyboardInterrupt:
-            console.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
+            asides.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
             raise typer.Exit(130) from None
         _show(_reports(plans, opened), as_json)
         where = (
             f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
         )
-    if not as_json:
-        console.print(where, highlight=False, soft_wrap=True)
+    asides.print(where, highlight=False, soft_wrap=True)
     if outcome.failed:
-        if not as_json:
-            console.print("Failed runs: `wtawp results ls --failed`; the same command tries them again.", style="red")
+        asides.print("Failed runs: `wtawp results ls --failed`; the same command tries them again.", style="red")
         raise typer.Exit(1)
 
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from wtawp import __version__
 from wtawp.base import DataError, WtawpError, rng
 from wtawp.core import select
-from wtawp.experiments.plan import Cell, Plan, Run
+from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run
 from wtawp.experiments.records import Record
 from wtawp.graphs import get, load, stratified
 from wtawp.models import APPNP, GAT, GCN, GIN, MLP, GraphSAGE
@@ -26,7 +26,6 @@ from wtawp.training import Fit, fit, fit_many
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
 }  # fmt: skip
-MAX_INITS = 1000  # of one split; keeps the seeds of (split, initialisation) apart
 
 
 class PlanError(WtawpError):
@@ -52,6 +51,8 @@ def device_name(device: str, *, tf32: bool) -> str:
     """What records call the device."""
     if device == "cpu":
         return "cpu"
+    if device != "cuda":
+        raise PlanError(f"the device is cpu or cuda, got {device!r}")
     if not torch.cuda.is_available():
         raise PlanError("there is no CUDA device here; use --device cpu")
     return torch.cuda.get_device_name() + (", TF32" if tf32 else "")
@@ -81,7 +82,8 @@ def train(runs: tuple[Run, ...], *, device: str, tf32: bool = False) -> list[Rec
             accuracy=None if one is None else one.accuracy,
             loss=None if one is None else one.loss,
             history=one.history if one is not None and "history" in run.setting.keep else None,
-            scores=score, error=error, seconds=seconds, created=now, versions=versions(),
+            scores=score, error=error, seconds=seconds, created=now,
+            versions=versions() | {"stack": str(len(runs))},  # how many were trained as one: sums are rounded otherwise
         )
         for run, one, score in zip(runs, measured, scores or [None] * len(runs), strict=True)
     ]  # fmt: skip
@@ -92,6 +94,7 @@ def train_one(
 ) -> Fit:
     """Train one run outside any store, telling `progress` of every epoch; `save` gets the selected weights."""
     setting = run.setting
+    device_name(device, tf32=False)
     check(Plan("this training", "", (Cell("", "", setting),)))
     data = _data(setting.dataset, run.split if setting.is_redrawn else 0)
     model = _build(run, data).to(device)

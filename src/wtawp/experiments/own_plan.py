@@ -73,11 +73,14 @@ class _Reader:
             if "compare_with" in given:
                 pairs[given["compare_with"], row] = where
         rows, places = {c.row for c in cells}, [(c.row, c.column) for c in cells]
-        for (before, _), where in pairs.items():
-            if before not in rows:
-                raise self.error(f"{where}compare_with", f"one of the rows {sorted(rows)}", repr(before))
         if twice := {place for place in places if places.count(place) > 1}:
             raise self.error("cell", "every row and column once", f"{sorted(twice)} twice")
+        for (before, after), where in pairs.items():
+            columns = [{c.column for c in cells if c.row == row} for row in (before, after)]
+            if before not in rows or before == after:
+                raise self.error(f"{where}compare_with", f"one of the other rows of {sorted(rows)}", repr(before))
+            if not columns[0] & columns[1]:
+                raise self.error(f"{where}compare_with", "a row with a cell in the same column", repr(before))
         name = content.get("name", self.path.stem)
         return Plan(name, content.get("title", name), tuple(cells), tuple(pairs))
 
@@ -91,7 +94,7 @@ class _Reader:
             fixed = {"awp": config, "keep": tuple(content.get("keep", ())), "options": tuple(
                 (k, tuple(v) if isinstance(v, list) else v) for k, v in options.items())}  # fmt: skip
             return Setting(**{**content, **fixed})
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise PlanError(f"{self.path}: {where.rstrip('.')}: {error}") from error
 
     def awp(self, content: dict[str, Any], where: str) -> AwpConfig:
@@ -104,7 +107,7 @@ class _Reader:
     def check(self, content: dict[str, Any], known: dict[str, Any], where: str) -> None:
         for key, value in content.items():
             if key not in known:
-                raise self.error(f"{where}{key}", f"one of the keys {sorted(known)}", "this key")
+                raise self.error(f"{where}{key}", f"one of the keys {sorted(known)}", "an unknown one")
             kinds = known[key] if isinstance(known[key], tuple) else (known[key],)
             fits = (*kinds, int) if float in kinds else kinds
             if not isinstance(value, fits) or (isinstance(value, bool) and bool not in kinds):

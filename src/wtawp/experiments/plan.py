@@ -6,9 +6,11 @@ and without WT-AWP start from the same weights on the same split.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from wtawp.core import AwpConfig
@@ -18,6 +20,8 @@ SelectOn = Literal["either", "loss", "accuracy"]  # as `wtawp.training` has it
 Keep = Literal["history", "scores"]
 Scale = Literal["smoke", "quick", "full"]
 Option = bool | int | float | str | None | tuple[int, ...]
+MAX_INITS = 1000  # of one split; keeps the seeds of (split, initialisation) apart
+MAX_TOGETHER = 200  # runs in one stack on a GPU
 FORMAT = 1  # of a run's content; a change of what the numbers mean must change it
 
 
@@ -34,6 +38,7 @@ class Setting:
     weight_decay: float = 5e-4
     select_on: SelectOn = "either"
     keep: tuple[Keep, ...] = ()  # beside accuracies: curves over epochs, the prediction score of every node
+    digest: str | None = None  # of the files, where the data set is a graph of one's own; found out if not given
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -48,18 +53,30 @@ class Setting:
             raise ValueError(f"select_on must be one of {get_args(SelectOn)}, got {self.select_on!r}")
         if unknown := set(self.keep) - set(get_args(Keep)):
             raise ValueError(f"keep must be among {get_args(Keep)}, got {sorted(unknown)}")
+        for name, value in self.options:
+            if not _is_option(value):
+                raise ValueError(f"option {name} must be a finite number, text or whole numbers, got {value!r}")
         object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
         object.__setattr__(self, "keep", tuple(sorted(set(self.keep))))
+        for name in ("lr", "weight_decay"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if self.awp is not None:  # 1 and 1.0 are one number, and must be one key
+            numbers: dict[str, Any] = {n: getattr(self.awp, n) for n in ("rho", "lam", "step_size", "balance")}
+            numbers = {n: None if v is None else float(v) for n, v in numbers.items()}
+            object.__setattr__(self, "awp", replace(self.awp, **numbers))
+        if self.digest is None:
+            object.__setattr__(self, "digest", _digest(self.dataset))
 
     @property
     def is_redrawn(self) -> bool:
         """Whether every split draws the points anew: so it is with the toys, lest one lucky draw decide."""
-        return self.dataset.startswith("toy-")
+        return self.dataset.startswith("toy-") and self.digest is None
 
     @property
     def content(self) -> dict[str, Any]:
         """As plain data, for JSON."""
-        return asdict(self)
+        content = asdict(self)
+        return content if self.digest is not None else {k: v for k, v in content.items() if k != "digest"}
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Setting":
@@ -70,11 +87,26 @@ class Setting:
                           "awp": None if awp is None else AwpConfig(**awp)})  # fmt: skip
 
     def __str__(self) -> str:
-        told = ("dataset", "model", "awp", "options", "keep")
+        told = ("dataset", "model", "awp", "options", "keep", "digest")
         others = [f for f in fields(self) if f.name not in told and getattr(self, f.name) != f.default]
         details = [*self.options, *((f.name, getattr(self, f.name)) for f in others)]
         method = "plain" if self.awp is None else str(self.awp)
         return ", ".join([f"{self.model} on {self.dataset}", method, *(f"{k}={v!r}" for k, v in details)])
+
+
+def _is_option(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(isinstance(item, int) for item in value)
+    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _digest(dataset: str) -> str | None:
+    """Names the content of a graph in files, as its path does not; None for graphs by name."""
+    path = Path(dataset).expanduser()
+    files = [path, path.with_name(f"{path.stem}.labels.csv")] if path.suffix == ".csv" else [path]
+    if not path.suffix or not all(file.is_file() for file in files):
+        return None  # what is not there is refused when the plan is checked
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
 
 
 def key_of(setting: dict[str, Any], split: int, init: int, *, form: int = FORMAT) -> str:
@@ -110,6 +142,10 @@ class Cell:
     printed: tuple[float, float | None] | None = None  # mean and standard deviation, in per cent
     judged: bool = True  # False: reported beside the paper's number, without a verdict
 
+    def __post_init__(self) -> None:
+        if self.splits < 1 or not 1 <= self.inits <= MAX_INITS:
+            raise ValueError(f"a cell needs splits >= 1 and 1 to {MAX_INITS} inits, got {self.splits} and {self.inits}")
+
     def runs(self) -> Iterator[Run]:
         """Split by split."""
         return (Run(self.setting, split, init) for split in range(self.splits) for init in range(self.inits))
@@ -136,7 +172,7 @@ class Plan:
 
     def runs(self) -> tuple[Run, ...]:
         """Every run once, in the order of the cells."""
-        return tuple(dict.fromkeys(run for cell in self.cells for run in cell.runs()))
+        return tuple({run.key: run for cell in self.cells for run in cell.runs()}.values())
 
     def only(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> "Plan":
         """The part with some rows and columns; none given means all. Claims are dropped: they need the whole."""
@@ -167,7 +203,7 @@ class Plan:
             )
             for c in self.cells
         )
-        return replace(self, cells=cells)
+        return replace(self, cells=cells, claims=self.claims if scale != "smoke" else ())
 
 
 def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
@@ -179,4 +215,5 @@ def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
     for run in runs:
         split = None if together and not run.setting.is_redrawn else run.split
         groups.setdefault((run.setting, split), []).append(run)
-    return [tuple(group) for group in groups.values()]
+    stacks = (group[i : i + MAX_TOGETHER] for group in groups.values() for i in range(0, len(group), MAX_TOGETHER))
+    return [tuple(stack) for stack in stacks]

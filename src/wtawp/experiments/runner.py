@@ -41,7 +41,7 @@ def carry_out(
     store.add([])  # a store that cannot be written is noticed now, not after the first chunk
     for plan in plans:
         check(plan)
-    runs = tuple(dict.fromkeys(run for plan in plans for run in plan.runs()))
+    runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
     known = store.done((run.key for run in runs), device_name(device, tf32=tf32), str(torch.__version__))
     todo = [c for c in chunks(runs, together=device != "cpu") if not all(run.key in known for run in c)]
     total, done, failed = sum(map(_cost, todo)), 0.0, 0

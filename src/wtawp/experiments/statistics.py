@@ -33,8 +33,8 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Paired
         )
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     mean, pairs, won = float(differences.mean()), len(differences), int((differences > 0).sum())
-    if _is_constant(differences):  # the t statistic is 0 / 0 or infinite
-        return PairedDifference(mean, mean, mean, float(math.isclose(mean, 0, abs_tol=1e-12)), pairs, won, None)
+    if _is_constant(differences):  # no spread, so nothing can be said of chance: never a discovery
+        return PairedDifference(mean, mean, mean, 1.0, pairs, won, None)
     spread = float(differences.std(ddof=1))
     error = spread / math.sqrt(pairs)
     half = error * float(stats.t.ppf(0.975, pairs - 1))
@@ -69,5 +69,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _is_constant(values: np.ndarray) -> bool:
-    """Whether the values are equal but for rounding."""
-    return bool(np.ptp(values) <= 1e-12 * max(1.0, float(np.abs(values).max())))
+    """Equal but for rounding of numbers of the size of per cents."""
+    return float(values.max() - values.min()) <= 1e-9 * max(100.0, float(np.abs(values).max()))

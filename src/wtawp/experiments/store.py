@@ -164,6 +164,8 @@ class Store:
                 return False
             if kept.status == record.status == "failed" and record.created < kept.created:
                 return False  # so the order of imports does not matter
+            if kept.status == "done" and kept.versions.get("stack") != record.versions.get("stack"):
+                return False  # trained in stacks of other sizes, which round otherwise: both are true, the first stays
             if kept.status == "done":
                 raise RecordError(
                     f"run {record.key} on {record.device} with torch {torch} contradicts its record in {self.path}:"
