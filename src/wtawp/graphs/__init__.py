@@ -7,6 +7,8 @@ from wtawp.graphs.generate import citation, knn_edges, power_law, toy
 from wtawp.graphs.operators import (
     Operator,
     gcn_operator,
+    jaccard,
+    jaccard_operator,
     mean_operator,
     ppr_rows,
     receptive_field,
@@ -22,6 +24,8 @@ __all__ += [
     "gcn_operator",
     "get",
     "is_intact",
+    "jaccard",
+    "jaccard_operator",
     "k_fold",
     "knn_edges",
     "load",
