@@ -13,9 +13,8 @@ RUN = CliRunner()
 
 
 @pytest.fixture
-def filled(empty_home: Path, make_record: Callable[..., Record], monkeypatch: pytest.MonkeyPatch) -> list[Record]:
+def filled(empty_home: Path, make_record: Callable[..., Record]) -> list[Record]:
     """The default store with two runs done, one of them on two devices, and one that failed."""
-    monkeypatch.setenv("COLUMNS", "200")
     failure = {"status": "failed", "accuracy": None, "loss": None, "error": "Traceback:\nValueError: [bold]no[/bold]"}
     records = [make_record(0), make_record(1), make_record(1, device="gpu [1]"), make_record(2, **failure)]
     with Store() as store:

@@ -30,8 +30,7 @@ awp = { rho = 0.5, lam = 0.5 }
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("COLUMNS", "160")
+def store(tmp_path: Path) -> Path:
     return tmp_path / "results.sqlite"
 
 

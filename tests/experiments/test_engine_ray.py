@@ -70,7 +70,7 @@ def stay(x: int, folder: Path) -> int:
     return x
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(is_so: Callable[[], bool], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, "waited in vain"

@@ -68,7 +68,7 @@ def test_the_summary_counts_cells_and_claims(reports: list[PlanReport], shown: s
     # The table: 2 agree, 1 differs, 1 is not printed. Without a verdict: 8 of the toy, 3 curves. Not trained: 2.
     assert cells == (
         "Of 3 judged cells, 2 agree with the paper within 0.5 points and 1 differ; 12 are reported without a verdict, "
-        "2 are incomplete."
+        "4 are incomplete."
     )
     assert claims == "Of 2 claims of the text, 0 hold, 1 do not, 1 wait for runs."
     assert cells in shown

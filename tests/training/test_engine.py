@@ -7,7 +7,7 @@ from torch_geometric.nn import GAT as PygGAT  # noqa: N811
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import load, stratified
-from wtawp.models import APPNP, GAT, GCN, GIN, MLP, GCNJaccard, GraphSAGE
+from wtawp.models import APPNP, GAT, GCN, GCNSVD, GIN, MLP, GCNJaccard, GraphSAGE
 from wtawp.training import fit, fit_many
 
 SETTINGS = [None, AwpConfig(rho=0.5, lam=0.7), AwpConfig(rho=0.3, lam=0.5, layers="all", steps=3, balance=1.0)]
@@ -19,7 +19,7 @@ def build(kind: type, data: Data, seed: int, dtype: torch.dtype) -> nn.Module:
     return kind(data.num_features, 7, **small, generator=rng("init", seed)).to(dtype)
 
 
-@pytest.mark.parametrize("kind", [GCN, APPNP, GAT, MLP, GraphSAGE, GIN, GCNJaccard])
+@pytest.mark.parametrize("kind", [GCN, APPNP, GAT, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD])
 @pytest.mark.parametrize(
     ("awp", "dtype", "tolerance"),
     [*((awp, torch.float64, 1e-9) for awp in SETTINGS), (SETTINGS[1], torch.float32, 1e-3)],

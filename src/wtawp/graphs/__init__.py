@@ -4,6 +4,7 @@ from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, loa
 from wtawp.graphs.describe import Description, describe
 from wtawp.graphs.download import is_intact, locate
 from wtawp.graphs.generate import citation, knn_edges, power_law, toy
+from wtawp.graphs.low_rank import LowRank, low_rank_operator
 from wtawp.graphs.operators import (
     Operator,
     gcn_operator,
@@ -18,7 +19,18 @@ from wtawp.graphs.operators import (
 )
 from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
-__all__ = ["EMBEDDED", "NAMES", "PUBLISHED", "Description", "Operator", "Split", "check_split", "citation", "describe"]
+__all__ = [
+    "EMBEDDED",
+    "NAMES",
+    "PUBLISHED",
+    "Description",
+    "LowRank",
+    "Operator",
+    "Split",
+    "check_split",
+    "citation",
+    "describe",
+]
 __all__ += [
     "files_of",
     "gcn_operator",
@@ -30,6 +42,7 @@ __all__ += [
     "knn_edges",
     "load",
     "locate",
+    "low_rank_operator",
     "mean_operator",
     "place_of",
     "power_law",

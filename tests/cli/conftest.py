@@ -1,0 +1,9 @@
+import pytest
+
+from wtawp.cli.shared import console
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables that do not wrap, whatever the terminal was when the console was made."""
+    monkeypatch.setattr(console, "_width", 200)
