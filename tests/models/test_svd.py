@@ -32,9 +32,10 @@ def test_logits_and_gradients_by_dense_algebra() -> None:
     assert scale.isfinite().all()
     a_hat, (first, last) = scale[:, None] * cut * scale, model.convs
     expected = a_hat @ (a_hat @ X @ first.weight + first.bias).relu() @ last.weight + last.bias
-    found = []
-    for logits in (model(X, EDGES, WEIGHT), expected):
-        found.append([logits, *torch.autograd.grad(logits.logsumexp(1).sum(), list(model.parameters()))])
+    found = [
+        [logits, *torch.autograd.grad(logits.logsumexp(1).sum(), list(model.parameters()))]
+        for logits in (model(X, EDGES, WEIGHT), expected)
+    ]
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 

@@ -67,4 +67,4 @@ def _truncated_svd(
     if rank >= size:  # ARPACK finds fewer than all
         return tuple(np.linalg.svd(adjacency.toarray()))  # type: ignore[return-value]
     start = torch.rand(size, dtype=torch.float64, generator=rng("start of svds")).numpy()
-    return tuple(svds(adjacency, k=rank, v0=start))  # type: ignore[return-value]
+    return tuple(svds(adjacency, k=rank, v0=start))
