@@ -229,9 +229,14 @@ def _indptr(sorted_or_not: Tensor, size: int) -> Tensor:
 
 
 def gcn_operator(
-    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype = torch.float32
+    edge_index: Tensor,
+    edge_weight: Tensor | None,
+    num_nodes: int,
+    dtype: torch.dtype = torch.float32,
+    *,
+    power: float = -0.5,
 ) -> Operator:  # [2, e], [e] -> [n, n]
-    """The symmetrically normalised adjacency matrix with self-loops, D^-1/2 (A + I) D^-1/2.
+    """The symmetrically normalised adjacency matrix with self-loops, D^-1/2 (A + I) D^-1/2; `power` may be another.
 
     Duplicate edges are summed; a node that has a self-loop already keeps it as it is. Gradients reach `edge_weight`.
 
@@ -247,7 +252,7 @@ def gcn_operator(
     weight = ones if edge_weight is None else torch.cat([edge_weight.to(dtype), ones[: len(loops)]])
     plain = Operator.from_entries(target, source, weight, (num_nodes, num_nodes))
     degree = plain.values.new_zeros(num_nodes).index_add(0, plain.rows, plain.values)  # at least 1: the self-loop
-    scale = degree.rsqrt()
+    scale = degree.rsqrt() if power == -0.5 else degree.pow(power)
     return replace(plain, values=scale[plain.rows] * plain.values * scale[plain.indices.long()])
 
 

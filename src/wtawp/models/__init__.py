@@ -6,7 +6,8 @@ from wtawp.models.gcn import GCN
 from wtawp.models.gin import GIN
 from wtawp.models.jaccard import GCNJaccard
 from wtawp.models.mlp import MLP
+from wtawp.models.rgcn import RGCN
 from wtawp.models.sage import GraphSAGE
 from wtawp.models.svd import GCNSVD
 
-__all__ = ["APPNP", "GAT", "GCN", "GCNSVD", "GIN", "MLP", "GCNJaccard", "GraphSAGE"]
+__all__ = ["APPNP", "GAT", "GCN", "GCNSVD", "GIN", "MLP", "RGCN", "GCNJaccard", "GraphSAGE"]

@@ -33,6 +33,19 @@ class Prepares(Protocol):
         ...
 
 
+@runtime_checkable
+class HasExtraLoss(Protocol):
+    """A module with a term of its own beside the cross-entropy.
+
+    Its `forward` takes `with_extra_loss=True` and then returns the logits and the term, of one pass and its masks: a
+    scalar, or [b] for a stack. Training adds the term to the loss of the natural weights alone, not of perturbed ones.
+    """
+
+    def extra_loss(self, *arguments: object) -> Tensor:
+        """The term alone, for the arguments of `forward`."""
+        ...
+
+
 def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
     """Arguments for `model`, and the rows still to be taken from what it returns (None: it returns just those)."""
     if isinstance(model, Prepares):

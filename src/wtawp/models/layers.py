@@ -7,6 +7,7 @@ from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from wtawp.graphs.low_rank import LowRank
 from wtawp.graphs.operators import Blocks, Operator, multiply
@@ -128,6 +129,38 @@ class GinConvolution(nn.Module):
         return multiply(operator, x) + (1 + eps) * x[..., : operator.shape[0], :]
 
 
+class GaussianConvolution(nn.Module):
+    """A normal distribution at each node, spread over the graph (Zhu et al. 2019); Glorot initialisation.
+
+    Mean elu(M W_m), variance relu(V W_v); what is uncertain weighs less: a factor a = exp(-gamma variance).
+    """
+
+    def __init__(self, d_in: int, d_out: int, *, gamma: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.gamma = gamma
+        bound = math.sqrt(6 / (d_in + d_out))
+        self.mean_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.variance_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+
+    def local(
+        self, mean: Tensor | Operator, variance: Tensor | Operator, values: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:  # [n, d_in], [n, d_in] -> [n, d_out], [n, d_out]
+        """Each node's distribution by itself; `values` stand in for the entries of sparse features."""
+        new_mean = F.elu(multiply(mean, self.mean_weight, values))
+        return new_mean, multiply(variance, self.variance_weight, values).relu()
+
+    def spread(
+        self, mean: Tensor, variance: Tensor, means: Operator, variances: Operator
+    ) -> tuple[Tensor, Tensor]:  # [n, h], [n, h], [m, n], [m, n] -> [m, h], [m, h]
+        """The distribution of each node's weighted sum over its neighbours."""
+        attention = (-self.gamma * variance).exp()
+        return multiply(means, mean * attention), multiply(variances, variance * attention * attention)
+
+    def squares(self) -> Tensor:  # -> [], or [b] for a stack
+        """The squared entries of both matrices, summed."""
+        return self.mean_weight.square().sum((-2, -1)) + self.variance_weight.square().sum((-2, -1))
+
+
 def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
     """Neither an operator nor a sparse tensor, which can only be multiplied with a weight."""
     return isinstance(x, Tensor) and x.layout == torch.strided
@@ -152,13 +185,20 @@ def drop_and_multiply(
     lin: Linear, x: Tensor | Operator, p: float, training: bool, positions: Tensor | None = None
 ) -> Tensor:
     """Dropout on the input, then a linear layer. Of sparse features only the non-zeros need a mask."""
+    return lin(*drop_input(x, p, training, positions))  # type: ignore[no-any-return]
+
+
+def drop_input(
+    x: Tensor | Operator, p: float, training: bool, positions: Tensor | None = None
+) -> tuple[Tensor | Operator, Tensor | None]:
+    """Dropout on the input: features, and for sparse ones the values to multiply them with instead of their own."""
     if not training or p == 0:
-        return lin(x)  # type: ignore[no-any-return]
+        return x, None
     if not isinstance(x, Operator):
-        return lin(dropout(x, p, training, positions=positions))  # type: ignore[no-any-return]
+        return dropout(x, p, training, positions=positions), None
     rows = x.rows if positions is None else positions[x.rows]
     kept = dropout(x.values[:, None], p, training, positions=rows * x.shape[1] + x.indices.long())
-    return lin(x, kept[..., 0])  # type: ignore[no-any-return]
+    return x, kept[..., 0]
 
 
 @dataclass(frozen=True, eq=False)
