@@ -17,6 +17,7 @@ from wtawp.graphs.operators import (
     spmm,
     sum_operator,
 )
+from wtawp.graphs.similarity import knn_operator, unlike_and_alike
 from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ += [
     "jaccard_operator",
     "k_fold",
     "knn_edges",
+    "knn_operator",
     "load",
     "locate",
     "low_rank_operator",
@@ -48,4 +50,13 @@ __all__ += [
     "power_law",
     "ppr_rows",
 ]
-__all__ += ["public", "receptive_field", "sparse_features", "spmm", "stratified", "sum_operator", "toy"]
+__all__ += [
+    "public",
+    "receptive_field",
+    "sparse_features",
+    "spmm",
+    "stratified",
+    "sum_operator",
+    "toy",
+    "unlike_and_alike",
+]

@@ -299,7 +299,7 @@ def jaccard(edge_index: Tensor, x: Tensor | Operator) -> Tensor:  # [2, e], [n, 
     >>> jaccard(torch.tensor([[0, 0], [1, 2]]), torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]))
     tensor([0.3333, 0.0000])
     """
-    has = _presence(x)
+    has = presence(x)
     _check_places(edge_index, has.shape[0])
     number = np.diff(has.indptr)
     source, target = edge_index.cpu().numpy()
@@ -331,7 +331,8 @@ def jaccard_operator(
     return gcn_operator(edge_index[:, kept], weight, x.shape[0], dtype)
 
 
-def _presence(x: Tensor | Operator) -> csr_array:  # [n, d], 1 where x is not 0
+def presence(x: Tensor | Operator) -> csr_array:  # [n, d] -> [n, d]
+    """1 where x is not 0, in scipy's form."""
     x = x if isinstance(x, Operator) else sparse_features(x.detach())
     ones = (x.values.detach() != 0).to(torch.float64).cpu().numpy()
     has = csr_array((ones, x.indices.cpu().numpy(), x.indptr.cpu().numpy()), shape=x.shape)

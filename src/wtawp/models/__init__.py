@@ -8,6 +8,7 @@ from wtawp.models.jaccard import GCNJaccard
 from wtawp.models.mlp import MLP
 from wtawp.models.rgcn import RGCN
 from wtawp.models.sage import GraphSAGE
+from wtawp.models.simpgcn import SimPGCN
 from wtawp.models.svd import GCNSVD
 
-__all__ = ["APPNP", "GAT", "GCN", "GCNSVD", "GIN", "MLP", "RGCN", "GCNJaccard", "GraphSAGE"]
+__all__ = ["APPNP", "GAT", "GCN", "GCNSVD", "GIN", "MLP", "RGCN", "GCNJaccard", "GraphSAGE", "SimPGCN"]

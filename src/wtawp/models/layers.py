@@ -161,6 +161,36 @@ class GaussianConvolution(nn.Module):
         return self.mean_weight.square().sum((-2, -1)) + self.variance_weight.square().sum((-2, -1))
 
 
+class SimilarityConvolution(nn.Module):
+    """s (A H) + (1 - s) (K H) + gamma t H for H = X W + b (Jin et al. 2021), the gates s and t learned from X.
+
+    A is the graph, K joins nodes with similar features; s = sigmoid(X u + c), t = X v + c'. (The bias b is added after
+    A and K.) Initialised as in DeepRobust: gate vectors uniform in +-1, their biases 0.
+    """
+
+    def __init__(self, d_in: int, d_out: int, *, gamma: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.gamma = gamma
+        bound = 1 / math.sqrt(d_out)
+        self.weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.bias = _uniform(d_out, bound=bound, generator=generator)
+        self.gates = _uniform(d_in, 2, bound=1.0, generator=generator)  # u and v
+        self.gate_bias = nn.Parameter(torch.zeros(2))
+
+    def forward(
+        self, x: Tensor | Operator, graph: Operator, alike: Operator, rows: Tensor | None = None
+    ) -> Tensor:  # [n, d_in], [m, n], [m, n] -> [m, d_out]
+        """`rows` are the m output nodes' places among the n; None if they are all."""
+        product = multiply(x, torch.cat([self.weight, self.gates], -1))  # one pass over the features
+        local, gates = product[..., :-2], product[..., -2:] + self.gate_bias[..., None, :]
+        own = local if rows is None else local[..., rows, :]
+        gates = gates if rows is None else gates[..., rows, :]
+        share, loop = gates[..., :1].sigmoid(), self.gamma * gates[..., 1:]
+        local = local.contiguous()
+        spread = share * multiply(graph, local) + (1 - share) * multiply(alike, local)
+        return spread + loop * own + (1 + loop) * self.bias[..., None, :]
+
+
 def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
     """Neither an operator nor a sparse tensor, which can only be multiplied with a weight."""
     return isinstance(x, Tensor) and x.layout == torch.strided
