@@ -129,7 +129,7 @@ class Latest(Generic[Built]):
         tensors = [g.values if isinstance(g, Operator) else g for g in held]
         if any(t.is_inference() or t.requires_grad for t in tensors):
             return self.build(*given)
-        others = tuple(None if isinstance(g, Tensor | Operator) else g for g in given)
+        others = tuple(Tensor if isinstance(g, Tensor | Operator) else g for g in given)  # and where tensors stand
         key = (others, *((t._version, t.device) for t in tensors))
         same = len(self._seen) == len(held) and all(r() is g for r, g in zip(self._seen, held, strict=True))
         if self._built is None or not same or key != self._key:
