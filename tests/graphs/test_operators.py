@@ -9,6 +9,8 @@ from wtawp.base import DataError, rng
 from wtawp.graphs import (
     Operator,
     gcn_operator,
+    jaccard,
+    jaccard_operator,
     load,
     mean_operator,
     ppr_rows,
@@ -160,3 +162,17 @@ def test_pagerank_rows_equal_the_power_series_and_pyg(steps: int | None) -> None
         pyg = APPNP(steps, 0.1)(torch.eye(34), data.edge_index)
         torch.testing.assert_close(found.float(), pyg[rows], rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(found, expected[rows])
+
+
+def test_edges_between_dissimilar_nodes_are_left_out() -> None:
+    x = torch.tensor([[1, 1, 0, 0], [2, -1, 1, 0], [0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.float64)
+    edges = torch.tensor([[0, 1, 1, 2, 0, 2, 3, 4, 0, 3], [1, 0, 2, 1, 2, 0, 4, 3, 3, 0]])
+    expected = [2 / 3, 2 / 3, 1 / 4, 1 / 4, 0, 0, 1, 1, 0, 0]  # a feature counts where it is not 0; none and none: 1
+    assert jaccard(edges, x).tolist() == pytest.approx(expected)
+    for threshold, kept in ((0.0, 10), (0.01, 6), (0.25, 6), (0.3, 4), (1.0, 2)):
+        operator = jaccard_operator(edges, None, x, threshold)
+        assert len(operator.indices) == kept + 5  # and the self-loops
+    left = torch.tensor(expected) >= 0.3
+    torch.testing.assert_close(
+        jaccard_operator(edges, None, x, 0.3).to_dense(), gcn_operator(edges[:, left], None, 5, x.dtype).to_dense()
+    )

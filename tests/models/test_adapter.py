@@ -7,7 +7,7 @@ from torch import Tensor
 
 from wtawp.graphs import Operator, gcn_operator, load, spmm
 from wtawp.models import GCN
-from wtawp.models.adapter import OperatorCache, features, prepare
+from wtawp.models.adapter import Latest, OperatorCache, features, prepare
 
 EDGES = torch.tensor([[0, 1], [1, 0]])
 X = torch.ones(3, 2)
@@ -103,3 +103,25 @@ def test_a_foreign_module_gets_the_graph_as_it_is() -> None:
     data = load("wine")
     rows = torch.tensor([1, 2])
     assert prepare(torch.nn.Linear(13, 3), data, rows) == ((data.x, data.edge_index), rows)
+
+
+def test_what_was_built_last_is_kept_while_its_tensors_stay_as_they_are() -> None:
+    calls = []
+
+    def build(*given: object) -> int:
+        calls.append(given)
+        return len(calls)
+
+    kept, x, edges = Latest(build), torch.ones(3, 2), torch.tensor([[0, 1], [1, 0]])
+    assert [kept(edges, None, x, 3), kept(edges, None, x, 3)] == [1, 1]
+    assert kept(edges, None, x, 4) == 2
+    x[0] = 0  # changed in place
+    assert [kept(edges, None, x, 4), kept(edges, None, x, 4)] == [3, 3]
+    assert kept(edges, None, x.clone(), 4) == 4
+    assert kept(edges, x, None, 4) == 5  # the same tensors in other places
+    weight = torch.ones(2, requires_grad=True)
+    assert [kept(edges, weight), kept(edges, weight)] == [6, 7]
+    with torch.inference_mode():
+        new = torch.ones(2)
+        assert [kept(new), kept(new)] == [8, 9]
+    assert copy.deepcopy(kept)(edges, x, None, 4) == 10

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.func import vmap
 
-from wtawp.models.dropout import dropout, masks, mixed
+from wtawp.models.dropout import dropout, masks, mixed, normal
 
 X = torch.ones(40, 8, dtype=torch.float64)
 
@@ -86,3 +86,19 @@ def test_mixing_is_splitmix64_s_finaliser() -> None:
 
     for value in (0, 1, 12345678901234567, -5):
         assert int(mixed(torch.tensor(value))) % 2**64 == reference(value % 2**64)
+
+
+def test_normal_draws_are_standard_and_belong_to_their_place_and_key() -> None:
+    x = torch.zeros(2000, 50)
+    with masks(torch.tensor(5)):
+        alone = normal(x)
+    assert abs(float(alone.mean())) < 0.01
+    assert abs(float(alone.std()) - 1) < 0.01
+    assert abs(float(alone.double().pow(4).mean()) - 3) < 0.1
+    with masks(torch.tensor([5, 6])):
+        stack = normal(x.double().expand(2, -1, -1), positions=torch.arange(2000))
+    torch.testing.assert_close(stack[0].float(), alone)
+    assert abs(float((stack[0] * stack[1]).mean())) < 0.02
+    rows = torch.tensor([1500, 3])
+    with masks(torch.tensor(5)):
+        torch.testing.assert_close(normal(x[rows], positions=rows), alone[rows])

@@ -4,9 +4,12 @@ from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, loa
 from wtawp.graphs.describe import Description, describe
 from wtawp.graphs.download import is_intact, locate
 from wtawp.graphs.generate import citation, knn_edges, power_law, toy
+from wtawp.graphs.low_rank import LowRank, low_rank_operator
 from wtawp.graphs.operators import (
     Operator,
     gcn_operator,
+    jaccard,
+    jaccard_operator,
     mean_operator,
     ppr_rows,
     receptive_field,
@@ -14,21 +17,46 @@ from wtawp.graphs.operators import (
     spmm,
     sum_operator,
 )
+from wtawp.graphs.similarity import knn_operator, unlike_and_alike
 from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
-__all__ = ["EMBEDDED", "NAMES", "PUBLISHED", "Description", "Operator", "Split", "check_split", "citation", "describe"]
+__all__ = [
+    "EMBEDDED",
+    "NAMES",
+    "PUBLISHED",
+    "Description",
+    "LowRank",
+    "Operator",
+    "Split",
+    "check_split",
+    "citation",
+    "describe",
+]
 __all__ += [
     "files_of",
     "gcn_operator",
     "get",
     "is_intact",
+    "jaccard",
+    "jaccard_operator",
     "k_fold",
     "knn_edges",
+    "knn_operator",
     "load",
     "locate",
+    "low_rank_operator",
     "mean_operator",
     "place_of",
     "power_law",
     "ppr_rows",
 ]
-__all__ += ["public", "receptive_field", "sparse_features", "spmm", "stratified", "sum_operator", "toy"]
+__all__ += [
+    "public",
+    "receptive_field",
+    "sparse_features",
+    "spmm",
+    "stratified",
+    "sum_operator",
+    "toy",
+    "unlike_and_alike",
+]

@@ -4,7 +4,11 @@ from wtawp.models.appnp import APPNP
 from wtawp.models.gat import GAT
 from wtawp.models.gcn import GCN
 from wtawp.models.gin import GIN
+from wtawp.models.jaccard import GCNJaccard
 from wtawp.models.mlp import MLP
+from wtawp.models.rgcn import RGCN
 from wtawp.models.sage import GraphSAGE
+from wtawp.models.simpgcn import SimPGCN
+from wtawp.models.svd import GCNSVD
 
-__all__ = ["APPNP", "GAT", "GCN", "GIN", "MLP", "GraphSAGE"]
+__all__ = ["APPNP", "GAT", "GCN", "GCNSVD", "GIN", "MLP", "RGCN", "GCNJaccard", "GraphSAGE", "SimPGCN"]

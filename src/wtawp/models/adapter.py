@@ -5,7 +5,7 @@ compute some rows only. `prepare` asks a module for such arguments; any other mo
 """
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 from weakref import ref
 
 import torch
@@ -16,6 +16,7 @@ from wtawp.graphs.operators import Blocks, Operator, sparse_features
 
 Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
 Features = Tensor | Operator
+Built = TypeVar("Built")
 SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an operator
 
 
@@ -29,6 +30,19 @@ class Prepares(Protocol):
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
         """Arguments for `forward` that give the logits of `rows`, in their order; None asks for all."""
+        ...
+
+
+@runtime_checkable
+class HasExtraLoss(Protocol):
+    """A module with a term of its own beside the cross-entropy.
+
+    Its `forward` takes `with_extra_loss=True` and then returns the logits and the term, of one pass and its masks: a
+    scalar, or [b] for a stack. Training adds the term to the loss of the natural weights alone, not of perturbed ones.
+    """
+
+    def extra_loss(self, *arguments: object) -> Tensor:
+        """The term alone, for the arguments of `forward`."""
         ...
 
 
@@ -96,3 +110,32 @@ class OperatorCache:
 
     def __reduce__(self) -> tuple[type["OperatorCache"], tuple[Build]]:
         return OperatorCache, (self.build,)  # a copied or saved model builds its own operator, where it then lives
+
+
+class Latest(Generic[Built]):
+    """Keeps what was last built, for as long as the same tensors and operators come in, unchanged.
+
+    Tensors that need gradients are never cached, as in `OperatorCache`.
+    """
+
+    def __init__(self, build: Callable[..., Built]) -> None:
+        self.build = build
+        self._key: tuple[object, ...] | None = None
+        self._seen: tuple[ref[object], ...] = ()
+        self._built: Built | None = None
+
+    def __call__(self, *given: object) -> Built:
+        held = [g for g in given if isinstance(g, Tensor | Operator)]
+        tensors = [g.values if isinstance(g, Operator) else g for g in held]
+        if any(t.is_inference() or t.requires_grad for t in tensors):
+            return self.build(*given)
+        others = tuple(Tensor if isinstance(g, Tensor | Operator) else g for g in given)  # and where tensors stand
+        key = (others, *((t._version, t.device) for t in tensors))
+        same = len(self._seen) == len(held) and all(r() is g for r, g in zip(self._seen, held, strict=True))
+        if self._built is None or not same or key != self._key:
+            self._built = self.build(*given)
+            self._key, self._seen = key, tuple(ref(g) for g in held)
+        return self._built
+
+    def __reduce__(self) -> tuple[type["Latest[Built]"], tuple[Callable[..., Built]]]:
+        return Latest, (self.build,)

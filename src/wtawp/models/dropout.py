@@ -48,6 +48,16 @@ def dropout(
     return out
 
 
+def normal(x: Tensor, *, positions: Tensor | None = None) -> Tensor:  # [..., n, h] -> [..., n, h]
+    """Standard normal draws in the shape of x, by Box and Muller; like a mask a function of key and position alone."""
+    if positions is None:
+        positions = torch.arange(x.shape[-2], device=x.device)
+    place = positions[:, None] * x.shape[-1] + torch.arange(x.shape[-1], device=x.device)
+    first, second = (dropout_kernels.hashed(place, next_key(x.device)[..., None, None]) for _ in range(2))
+    length = (-2 * ((first + 1).double() / 2**32).log()).sqrt()
+    return (length * (2 * torch.pi * second.double() / 2**32).cos()).to(x.dtype)
+
+
 def next_key(device: torch.device) -> Tensor:  # -> [], or [b] inside a stack
     """The key of the next mask: the next layer's of the stream, or a draw of torch's global generator."""
     stream = _STREAM.get()

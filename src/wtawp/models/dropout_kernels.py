@@ -35,11 +35,11 @@ def apply(x: Tensor, keys: Tensor, positions: Tensor, p: float, *, compiled: boo
     if compiled and HAS_TRITON and x.device.type == "cuda":
         return dropout_triton.apply(x, keys, positions, threshold, scale)
     place = positions[:, None] * x.shape[2] + torch.arange(x.shape[2], device=x.device)  # [n, h]
-    kept = _hash(place, keys[:, None, None]) >= threshold
+    kept = hashed(place, keys[:, None, None]) >= threshold
     return torch.where(kept, x * scale, 0.0)
 
 
-def _hash(place: Tensor, key: Tensor) -> Tensor:
+def hashed(place: Tensor, key: Tensor) -> Tensor:
     """32 bits from a place and a 64-bit key: a multiplicative hash with the key's halves mixed in on the way."""
     low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
     h = (place * 0x9E3779B1 + low) & 0xFFFFFFFF

@@ -42,15 +42,15 @@ class GCN(nn.Module):
         logits: Tensor = self.convs[-1](x, layers[-1][0])
         return logits
 
-    def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`: the exact receptive field of `rows`.
+    def prepare(self, x: Tensor, edge_index: Tensor | Operator, rows: Tensor | None) -> tuple[object, ...]:
+        """See `Prepares`: the exact receptive field of `rows`. An operator may stand in for the edges here as well.
 
         Nothing is dropped from the input, so A_hat X of dense features is computed here, once. (Of bags of words it
         would have many more non-zeros than X.)
         """
         operator = self._operators(edge_index, None, x)
         if rows is None:
-            everybody = torch.arange(operator.shape[0], device=edge_index.device)
+            everybody = torch.arange(operator.shape[0], device=operator.values.device)
             blocks = Blocks((everybody,) * (len(self.convs) + 1), (operator,) * len(self.convs))
             given = features(x)
         else:

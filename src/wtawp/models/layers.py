@@ -7,7 +7,9 @@ from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from wtawp.graphs.low_rank import LowRank
 from wtawp.graphs.operators import Blocks, Operator, multiply
 from wtawp.models.dropout import dropout
 from wtawp.models.fused import attend, propagate
@@ -49,12 +51,15 @@ class GraphConvolution(nn.Module):
     def forward(
         self,
         x: Tensor | Operator,
-        operator: Operator,
+        operator: Operator | LowRank,
         *,
         relu_and_drop: float | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         """`relu_and_drop`: the rate of dropout after a ReLU, both done in passing; `positions` as in `dropout`."""
+        if isinstance(operator, LowRank):
+            out = operator @ multiply(x, self.weight) + self.bias[..., None, :]
+            return out if relu_and_drop is None else dropout(out.relu(), relu_and_drop, self.training)
         if relu_and_drop is None and _is_dense(x) and _gathers_first(operator, self.weight):
             return multiply(multiply(operator, x), self.weight) + self.bias[..., None, :]
         product = multiply(x, self.weight)
@@ -124,6 +129,68 @@ class GinConvolution(nn.Module):
         return multiply(operator, x) + (1 + eps) * x[..., : operator.shape[0], :]
 
 
+class GaussianConvolution(nn.Module):
+    """A normal distribution at each node, spread over the graph (Zhu et al. 2019); Glorot initialisation.
+
+    Mean elu(M W_m), variance relu(V W_v); what is uncertain weighs less: a factor a = exp(-gamma variance).
+    """
+
+    def __init__(self, d_in: int, d_out: int, *, gamma: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.gamma = gamma
+        bound = math.sqrt(6 / (d_in + d_out))
+        self.mean_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.variance_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+
+    def local(
+        self, mean: Tensor | Operator, variance: Tensor | Operator, values: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:  # [n, d_in], [n, d_in] -> [n, d_out], [n, d_out]
+        """Each node's distribution by itself; `values` stand in for the entries of sparse features."""
+        new_mean = F.elu(multiply(mean, self.mean_weight, values))
+        return new_mean, multiply(variance, self.variance_weight, values).relu()
+
+    def spread(
+        self, mean: Tensor, variance: Tensor, means: Operator, variances: Operator
+    ) -> tuple[Tensor, Tensor]:  # [n, h], [n, h], [m, n], [m, n] -> [m, h], [m, h]
+        """The distribution of each node's weighted sum over its neighbours."""
+        attention = (-self.gamma * variance).exp()
+        return multiply(means, mean * attention), multiply(variances, variance * attention * attention)
+
+    def squares(self) -> Tensor:  # -> [], or [b] for a stack
+        """The squared entries of both matrices, summed."""
+        return self.mean_weight.square().sum((-2, -1)) + self.variance_weight.square().sum((-2, -1))
+
+
+class SimilarityConvolution(nn.Module):
+    """s (A H) + (1 - s) (K H) + gamma t H for H = X W + b (Jin et al. 2021), the gates s and t learned from X.
+
+    A is the graph, K joins nodes with similar features; s = sigmoid(X u + c), t = X v + c'. (The bias b is added after
+    A and K.) Initialised as in DeepRobust: gate vectors uniform in +-1, their biases 0.
+    """
+
+    def __init__(self, d_in: int, d_out: int, *, gamma: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.gamma = gamma
+        bound = 1 / math.sqrt(d_out)
+        self.weight = _uniform(d_in, d_out, bound=bound, generator=generator)
+        self.bias = _uniform(d_out, bound=bound, generator=generator)
+        self.gates = _uniform(d_in, 2, bound=1.0, generator=generator)  # u and v
+        self.gate_bias = nn.Parameter(torch.zeros(2))
+
+    def forward(
+        self, x: Tensor | Operator, graph: Operator, alike: Operator, rows: Tensor | None = None
+    ) -> Tensor:  # [n, d_in], [m, n], [m, n] -> [m, d_out]
+        """`rows` are the m output nodes' places among the n; None if they are all."""
+        product = multiply(x, torch.cat([self.weight, self.gates], -1))  # one pass over the features
+        local, gates = product[..., :-2], product[..., -2:] + self.gate_bias[..., None, :]
+        own = local if rows is None else local[..., rows, :]
+        gates = gates if rows is None else gates[..., rows, :]
+        share, loop = gates[..., :1].sigmoid(), self.gamma * gates[..., 1:]
+        local = local.contiguous()
+        spread = share * multiply(graph, local) + (1 - share) * multiply(alike, local)
+        return spread + loop * own + (1 + loop) * self.bias[..., None, :]
+
+
 def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
     """Neither an operator nor a sparse tensor, which can only be multiplied with a weight."""
     return isinstance(x, Tensor) and x.layout == torch.strided
@@ -148,13 +215,20 @@ def drop_and_multiply(
     lin: Linear, x: Tensor | Operator, p: float, training: bool, positions: Tensor | None = None
 ) -> Tensor:
     """Dropout on the input, then a linear layer. Of sparse features only the non-zeros need a mask."""
+    return lin(*drop_input(x, p, training, positions))  # type: ignore[no-any-return]
+
+
+def drop_input(
+    x: Tensor | Operator, p: float, training: bool, positions: Tensor | None = None
+) -> tuple[Tensor | Operator, Tensor | None]:
+    """Dropout on the input: features, and for sparse ones the values to multiply them with instead of their own."""
     if not training or p == 0:
-        return lin(x)  # type: ignore[no-any-return]
+        return x, None
     if not isinstance(x, Operator):
-        return lin(dropout(x, p, training, positions=positions))  # type: ignore[no-any-return]
+        return dropout(x, p, training, positions=positions), None
     rows = x.rows if positions is None else positions[x.rows]
     kept = dropout(x.values[:, None], p, training, positions=rows * x.shape[1] + x.indices.long())
-    return lin(x, kept[..., 0])  # type: ignore[no-any-return]
+    return x, kept[..., 0]
 
 
 @dataclass(frozen=True, eq=False)

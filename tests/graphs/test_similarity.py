@@ -1,0 +1,53 @@
+import pytest
+import torch
+from torch import Tensor
+
+from wtawp.base import rng
+from wtawp.graphs import knn_operator, sparse_features, unlike_and_alike
+
+X = (torch.rand(30, 40, generator=rng("x")) < 0.4).double()
+X[7] = 0  # a node without features
+X[9] = X[8]  # two with the same
+
+
+def similarities(x: Tensor) -> list[list[float]]:
+    """Slowly, with sets."""
+    words = [set(row.nonzero()[:, 0].tolist()) for row in x]
+    return [[len(a & b) / max(len(a) * len(b), 1) ** 0.5 for b in words] for a in words]
+
+
+def ranked(x: Tensor, i: int) -> list[int]:
+    n, similarity = len(x), similarities(x)[i]
+    return sorted((j for j in range(n) if j != i), key=lambda j: (-similarity[j], (j - i) % n))
+
+
+@pytest.mark.parametrize("k", [1, 5, 100])
+def test_the_knn_operator_by_a_slow_loop(k: int) -> None:
+    similarity, s = similarities(X), torch.zeros(30, 30, dtype=torch.float64)
+    for i in range(30):
+        for j in ranked(X, i)[:k]:
+            s[i, j] = similarity[i][j]
+    scale = torch.where(s.sum(1) > 0, s.sum(1), torch.inf).rsqrt()
+    torch.testing.assert_close(knn_operator(X, k).to_dense(), scale[:, None] * s * scale, rtol=0, atol=1e-9)
+    torch.testing.assert_close(knn_operator(sparse_features(X), k).to_dense(), knn_operator(X, k).to_dense())
+
+
+def test_pairs_by_a_slow_loop() -> None:
+    similarity, expected = similarities(X), {}
+    for i in range(30):
+        for j in ranked(X, i)[:3] + ranked(X, i)[-3:]:
+            expected[min(i, j), max(i, j)] = similarity[i][j]
+    pairs, found = unlike_and_alike(X, 3)
+    assert dict(zip(map(tuple, pairs.T.tolist()), found.tolist(), strict=True)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_identity_features_join_nobody_and_pair_everybody_evenly() -> None:
+    assert len(knn_operator(torch.eye(30), 5).indices) == 0
+    pairs, similarity = unlike_and_alike(torch.eye(30), 3)
+    assert similarity.unique().tolist() == [0.0]
+    assert torch.bincount(pairs.flatten(), minlength=30).unique().tolist() == [6]
+
+
+def test_a_node_alone_has_nobody() -> None:
+    assert len(knn_operator(torch.ones(1, 3), 5).indices) == 0
+    assert unlike_and_alike(torch.ones(1, 3))[0].shape == (2, 0)
