@@ -93,3 +93,31 @@ def test_bad_calls_say_what_is_wrong() -> None:
         fit(model, data, split, seed=0, awp={"rho": 1.0})
     with pytest.raises(ValueError, match="ReLU has no parameters to train"):
         fit(torch.nn.ReLU(), data, split, seed=0)
+
+
+class Taxed(MLP):
+    """An MLP that pays for the size of its first matrix."""
+
+    def forward(self, *arguments: object, with_extra_loss: bool = False) -> object:  # type: ignore[override]
+        logits = super().forward(*arguments)  # type: ignore[arg-type]
+        return (logits, 10 * self.lins[0].weight.square().sum((-2, -1))) if with_extra_loss else logits
+
+    def extra_loss(self, *arguments: object) -> torch.Tensor:
+        return self(*arguments, with_extra_loss=True)[1]
+
+
+@pytest.mark.parametrize("awp", [None, AwpConfig(rho=0.5, lam=0.5)])
+def test_a_loss_of_the_model_s_own_counts_for_the_natural_weights(awp: AwpConfig | None) -> None:
+    data = load("wine")
+    split, sizes, tax = stratified(data.y, seed=0), {}, {}
+    for kind in (MLP, Taxed):
+        models = [kind(13, 3, generator=rng("init", i)) for i in range(2)]
+        tax[kind] = [10 * float(m.lins[0].weight.detach().square().sum()) for m in models]
+        fits = fit_many(models, data, split, seeds=[0, 1], awp=awp, epochs=30, select_on="loss")
+        sizes[kind] = (
+            [float(m.lins[0].weight.detach().norm()) for m in models],
+            [f.history["train_loss"][0] for f in fits],
+        )
+    for i in range(2):
+        assert sizes[Taxed][0][i] < 0.8 * sizes[MLP][0][i]
+        assert sizes[Taxed][1][i] == pytest.approx(sizes[MLP][1][i] + tax[MLP][i], rel=1e-4)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state
 
-from wtawp.models.adapter import Prepares
+from wtawp.models.adapter import HasExtraLoss, Prepares
 from wtawp.models.dropout import masks
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
@@ -27,6 +27,7 @@ class Ensemble:
         self.models = list(models)
         self.template = models[0]
         self.is_ours = isinstance(models[0], Prepares)  # takes a stack as it is, and its epochs can be replayed
+        self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.is_mapped = len(models) > 1 and not self.is_ours
 
     def parameters(self) -> Stack:
@@ -77,6 +78,16 @@ class Ensemble:
                 self.is_mapped = False
         members = range(len(self.models))
         return torch.stack([one(_member(parameters, i), _member(buffers, i), keys[i]) for i in members])
+
+    def logits_and_extra(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor],
+                         arguments: tuple[object, ...], keys: Tensor) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The same in training mode, with each member's loss of its own [b]; for modules of ours that have one."""
+        self.template.train()
+        with masks(keys):
+            found: tuple[Tensor, Tensor] = functional_call(
+                self.template, (dict(parameters), dict(buffers)), arguments, {"with_extra_loss": True}
+            )
+        return found
 
 
 def _member(stack: Mapping[str, Tensor], i: int) -> Stack:
