@@ -3,6 +3,7 @@
 from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, load, place_of
 from wtawp.graphs.describe import Description, describe
 from wtawp.graphs.download import is_intact, locate
+from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
 from wtawp.graphs.generate import citation, knn_edges, power_law, toy
 from wtawp.graphs.operators import (
     Operator,
@@ -32,3 +33,4 @@ __all__ += [
     "ppr_rows",
 ]
 __all__ += ["public", "receptive_field", "sparse_features", "spmm", "stratified", "sum_operator", "toy"]
+__all__ += ["EdgeFlips", "budget_of", "undirected_pairs"]
