@@ -6,16 +6,21 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from wtawp.attacks import dice, random_flips
-from wtawp.base import DataError
+from wtawp.attacks import dice, pgd, random_flips
+from wtawp.base import DataError, rng
 from wtawp.graphs import EdgeFlips, citation, undirected_pairs
+from wtawp.models import GCN
 
+DATA = citation(seed=0, num_nodes=60, num_words=20)
+VICTIM = GCN(20, 7, hidden=(8,), generator=rng("victim"))
 Attack = Callable[[Data, float, int], EdgeFlips]
 ATTACKS: dict[str, Attack] = {
     "random": lambda data, budget, seed: random_flips(data, budget=budget, seed=seed),
     "dice": lambda data, budget, seed: dice(data, budget=budget, labels=data.y, seed=seed),
+    "pgd": lambda data, budget, seed: pgd(
+        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, step_size=20.0
+    ),
 }
-DATA = citation(seed=0, num_nodes=60, num_words=20)
 attacks = pytest.mark.parametrize("name", ATTACKS)
 
 
@@ -48,7 +53,8 @@ def test_the_same_seed_gives_the_same_flips_and_another_gives_others(name: str) 
     one, same, other = (ATTACKS[name](DATA, 0.2, seed) for seed in (0, 0, 1))
     assert torch.equal(one.pairs, same.pairs)
     assert one.provenance == same.provenance
-    assert not torch.equal(one.pairs, other.pairs)
+    if name != "pgd":  # whose seed decides the last draw alone, and all draws may lose against the likeliest flips
+        assert not torch.equal(one.pairs, other.pairs)
 
 
 @attacks
