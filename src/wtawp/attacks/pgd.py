@@ -22,10 +22,10 @@ from wtawp.attacks.projection import threshold
 from wtawp.base import AttackError, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
 from wtawp.graphs.operators import gcn_operator, multiply
-from wtawp.models.adapter import Traces, features
+from wtawp.models.adapter import Features, Traces, features
 
 Loss = Literal["ce", "margin"]
-STEP_SIZE = {"ce": 200.0, "margin": 200.0}
+STEP_SIZE = {"ce": 200.0, "margin": 20.0}  # the first is the released code's
 MOST_NODES = 1000  # of a victim that shows no factors: all pairs are then edges with messages of their own
 BLOCK = 1 << 20  # entries of the gradient that are looked at together
 
@@ -103,10 +103,17 @@ def pgd(
     assert step_size is not None
     target = target_of(data, nodes, labels, loss)
     with _evaluating(victim):
+        gradient: Callable[[Relaxed], FactoredGradient | FullGradient]
         gradient = _traced(target, victim) if isinstance(victim, Traces) else _all_pairs(target, victim)
         flips = Relaxed(target.edges[:0], torch.zeros(0, dtype=data.x.dtype, device=data.x.device))
         for t in range(steps):
-            flips = gradient(flips).climb(flips, step_size / math.sqrt(t + 1), count)
+            slope = gradient(flips)
+            if t == 0 and slope.is_zero():
+                raise AttackError(
+                    "the gradient is zero for every pair of nodes: the victim ignores the graph (or edge_weight), or"
+                    " its loss is flat here, as a margin is once all attacked nodes are misclassified"
+                )
+            flips = slope.climb(flips, step_size / math.sqrt(t + 1), count)
         best = _round(target, victim, flips, count, samples, rng("attack", "pgd", seed))
     origin = {"attack": "pgd", "budget": budget, "seed": seed, "steps": steps, "loss": loss, "samples": samples}
     provenance = tuple((name, str(value)) for name, value in {**origin, "step_size": step_size}.items())
@@ -117,11 +124,11 @@ def pgd(
 class FactoredGradient:
     """The gradient with respect to the flip of any pair: sign_ij <left_i, right_j>, the sign -1 for the graph's edges.
 
-    Symmetric in i and j: it is of the pair, not of one direction.
+    Symmetric in i and j: it is of the pair, not of one direction. `factored_gradient` says what the columns are.
     """
 
-    left: Tensor  # [n, f]
-    right: Tensor  # [n, f]
+    left: Tensor  # [n, 2 f + 2]: u, v, t, ones
+    right: Tensor  # [n, 2 f + 2]: v, u, ones, t
     edges: Tensor  # [m], codes
 
     def at(self, codes: Tensor) -> Tensor:  # [k] -> [k]
@@ -129,6 +136,12 @@ class FactoredGradient:
         size = len(self.left)
         slope = (self.left[codes // size] * self.right[codes % size]).sum(1)
         return torch.where(_contains(self.edges, codes), -slope, slope)
+
+    def is_zero(self) -> bool:
+        """Whether each column of one factor meets a column of zeros, but for the two of t and ones."""
+        half = self.left.shape[1] // 2 - 1
+        u, v = (self.left[:, :half] != 0).any(0), (self.left[:, half : 2 * half] != 0).any(0)
+        return not bool((u & v).any())
 
     def climb(self, flips: Relaxed, step: float, budget: int) -> Relaxed:
         """One step of projected gradient ascent: project(p + step * gradient).
@@ -165,13 +178,17 @@ class FullGradient:
     codes: Tensor  # [n (n - 1) / 2]
     slope: Tensor  # likewise
 
+    def is_zero(self) -> bool:
+        """Whether no pair matters."""
+        return not bool((self.slope != 0).any())
+
     def climb(self, flips: Relaxed, step: float, budget: int) -> Relaxed:
         """One step of projected gradient ascent: project(p + step * gradient)."""
         values = amounts_at(flips, self.codes) + step * self.slope
         return _sparse(self.codes, (values - threshold(values, budget)).clamp(0, 1))
 
 
-def factored_gradient(target: Target, victim: Traces, x: object, flips: Relaxed) -> FactoredGradient:
+def factored_gradient(target: Target, victim: Traces, x: Features, flips: Relaxed) -> FactoredGradient:
     """Through A_hat = S (A + I) S, S = D^-1/2: P = dL/dA_hat is U V^T, and D depends on A too.
 
     dL/dA_ij + dL/dA_ji = s_i s_j (P_ij + P_ji) + t_i + t_j, where t = dL/dd is -1/(2 d_i) times the sums of P * A_hat
@@ -182,7 +199,7 @@ def factored_gradient(target: Target, victim: Traces, x: object, flips: Relaxed)
     weight = target.both_weights(target.weights(codes, flips))
     operator = gcn_operator(target.both_ways(codes), weight, size, target.data.x.dtype)
     with torch.enable_grad():
-        logits, steps = victim.trace(x, operator)  # type: ignore[arg-type]
+        logits, steps = victim.trace(x, operator)
         grads = torch.autograd.grad(target.loss(logits), [product for _, product in steps])
     with torch.no_grad():
         u, v = torch.cat(grads, 1), torch.cat([factor for factor, _ in steps], 1)  # [n, f] each
@@ -196,18 +213,11 @@ def factored_gradient(target: Target, victim: Traces, x: object, flips: Relaxed)
 
 
 def _traced(target: Target, victim: Traces) -> Callable[[Relaxed], FactoredGradient]:
-    x, started = features(target.data.x), False
+    x = features(target.data.x)
 
     def gradient(flips: Relaxed) -> FactoredGradient:
-        nonlocal started
         found = factored_gradient(target, victim, x, flips)
-        if not bool(torch.isfinite(found.left).all()):
-            raise AttackError("the victim's gradient with respect to edges is NaN or infinite")
-        if not started:  # <left_i, right_j> is 0 for all pairs if each product of factors is
-            half = found.left.shape[1] // 2 - 1
-            u, v = (found.left[:, :half] != 0).any(0), (found.left[:, half : 2 * half] != 0).any(0)
-            _refuse_zero(bool((u & v).any()))
-            started = True
+        _refuse_nan(found.left)
         return found
 
     return gradient
@@ -224,20 +234,14 @@ def _all_pairs(target: Target, victim: nn.Module) -> Callable[[Relaxed], FullGra
     i, j = torch.triu_indices(size, size, 1, device=data.edge_index.device)
     codes = i * size + j
     edge_index, sign = target.both_ways(codes), torch.where(_contains(target.edges, codes), -1, 1)
-    started = False
 
     def gradient(flips: Relaxed) -> FullGradient:
-        nonlocal started
         with torch.enable_grad():
             weight = target.weights(codes, flips).requires_grad_()
             value = target.loss(victim(data.x, edge_index, target.both_weights(weight)))
             (slope,) = torch.autograd.grad(value, weight, allow_unused=True) if value.requires_grad else (None,)
         slope = torch.zeros_like(weight) if slope is None else slope
-        if not bool(torch.isfinite(slope).all()):
-            raise AttackError("the victim's gradient with respect to edge weights is NaN or infinite")
-        if not started:
-            _refuse_zero(bool((slope != 0).any()))
-            started = True
+        _refuse_nan(slope)
         return FullGradient(codes, sign * slope)
 
     return gradient
@@ -293,12 +297,9 @@ def _check_options(steps: int, loss: str, samples: int, step_size: float | None)
         raise ValueError(f"step_size must be positive and finite, got {step_size}")
 
 
-def _refuse_zero(moves: bool) -> None:
-    if not moves:
-        raise AttackError(
-            "the gradient is zero for every pair of nodes: the victim ignores the graph (or edge_weight), or its loss"
-            " is flat here, as a margin is once all attacked nodes are misclassified"
-        )
+def _refuse_nan(gradient: Tensor) -> None:
+    if not bool(torch.isfinite(gradient).all()):
+        raise AttackError("the victim's gradient with respect to edges is NaN or infinite")
 
 
 def _refuse_without_weights(victim: nn.Module) -> None:
