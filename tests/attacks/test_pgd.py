@@ -11,7 +11,7 @@ from torch_geometric.nn.models import basic_gnn
 from wtawp.attacks import project_onto_budget, random_flips
 from wtawp.attacks.pgd import FactoredGradient, Relaxed, factored_gradient, pgd, target_of
 from wtawp.base import AttackError, fenced_rng, rng
-from wtawp.graphs import citation, stratified
+from wtawp.graphs import citation, load, stratified
 from wtawp.models import GAT, GCN, MLP
 from wtawp.training import evaluate, fit
 
@@ -256,3 +256,17 @@ def test_bad_arguments_are_refused(change: dict[str, object], message: str) -> N
     options = {"budget": 1, "nodes": NODES, "labels": data.y, "seed": 0, **change}
     with pytest.raises(ValueError, match=message):
         pgd(data, victim(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("offline")
+def test_evasion_on_cora_is_as_strong_as_in_the_paper() -> None:
+    data, accuracies = load("cora"), []
+    for seed in range(2):
+        split = stratified(data.y, seed=seed)
+        model = GCN(data.num_features, 7, generator=rng("init", seed))
+        fit(model, data, split, seed=seed)
+        flips = pgd(data, model, budget=0.05, nodes=split.test, labels=data.y, seed=0)
+        assert len(flips) <= 253
+        accuracies.append(100 * evaluate(model, flips.apply(data), split.test)[1])
+    assert sum(accuracies) / 2 == pytest.approx(79.92, abs=1)  # tab:evasion, over 20 splits
