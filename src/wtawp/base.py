@@ -22,6 +22,10 @@ class DataError(WtawpError, ValueError):
     """A graph, a split or a data set's name is not what it must be."""
 
 
+class AttackError(WtawpError):
+    """A victim cannot be attacked as asked: it ignores the graph, or what it returns is not a number."""
+
+
 class DownloadError(WtawpError):
     """A data file is not here and could not be fetched."""
 

@@ -4,7 +4,7 @@ from torch_geometric.nn.models import basic_gnn
 
 from wtawp.base import rng
 from wtawp.core import select
-from wtawp.graphs import gcn_operator, load
+from wtawp.graphs import gcn_operator, load, sparse_features
 from wtawp.models import GCN
 from wtawp.models.dropout import masks
 
@@ -68,3 +68,18 @@ def test_dropout_works_on_the_hidden_layer_and_only_in_training() -> None:
 
 def test_its_first_layer_is_what_the_paper_perturbs() -> None:
     assert select(GCN(13, 3, generator=rng("init"))) == ("convs.0.weight",)
+
+
+@pytest.mark.parametrize("hidden", [(16,), (16, 16)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_trace_shows_the_logits_of_evaluation_and_every_product(hidden: tuple[int, ...], sparse: bool) -> None:
+    data = load("wine")
+    model = GCN(13, 3, hidden=hidden, generator=rng("init"))
+    operator = gcn_operator(data.edge_index, None, data.num_nodes)
+    logits, steps = model.trace(sparse_features(data.x) if sparse else data.x, operator)
+    torch.testing.assert_close(logits, model.eval()(data.x, data.edge_index))
+    for factor, product in steps:
+        torch.testing.assert_close(product, operator.to_dense() @ factor)
+    grads = torch.autograd.grad(logits.logsumexp(1).sum(), [product for _, product in steps])
+    assert all(bool((g != 0).any()) for g in grads)
+    assert all(p.grad is None for p in model.parameters())

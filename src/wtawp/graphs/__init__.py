@@ -3,6 +3,7 @@
 from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, load, place_of
 from wtawp.graphs.describe import Description, describe
 from wtawp.graphs.download import is_intact, locate
+from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
 from wtawp.graphs.generate import citation, knn_edges, power_law, toy
 from wtawp.graphs.low_rank import LowRank, low_rank_operator
 from wtawp.graphs.operators import (
@@ -60,3 +61,4 @@ __all__ += [
     "toy",
     "unlike_and_alike",
 ]
+__all__ += ["EdgeFlips", "budget_of", "undirected_pairs"]

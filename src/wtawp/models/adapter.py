@@ -46,6 +46,22 @@ class HasExtraLoss(Protocol):
         ...
 
 
+@runtime_checkable
+class Traces(Protocol):
+    """A module that reaches the graph only through products with the operator of `gcn_operator`, and shows them.
+
+    The gradient with respect to any entry (i, j) of that operator is then the sum over those products of row i of the
+    gradient at the product, times row j of the factor: thin factors, from which attacks see all pairs of nodes.
+    """
+
+    def trace(self, x: Features, operator: Operator) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """The logits as in evaluation mode, and (factor M, product operator M) of each convolution.
+
+        Products can be differentiated by; weights are constants here, so nothing reaches their gradients.
+        """
+        ...
+
+
 def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
     """Arguments for `model`, and the rows still to be taken from what it returns (None: it returns just those)."""
     if isinstance(model, Prepares):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -61,3 +62,15 @@ class GCN(nn.Module):
         gathered = aligned(multiply(blocks.operators[0], given))
         stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
         return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))
+
+    def trace(self, x: Features, operator: Operator) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """See `Traces`."""
+        steps: list[tuple[Tensor, Tensor]] = []
+        for conv in self.convs:
+            weight, bias = (cast(Tensor, p).detach() for p in (conv.weight, conv.bias))
+            factor = multiply(x, weight)
+            product = multiply(operator, factor)
+            steps.append((factor, product if product.requires_grad else product.requires_grad_()))
+            logits = product + bias
+            x = logits.relu()
+        return logits, steps

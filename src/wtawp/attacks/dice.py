@@ -1,0 +1,82 @@
+"""DICE (Waniek et al. 2018): delete internally, connect externally. It needs labels and no model."""
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from wtawp.attacks.random_flips import first_of_each
+from wtawp.base import AttackError, rng
+from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
+
+
+def dice(data: Data, *, budget: float | int, labels: Tensor, seed: int) -> EdgeFlips:
+    """Each flip is, by the toss of a coin, a removal inside a class or an addition between two classes.
+
+    `labels` [n] may be true or guessed ones; nodes with -1 are left alone. Where one kind runs out the other takes its
+    place; where both do, there are fewer flips than the budget allows.
+    """
+    count, size, g = budget_of(data, budget), int(data.num_nodes), rng("attack", "dice", seed)
+    if labels.shape != (size,) or labels.is_floating_point():
+        raise ValueError(f"labels must be whole numbers, one a node, [{size}]; got {labels.dtype} {list(labels.shape)}")
+    edges, labels = undirected_pairs(data), labels.cpu().long()
+    i, j = labels[edges]
+    inside = edges[:, (i == j) & (i >= 0)]
+    across = edges[:, (i != j) & (i >= 0) & (j >= 0)]
+    classes = _Classes(labels)
+    most_added = classes.num_pairs - across.shape[1]
+    if inside.shape[1] + most_added == 0:
+        raise AttackError("DICE finds nothing to flip: no edge inside a class, and no two labelled nodes to join")
+    removed = int((torch.rand(count, generator=g) < 0.5).sum())
+    removed = min(max(removed, count - most_added), inside.shape[1])
+    added = min(count - removed, most_added)
+    deletions = inside[:, torch.randperm(inside.shape[1], generator=g)[:removed]]
+    pairs = torch.cat([deletions, classes.unjoined(across, added, g)], dim=1)
+    return EdgeFlips.of(pairs, size, (("attack", "dice"), ("budget", str(budget)), ("seed", str(seed))))
+
+
+class _Classes:
+    """The labelled nodes in order of class, and pairs between classes drawn from them."""
+
+    def __init__(self, labels: Tensor) -> None:
+        known = (labels >= 0).nonzero()[:, 0]
+        self.nodes = known[torch.argsort(labels[known], stable=True)]  # [l]
+        _, sizes = torch.unique_consecutive(labels[self.nodes], return_counts=True)
+        self.size = torch.repeat_interleave(sizes, sizes)  # [l], of each node's class
+        self.start = torch.repeat_interleave(sizes.cumsum(0) - sizes, sizes)  # [l], of each node's class
+        self.num_pairs = int((len(known) - self.size).sum()) // 2
+        self.stride = len(labels)
+
+    def unjoined(self, joined: Tensor, count: int, g: torch.Generator) -> Tensor:  # [2, m], -> [2, count]
+        """Different pairs between classes that are not in `joined`; all sets of them equally likely."""
+        taken, codes = joined[0] * self.stride + joined[1], torch.zeros(0, dtype=torch.int64)
+        if self.num_pairs < 4 * (count + len(taken)):
+            codes = self._all()
+            codes = codes[torch.randperm(len(codes), generator=g)]
+            codes = codes[~torch.isin(codes, taken)]
+        while len(codes) < count:  # three draws of four are neither taken nor there already, or better
+            drawn = self._draw(2 * count, g)
+            codes = first_of_each(torch.cat([codes, drawn[~torch.isin(drawn, taken)]]))
+        codes = codes[:count]
+        return torch.stack([codes // self.stride, codes % self.stride])
+
+    def _draw(self, count: int, g: torch.Generator) -> Tensor:
+        """Pairs between classes, uniform, with repetitions: a node with few of its own class has more partners."""
+        others = len(self.nodes) - self.size
+        up_to = others.cumsum(0)
+        ticket = torch.randint(0, int(up_to[-1]), (count,), generator=g)
+        one = torch.searchsorted(up_to, ticket, right=True)
+        other = ticket - (up_to[one] - others[one])
+        other = torch.where(other >= self.start[one], other + self.size[one], other)  # past one's own class
+        return self._coded(one, other)
+
+    def _all(self) -> Tensor:
+        """Every pair between classes, once: each node with those of later classes."""
+        first = self.start + self.size
+        later = len(self.nodes) - first
+        one = torch.repeat_interleave(torch.arange(len(self.nodes)), later)
+        offset = torch.arange(len(one)) - torch.repeat_interleave(later.cumsum(0) - later, later)
+        return self._coded(one, first[one] + offset)
+
+    def _coded(self, one: Tensor, other: Tensor) -> Tensor:
+        ends = torch.stack([self.nodes[one], self.nodes[other]])
+        return ends.amin(0) * self.stride + ends.amax(0)

@@ -1,0 +1,166 @@
+"""Edge flips: what every attack returns. A flip adds an undirected edge where there is none and removes one that is."""
+
+import copy
+import io
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from wtawp.base import DataError
+
+MEMBERS = ("pairs", "num_nodes", "provenance")
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeFlips:
+    """Pairs of nodes whose edge is flipped, each once, in both directions; `provenance` says where they come from.
+
+    >>> path = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+    >>> EdgeFlips(torch.tensor([[0, 1], [1, 2]]), num_nodes=3).apply(path).edge_index
+    tensor([[1, 2],
+            [2, 1]])
+    """
+
+    pairs: Tensor  # [2, k] int64, i < j, sorted by i and then by j
+    num_nodes: int
+    provenance: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        pairs = self.pairs
+        if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.dtype != torch.int64:
+            raise DataError(f"pairs must be int64 of shape [2, k], got {pairs.dtype} of shape {list(pairs.shape)}")
+        if self.num_nodes < 1:
+            raise DataError(f"flips need a graph of one node or more, got num_nodes={self.num_nodes}")
+        if pairs.shape[1] and not (int(pairs.min()) >= 0 and int(pairs.max()) < self.num_nodes):
+            found = f"{int(pairs.min())} to {int(pairs.max())}"
+            raise DataError(f"pairs must be of nodes 0 to {self.num_nodes - 1}, got {found}")
+        if bool((pairs[0] >= pairs[1]).any()):
+            raise DataError("each pair must be (i, j) with i < j: no self-loops, each pair in one direction")
+        if bool(((pairs[0] * self.num_nodes + pairs[1]).diff() <= 0).any()):
+            raise DataError("pairs must be sorted and each stand there once; EdgeFlips.of brings any pairs in order")
+        texts = [part for entry in self.provenance for part in entry]
+        if len(texts) != 2 * len(self.provenance) or not all(isinstance(text, str) for text in texts):
+            raise DataError(f"provenance must be pairs (name, value) of strings, got {self.provenance}")
+
+    @staticmethod
+    def of(pairs: Tensor, num_nodes: int, provenance: tuple[tuple[str, str], ...] = ()) -> "EdgeFlips":
+        """From pairs in any order and direction; flipping a pair twice is an error, as is a self-loop."""
+        ordered = torch.stack([pairs.amin(0), pairs.amax(0)]).cpu()
+        return EdgeFlips(ordered[:, torch.argsort(ordered[0] * num_nodes + ordered[1])], num_nodes, provenance)
+
+    def __len__(self) -> int:
+        return self.pairs.shape[1]
+
+    def apply(self, data: Data) -> Data:
+        """A copy with these pairs flipped and its edges sorted; all that is not an edge is shared with `data`."""
+        present, flipped = _codes(self._edges(data), self.num_nodes), _codes(self.pairs, self.num_nodes)
+        loops = data.edge_index[:, data.edge_index[0] == data.edge_index[1]].cpu()
+        kept = torch.cat([present[~torch.isin(present, flipped)], flipped[~torch.isin(flipped, present)]])
+        i, j = kept // self.num_nodes, kept % self.num_nodes
+        edges = torch.cat([torch.stack([i, j]), torch.stack([j, i]), loops], dim=1)
+        changed = copy.copy(data)
+        order = torch.argsort(_codes(edges, self.num_nodes))
+        changed.edge_index = edges[:, order].to(data.edge_index.device)
+        return changed
+
+    def num_removed(self, data: Data) -> int:
+        """How many of the flips take an edge of `data` away."""
+        present = _codes(self._edges(data), self.num_nodes)
+        return int(torch.isin(_codes(self.pairs, self.num_nodes), present).sum())
+
+    def num_added(self, data: Data) -> int:
+        """How many of the flips give `data` a new edge."""
+        return len(self) - self.num_removed(data)
+
+    def save(self, path: Path) -> None:
+        """Into one small npz, whole or not at all."""
+        content = io.BytesIO()
+        text = np.array(self.provenance, dtype=np.str_).reshape(-1, 2)
+        np.savez_compressed(content, pairs=self.pairs.numpy(), num_nodes=np.int64(self.num_nodes), provenance=text)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            part.write_bytes(content.getvalue())
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    @staticmethod
+    def load(path: Path) -> "EdgeFlips":
+        """What `save` wrote, checked again."""
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
+                absent = [name for name in MEMBERS if name not in content]
+                if absent:
+                    raise DataError(f"{path} lacks {', '.join(absent)}; it is not a file of flips")
+                pairs, num_nodes, text = (content[name] for name in MEMBERS)
+        except FileNotFoundError:
+            raise DataError(f"there is no file {path.absolute()}") from None
+        except DataError:
+            raise
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise DataError(f"{path} is not a file of flips, or it is cut short: {error}") from error
+        if pairs.dtype != np.int64 or num_nodes.dtype != np.int64 or num_nodes.ndim or text.dtype.kind != "U":
+            raise DataError(f"{path} must hold int64 pairs, one int64 num_nodes and text; save the flips again")
+        if text.ndim != 2 or text.shape[1] != 2:
+            raise DataError(f"{path}: provenance must be rows (name, value), got shape {list(text.shape)}")
+        try:
+            provenance = tuple((str(name), str(value)) for name, value in text)
+            return EdgeFlips(torch.from_numpy(pairs), int(num_nodes), provenance)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+
+    def _edges(self, data: Data) -> Tensor:
+        if data.num_nodes != self.num_nodes:
+            raise DataError(f"these flips are of a graph of {self.num_nodes} nodes, this one has {data.num_nodes}")
+        return undirected_pairs(data)
+
+
+def undirected_pairs(data: Data) -> Tensor:  # -> [2, m] int64 on the CPU, i < j, sorted
+    """The undirected edges of a graph, each once, without self-loops. A directed or weighted graph is an error."""
+    extra = [key for key in data.keys() if key != "edge_index" and data.is_edge_attr(key)]  # noqa: SIM118
+    if extra:
+        raise DataError(f"flips are of graphs without edge weights or attributes; this one has {', '.join(extra)}")
+    size, edges = int(data.num_nodes or 0), data.edge_index.cpu()
+    if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < size):
+        raise DataError(f"edges must be of nodes 0 to {size - 1}, got {int(edges.min())} to {int(edges.max())}")
+    forward, backward = edges[:, edges[0] < edges[1]], edges[:, edges[0] > edges[1]].flip(0)
+    codes, mirror = _codes(forward, size).sort().values, _codes(backward, size).sort().values
+    if not torch.equal(codes, mirror):
+        raise DataError("the graph must be undirected, each edge in both directions; see to_undirected in PyG")
+    if bool((codes.diff() == 0).any()):
+        raise DataError("the graph holds the same edge more than once; see coalesce in PyG")
+    return torch.stack([codes // max(size, 1), codes % max(size, 1)])
+
+
+def budget_of(data: Data, budget: float | int) -> int:
+    """The number of flips: a share of the undirected edges if `budget` is a float, in (0, 1]; else the number itself.
+
+    A share is rounded down. More flips than there are edges, or none, are an error.
+    """
+    edges = undirected_pairs(data).shape[1]
+    if edges == 0:
+        raise DataError("the graph has no edges, so a budget counted in its edges means nothing")
+    if isinstance(budget, bool) or not isinstance(budget, int | float):
+        raise ValueError(f"budget must be a share in (0, 1] or a number of edges, got {budget!r}")
+    if isinstance(budget, float):
+        if not 0 < budget <= 1:
+            raise ValueError(f"a budget given as a share must lie in (0, 1], got {budget}; give a count as an int")
+        count = int(budget * edges + 1e-9)  # 0.07 * 100 is a little more than 7, 0.29 * 100 a little less than 29
+        if count == 0:
+            raise ValueError(f"a budget of {budget} of {edges} edges is less than one flip; ask for {1 / edges:.2g}")
+        return count
+    if not 1 <= budget <= edges:
+        raise ValueError(f"a budget given as a count must lie between 1 and the {edges} edges, got {budget}")
+    return budget
+
+
+def _codes(pairs: Tensor, size: int) -> Tensor:
+    """One number a pair, in the order of pairs."""
+    return pairs[0] * size + pairs[1]

@@ -1,0 +1,74 @@
+"""One table of all attacks, through the same checks."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from wtawp.attacks import dice, pgd, random_flips
+from wtawp.base import DataError, rng
+from wtawp.graphs import EdgeFlips, citation, undirected_pairs
+from wtawp.models import GCN
+
+DATA = citation(seed=0, num_nodes=60, num_words=20)
+VICTIM = GCN(20, 7, hidden=(8,), generator=rng("victim"))
+Attack = Callable[[Data, float, int], EdgeFlips]
+ATTACKS: dict[str, Attack] = {
+    "random": lambda data, budget, seed: random_flips(data, budget=budget, seed=seed),
+    "dice": lambda data, budget, seed: dice(data, budget=budget, labels=data.y, seed=seed),
+    "pgd": lambda data, budget, seed: pgd(
+        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, step_size=20.0
+    ),
+}
+attacks = pytest.mark.parametrize("name", ATTACKS)
+
+
+@attacks
+@pytest.mark.parametrize("budget", [0.1, 0.5, 1, 7])
+def test_the_budget_is_kept_and_the_graph_stays_a_graph(name: str, budget: float) -> None:
+    edges = undirected_pairs(DATA).shape[1]
+    flips = ATTACKS[name](DATA, budget, 0)
+    assert 0 < len(flips) <= (budget if isinstance(budget, int) else int(budget * edges))
+    assert bool((flips.pairs[0] < flips.pairs[1]).all())
+    assert len(torch.unique(flips.pairs, dim=1).T) == len(flips)
+    changed = flips.apply(DATA)
+    assert changed.is_undirected()
+    assert not changed.has_self_loops()
+    assert changed.is_coalesced()
+    assert undirected_pairs(changed).shape[1] == edges + flips.num_added(DATA) - flips.num_removed(DATA)
+
+
+@attacks
+def test_the_input_and_the_callers_random_state_are_left_alone(name: str) -> None:
+    data, state = DATA.clone(), torch.get_rng_state()
+    ATTACKS[name](data, 0.1, 0).apply(data)
+    assert data.keys() == DATA.keys()
+    assert all(torch.equal(data[key], DATA[key]) for key in DATA.keys())  # noqa: SIM118
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@attacks
+def test_the_same_seed_gives_the_same_flips_and_another_gives_others(name: str) -> None:
+    one, same, other = (ATTACKS[name](DATA, 0.2, seed) for seed in (0, 0, 1))
+    assert torch.equal(one.pairs, same.pairs)
+    assert one.provenance == same.provenance
+    if name != "pgd":  # whose seed decides the last draw alone, and all draws may lose against the likeliest flips
+        assert not torch.equal(one.pairs, other.pairs)
+
+
+@attacks
+def test_provenance_names_attack_budget_and_seed(name: str) -> None:
+    assert (
+        dict(ATTACKS[name](DATA, 0.1, 3).provenance).items() >= {"attack": name, "budget": "0.1", "seed": "3"}.items()
+    )
+
+
+@attacks
+def test_bad_budgets_and_graphs_are_refused(name: str) -> None:
+    for bad in (0, 0.0, 1.5, 10_000):
+        with pytest.raises(ValueError, match="budget"):
+            ATTACKS[name](DATA, bad, 0)
+    empty = Data(x=DATA.x, y=DATA.y, edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    with pytest.raises(DataError, match="no edges"):
+        ATTACKS[name](empty, 0.1, 0)
