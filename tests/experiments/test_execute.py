@@ -5,7 +5,7 @@ import torch
 
 from wtawp.base import rng
 from wtawp.core import AwpConfig
-from wtawp.experiments import execute
+from wtawp.experiments import execute, runner
 from wtawp.experiments.execute import PlanError, check, train
 from wtawp.experiments.plan import MODELS, Cell, Plan, Run, Setting
 from wtawp.graphs import load, stratified
@@ -71,6 +71,7 @@ def test_threads_are_left_as_they_were() -> None:
         ({"dataset": "missing.npz"}, "missing.npz"),
         ({"options": (("widht", 3),)}, "unexpected keyword argument 'widht'"),
         ({"awp": AwpConfig(rho=1.0, lam=0.5, layers="conv9.*")}, "match none of"),
+        ({"model": "RGCN"}, "are distributions and cannot be perturbed"),
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_is_refused_first(change: dict[str, object], words: str) -> None:
@@ -83,3 +84,11 @@ def test_versions_name_what_numbers_depend_on() -> None:
     found = execute.versions()
     assert found["torch"] == torch.__version__
     assert set(found) - {"commit"} == {"wtawp", "torch", "python", "source"}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_of_a_plan_is_trained(model: str) -> None:
+    setting = Setting(dataset="citation", model=model, epochs=2)
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.status == "done", record.error
+    assert model in runner.COST

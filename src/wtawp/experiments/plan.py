@@ -15,7 +15,9 @@ from typing import Any, Literal, get_args
 
 from wtawp.core import AwpConfig
 
-MODELS = ("GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN")  # names only: reports read plans, and train nothing
+MODELS = (  # names only: reports read plans, and train nothing
+    "GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN", "GCNJaccard", "GCNSVD", "RGCN", "SimPGCN",
+)  # fmt: skip
 SelectOn = Literal["either", "loss", "accuracy"]  # as `wtawp.training` has it
 Keep = Literal["history", "scores"]
 Scale = Literal["smoke", "quick", "full"]
