@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -485,7 +486,11 @@ def test_processes_add_at_the_same_time(tmp_path: Path) -> None:
 
 @needs_fork
 def test_a_process_killed_at_any_moment_leaves_whole_batches(tmp_path: Path) -> None:
-    run(KILLED, tmp_path / "results.sqlite")
+    run(KILLED, tmp_path / "results.sqlite")  # which looks after every kill, and fails here if it finds half a batch
+    with Store(tmp_path / "results.sqlite") as store:
+        found = Counter(record.split for record in store.records())
+    assert found
+    assert set(found.values()) == {10}
 
 
 def test_stacks_of_other_sizes_round_otherwise_and_the_first_record_stays(

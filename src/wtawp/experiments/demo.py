@@ -4,13 +4,12 @@ It measures and reports; nothing here knows in advance who wins.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 
 import torch
-from joblib import Parallel, delayed, parallel_config
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
@@ -18,6 +17,7 @@ from torch_geometric.data import Data
 from wtawp.analysis import loss_along_random_directions, sharpness
 from wtawp.base import DownloadError, rng
 from wtawp.core import AwpConfig
+from wtawp.experiments.engines import local
 from wtawp.experiments.statistics import PairedDifference, paired_difference
 from wtawp.graphs import Split, get, load, place_of, stratified
 from wtawp.models import GCN
@@ -142,7 +142,7 @@ def run_demo(
     jobs += [(TOY_EPOCHS, f"toy, {name}", partial(_toy, name, config)) for name, config in TOY_VARIANTS.items()]
     total, done = sum(cost for cost, _, _ in jobs), 0.0
     found: dict[int, ToyPanel | Trained] = {}
-    for i, result in _in_parallel([work for _, _, work in jobs], workers or os.cpu_count() or 1):
+    for i, result in local(workers or os.cpu_count() or 1)([work for _, _, work in jobs], _call):
         found[i] = result
         done += jobs[i][0]
         if progress is not None:
@@ -158,16 +158,8 @@ def run_demo(
     )
 
 
-def _in_parallel(
-    work: list[Callable[[], ToyPanel | Trained]], workers: int
-) -> Iterator[tuple[int, ToyPanel | Trained]]:
-    """Results as they arrive, each with its place; one thread a worker, whatever the number of cores."""
-    with parallel_config("loky", n_jobs=min(workers, len(work)), inner_max_num_threads=1):
-        yield from Parallel(return_as="generator_unordered")(delayed(_numbered)(i, w) for i, w in enumerate(work))
-
-
-def _numbered(i: int, work: Callable[[], ToyPanel | Trained]) -> tuple[int, ToyPanel | Trained]:
-    return i, work()
+def _call(work: Callable[[], ToyPanel | Trained]) -> ToyPanel | Trained:
+    return work()
 
 
 def _toy(name: str, config: AwpConfig | None) -> ToyPanel:
