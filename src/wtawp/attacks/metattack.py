@@ -26,7 +26,7 @@ from wtawp.models.adapter import Features, features
 RATE, MOMENTUM = 0.1, 0.9  # of the training that is differentiated through
 ADAM_RATE = 0.01  # of A-Metattack's
 LEAST_DEGREE = 2  # from which on degrees are held to follow a power law
-BLOCK = {"cpu": 1 << 20, "cuda": 1 << 28}  # entries of the gradient that are looked at together
+CPU_BLOCK, GPU_BLOCK = 1 << 20, 1 << 28  # entries of the gradient that are looked at together
 Progress = Callable[[float, str], None]
 
 
@@ -97,18 +97,16 @@ def metattack_many(
 ) -> list[EdgeFlips]:
     """Independent attacks on one graph, such as one for each split: each as `metattack` alone, on a GPU all at once."""
     count, size = budget_of(data, budget), int(data.num_nodes)
-    options = Options(
-        lam=lam, approximate=approximate, likelihood_cutoff=likelihood_cutoff, steps=steps, hidden=hidden
-    )
+    options = Options(lam=lam, approximate=approximate, likelihood_cutoff=likelihood_cutoff, steps=steps, hidden=hidden)
     others = [None] * len(trains) if unlabelled is None else unlabelled
     if not len(trains) == len(labels) == len(seeds) == len(others) or len(trains) == 0:
         raise ValueError(
             "trains, labels, seeds and unlabelled must be of one length, one or more each, got"
             f" {len(trains)}, {len(labels)}, {len(seeds)}, {len(others)}"
         )
-    x = _features(data)
+    x, classes = _features(data), _num_classes(data, labels)
     members = [
-        Member(data, x, train, rest, label, seed, lam)
+        Member(data, x, train, rest, label, classes, seed, lam)
         for train, rest, label, seed in zip(trains, others, labels, seeds, strict=True)
     ]
     together = len(members) if data.edge_index.device.type == "cuda" else 1  # a CPU is as fast one by one
@@ -153,6 +151,7 @@ class Member:
         train: Tensor,
         unlabelled: Tensor | None,
         labels: Tensor,
+        classes: int,
         seed: int,
         lam: float,
     ) -> None:
@@ -170,29 +169,22 @@ class Member:
             rest[chosen] = True
         if lam < 1 and not bool(rest.any()):
             raise ValueError("every node is in train: lam < 1 needs unlabelled nodes, use lam=1 (Meta-Train)")
-        labels = self._labels(data, labels, rest if lam < 1 else torch.zeros_like(rest))
-        self.targets = F.one_hot(labels).to(self.dtype)  # [n, c]
         self.weight = (1 - lam) * rest.to(self.dtype)[:, None] / rest.sum().clamp_min(1)  # [n, 1], in the attack loss
         self.weight[self.train] = lam / len(self.train)
+        matters = (self.weight > 0)[:, 0]
+        matters[self.train] = True
+        labels = labels.to(self.device).long()
+        if int(labels[matters].min()) < 0 or int(labels[matters].max()) >= classes:
+            found = f"{int(labels[matters].min())} to {int(labels[matters].max())}"
+            raise ValueError(
+                f"labels of training and unlabelled nodes must lie in 0 to {classes - 1}, got {found};"
+                " where the true ones are not known, pass guesses (see self_training_labels)"
+            )
+        self.targets = F.one_hot(torch.where(matters, labels, 0), classes).to(self.dtype)  # [n, c]
         i, j = undirected_pairs(data).to(self.device)
         self.edges = i * self.size + j  # [m], codes, sorted
         self.flipped = self.edges[:0]  # in the order of the flips
         self.original_degree = self.degree
-
-    def _labels(self, data: Data, labels: Tensor, needed: Tensor) -> Tensor:
-        """Checked, with 0 where the label does not matter."""
-        if labels.shape != (self.size,) or labels.is_floating_point() or labels.dtype == torch.bool:
-            raise ValueError(
-                f"labels must be whole numbers, one a node, [{self.size}]; got {labels.dtype} {list(labels.shape)}"
-            )
-        labels, needed = labels.to(self.device).long(), needed.clone()
-        needed[self.train] = True
-        if int(labels[needed].min()) < 0:
-            raise ValueError("labels of training and unlabelled nodes must be known (>= 0): pass guesses for the rest")
-        classes = None if data.y is None else int(data.y.max()) + 1
-        if classes is not None and int(labels.max()) >= classes:
-            raise ValueError(f"labels go up to {int(labels.max())}, but data.y is of {classes} classes")
-        return torch.where(needed, labels, 0)
 
     @property
     def degree(self) -> Tensor:  # -> [n] int64
@@ -249,8 +241,7 @@ class Member:
             there, back = multiply(self.operator, v), multiply(self.operator, u)  # S is symmetric
             t -= (u * there + v * back).sum(1, keepdim=True) / (2 * degree)
         scale = degree.rsqrt()
-        scaled = [(scale * u, scale * v) for u, v in factors]
-        return PairGradient([*scaled, (t, torch.ones_like(t))])
+        return PairGradient(t, [(scale * u, scale * v) for u, v in factors])
 
     def flip_best(self, slope: "PairGradient", cutoff: float | None) -> bool:
         """Flip the allowed pair that promises the steepest rise of the loss; False if no pair is allowed."""
@@ -259,7 +250,7 @@ class Member:
         likely = None if cutoff is None else LikelyDegrees(self.original_degree, degree, cutoff)
         if likely is not None:
             removable &= likely.removed(i, j)
-        rows = max(1, BLOCK[self.device.type] // self.size)
+        rows = max(1, (CPU_BLOCK if self.device.type == "cpu" else GPU_BLOCK) // self.size)
         values, codes = [], []
         for first in range(0, self.size, rows):
             block = slope.block(first, first + rows)
@@ -279,14 +270,14 @@ class Member:
             values.append(value)
             codes.append((first + place // width) * self.size + first + place % width)
         highest, best = torch.stack(values).max(0)
-        value = float(highest)
-        if math.isnan(value) or value == math.inf:
+        rise = float(highest)
+        if math.isnan(rise) or rise == math.inf:
             raise AttackError("the gradient is not finite: the surrogate's training diverges; scale the features down")
-        if value == 0 and len(self.flipped) == 0:
+        if rise == 0 and len(self.flipped) == 0:
             raise AttackError("the gradient is zero: features or labels leave the surrogate nothing to learn")
-        if value > -math.inf:
+        if rise > -math.inf:
             self.flip(torch.stack(codes)[best])
-        return value > -math.inf
+        return rise > -math.inf
 
     def flip(self, code: Tensor) -> None:
         """Add the edge, or take it away."""
@@ -297,22 +288,25 @@ class Member:
 
 
 class PairGradient:
-    """The gradient with respect to the adjacency of a pair, both directions together: the sum of u_i v_j + u_j v_i."""
+    """The gradient with respect to the adjacency of a pair, both directions together: t_i + t_j + u_i v_j + u_j v_i.
 
-    def __init__(self, factors: Sequence[tuple[Tensor, Tensor]]) -> None:  # [n, f], [n, f] each
-        known = [(u, features(u), v) for u, v in factors]
-        self.sparse = [(whole, v) for _, whole, v in known if isinstance(whole, Operator)]
-        dense = [(u, v) for u, whole, v in known if not isinstance(whole, Operator)]
+    On the CPU the zeros of `u` are left out where they are many.
+    """
+
+    def __init__(self, t: Tensor, factors: Sequence[tuple[Tensor, Tensor]]) -> None:  # [n, 1], [n, f] and [n, f] each
+        kinds = [(features(u), v) for u, v in factors]
+        self.sparse = [(u, v) for u, v in kinds if isinstance(u, Operator)]
+        dense = [(t, torch.ones_like(t)), *((u, v) for u, v in kinds if not isinstance(u, Operator))]
         self.left = torch.cat([u for u, _ in dense] + [v for _, v in dense], 1)
         self.right = torch.cat([v for _, v in dense] + [u for u, _ in dense], 1)
 
     def block(self, first: int, last: int) -> Tensor:  # -> [last - first, n - first]
         """Of nodes `first` to `last` with those from `first` on."""
         block = self.left[first:last] @ self.right[first:].T
-        for whole, v in self.sparse:
-            rows, columns = (torch.arange(count, device=v.device) for count in whole.shape)
-            block += multiply(whole.select(rows[first:last], columns), v[first:].T)
-            block += multiply(whole, v[first:last].T)[first:].T
+        for u, v in self.sparse:
+            rows, columns = (torch.arange(count, device=v.device) for count in u.shape)
+            block += multiply(u.select(rows[first:last], columns), v[first:].T)
+            block += multiply(u, v[first:last].T)[first:].T
         return block
 
 
@@ -423,10 +417,11 @@ def weights_of_adam(
 class LikelyDegrees:
     """Which pairs may be flipped so that original and new degrees still look like drawn from one power law.
 
-    The likelihood-ratio test of Nettack's and Metattack's appendices: with n degrees d >= 2 and s the sum of their
-    logarithms, alpha = 1 + n / (s - n log 1.5) and l = n log alpha + n alpha log 2 + (alpha + 1) s, as published; a flip
-    is allowed if -2 l(both) + 2 (l(original) + l(new)) < cutoff. A flip changes two degrees by one, so the answer is a
-    table over pairs of degrees.
+    The likelihood-ratio test of Nettack's and Metattack's appendices. With n degrees d >= 2 and s the sum of their
+    logarithms, alpha = 1 + n / (s - n log 1.5) and l = n log alpha + n alpha log 2 + (alpha + 1) s; a flip is allowed
+    if -2 l(both) + 2 (l(original) + l(new)) < cutoff. In a Pareto likelihood the last sign of l is a minus; the plus is
+    that of the released implementations, to which the cutoff of 0.004 belongs. A flip changes two degrees by one, so
+    the answer is a table over pairs of degrees.
     """
 
     def __init__(self, original: Tensor, degree: Tensor, cutoff: float) -> None:
@@ -477,11 +472,22 @@ def _stacked(members: Sequence[Member]) -> tuple[Tensor, Tensor, Tensor]:  # -> 
     return filled([member.build() for member in members]), filled(targets), filled(shares)
 
 
+def _num_classes(data: Data, labels: Sequence[Tensor]) -> int:
+    """Of the graph, or if it has no labels of its own, of those given; these are checked."""
+    size = int(data.num_nodes)
+    for each in labels:
+        if each.shape != (size,) or each.is_floating_point() or each.dtype == torch.bool:
+            found = f"{each.dtype} {list(each.shape)}"
+            raise ValueError(f"labels must be whole numbers, one a node, [{size}]; got {found}")
+    known = labels if data.y is None else [data.y]
+    return 1 + max(int(each.max()) for each in known)
+
+
 def _features(data: Data) -> Features:
     if data.x is None or data.x.dim() != 2 or not data.x.is_floating_point():
         found = "none" if data.x is None else f"{data.x.dtype} {list(data.x.shape)}"
         raise ValueError(f"Metattack needs features data.x, floats of shape [n, d] (an identity will do), got {found}")
-    x = features(data.x)
+    x: Features = features(data.x)
     if not bool(torch.isfinite(x.values if isinstance(x, Operator) else x).all()):
         raise ValueError("data.x holds NaN or infinite features; a surrogate cannot be trained on them")
     return x
@@ -495,4 +501,5 @@ def _nodes(nodes: Tensor, size: int, name: str) -> Tensor:  # -> [k] int64, sort
         raise ValueError(f"{name} must be one or more nodes, as indices or a mask of all {size}, got {found}")
     if int(nodes.min()) < 0 or int(nodes.max()) >= size:
         raise ValueError(f"{name} must name nodes 0 to {size - 1}, got {int(nodes.min())} to {int(nodes.max())}")
-    return torch.unique(nodes)
+    distinct: Tensor = torch.unique(nodes)
+    return distinct
