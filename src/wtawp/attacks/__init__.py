@@ -2,7 +2,8 @@
 
 from wtawp.attacks.dice import dice
 from wtawp.attacks.pgd import pgd
+from wtawp.attacks.prbcd import grbcd, prbcd
 from wtawp.attacks.projection import project_onto_budget
 from wtawp.attacks.random_flips import random_flips
 
-__all__ = ["dice", "pgd", "project_onto_budget", "random_flips"]
+__all__ = ["dice", "grbcd", "pgd", "prbcd", "project_onto_budget", "random_flips"]
