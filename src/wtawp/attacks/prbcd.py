@@ -4,6 +4,7 @@ So memory grows with the edges and the block, not with n x n: the attacks for la
 implementation (`torch_geometric.contrib.nn`); here it is fenced in and speaks in `EdgeFlips`.
 """
 
+import math
 import warnings
 from typing import Literal
 
@@ -56,7 +57,7 @@ def prbcd(
         raise ValueError(f"samples must be >= 0, got {samples}")
     if not 0 < step_size < float("inf"):
         raise ValueError(f"step_size must be positive and finite, got {step_size}")
-    plan = _Plan(data, victim, budget, nodes, labels, seed, steps, loss, block_size)
+    plan = _Plan(data, victim, budget, nodes, labels, seed, steps, loss, block_size, greedy=False)
     attack = PRBCDAttack(
         plan.victim, plan.block_size, steps, max(1, round(RESAMPLED * steps)), plan.loss, lr=step_size, log=progress
     )
@@ -82,7 +83,7 @@ def grbcd(
     Fewer steps if the budget has fewer flips. A pair that is flipped twice is not flipped, so that there may be fewer
     flips than the budget allows. Everything else is as with `prbcd`.
     """
-    plan = _Plan(data, victim, budget, nodes, labels, seed, steps, loss, block_size)
+    plan = _Plan(data, victim, budget, nodes, labels, seed, steps, loss, block_size, greedy=True)
     attack = GRBCDAttack(plan.victim, plan.block_size, steps, plan.loss, log=progress)
     return plan.carry_out(attack, "grbcd")
 
@@ -101,6 +102,8 @@ class _Plan:
         steps: int,
         loss: Loss,
         block_size: int,
+        *,
+        greedy: bool,
     ) -> None:
         if loss not in ("ce", "margin", *PYG_LOSS):
             raise ValueError(f"loss must be one of 'ce', 'margin', {', '.join(map(repr, PYG_LOSS))}, got {loss!r}")
@@ -110,8 +113,12 @@ class _Plan:
         pairs = size * (size - 1) // 2
         if count >= pairs:
             raise ValueError(f"a budget of {count} is all {pairs} pairs of nodes; ask for fewer")
-        if block_size <= count:
-            raise ValueError(f"block_size must exceed the budget of {count} flips, got {block_size}")
+        needed = math.ceil(count / steps) if greedy else count  # flips out of one block
+        if (found := _different(min(max(block_size, 0), ENOUGH * pairs), pairs)) <= needed:
+            raise ValueError(
+                f"{block_size} draws may give no more than {found:.0f} different pairs of {pairs}, and {needed} flips"
+                " must be found among them; raise block_size"
+            )
         refuse_without_weights(victim, "the attack")
         self.target = target_of(data, nodes, labels, "margin" if loss == "margin" else "ce")
         self.victim = _Victim(victim, self.target)
@@ -124,19 +131,21 @@ class _Plan:
         """Run PyG's attack; the caller's random state and the victim's modes are as before."""
         data, size = self.data, int(self.data.num_nodes)
         with evaluating(self.victim), fenced_rng("attack", name, self.seed):
-            try:
-                _, flipped = attack.attack(data.x, data.edge_index, self.labels, self.count, self.target.nodes)
-            except RuntimeError as error:
-                if "random block" not in str(error):
-                    raise
-                raise ValueError(
-                    f"{self.block_size} draws gave no {self.count + 1} different pairs; raise block_size"
-                ) from error
+            _, flipped = attack.attack(data.x, data.edge_index, self.labels, self.count, self.target.nodes)
         codes, times = torch.unique(flipped.amin(0) * size + flipped.amax(0), return_counts=True)
         codes = codes[times % 2 == 1]
         origin = {"attack": name, **self.origin, **more}
         provenance = tuple((key, str(value)) for key, value in origin.items())
         return EdgeFlips.of(torch.stack([codes // size, codes % size]), size, provenance)
+
+
+def _different(draws: int, pairs: int) -> float:
+    """So many different pairs are among `draws` with replacement, five standard deviations below the mean.
+
+    A block with too few would be drawn again, and there PyG mixes up the weights.
+    """
+    missed = math.exp(-draws / pairs)  # the chance of one pair
+    return pairs * -math.expm1(-draws / pairs) - 5 * math.sqrt(pairs * missed * (1 - (1 + draws / pairs) * missed))
 
 
 class _Victim(nn.Module):
