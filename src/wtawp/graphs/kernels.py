@@ -42,7 +42,7 @@ def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> T
     """
     width = max(left[..., 0, :].numel(), right[..., 0, :].numel(), 1)
     step = max(1, GATHERED[left.device.type == "cuda"] // width)
-    parts = zip(rows.split(step), cols.split(step), strict=True)
+    parts = zip(torch.split(rows, step), torch.split(cols, step), strict=True)
     return torch.cat([(left[..., r, :] * right[..., c, :]).sum(-1) for r, c in parts], -1)
 
 
