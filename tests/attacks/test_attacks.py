@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from wtawp.attacks import dice, metattack, pgd, random_flips
+from wtawp.attacks import dice, grbcd, metattack, pgd, prbcd, random_flips
 from wtawp.base import DataError, rng
 from wtawp.graphs import EdgeFlips, citation, undirected_pairs
 from wtawp.models import GCN
@@ -23,6 +23,12 @@ ATTACKS: dict[str, Attack] = {
     ),
     "pgd": lambda data, budget, seed: pgd(
         data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, step_size=20.0
+    ),
+    "prbcd": lambda data, budget, seed: prbcd(
+        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, block_size=500
+    ),
+    "grbcd": lambda data, budget, seed: grbcd(
+        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, block_size=500
     ),
 }
 attacks = pytest.mark.parametrize("name", ATTACKS)
