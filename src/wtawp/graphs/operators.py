@@ -7,7 +7,7 @@ matrix and, where asked, to the entries.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -117,14 +117,20 @@ def spmm(operator: Operator, dense: Tensor, values: Tensor | None = None) -> Ten
     return product
 
 
-def multiply(left: Operator | Tensor, dense: Tensor, values: Tensor | None = None) -> Tensor:
+class Multiplies(Protocol):
+    """What stands in for an operator and knows itself how to multiply: factors, or a record of its own products."""
+
+    def __matmul__(self, dense: Tensor) -> Tensor: ...  # [..., m, h] -> [..., n, h]
+
+
+def multiply(left: Operator | Tensor | Multiplies, dense: Tensor, values: Tensor | None = None) -> Tensor:
     """Any operator, sparse or dense, times a dense matrix.
 
     A constant dense one may end in columns of zeros for which the other side has no rows: see `aligned`.
     """
     if isinstance(left, Operator):
         return spmm(left, dense, values)
-    if left.requires_grad or left.dim() > 2:
+    if not isinstance(left, Tensor) or left.requires_grad or left.dim() > 2:
         return left @ dense
     product: Tensor = _SharedLeft.apply(left, dense)  # type: ignore[no-untyped-call]
     return product

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wtawp.graphs.low_rank import LowRank
-from wtawp.graphs.operators import Blocks, Operator, multiply
+from wtawp.graphs.operators import Blocks, Multiplies, Operator, multiply
 from wtawp.models.dropout import dropout
 from wtawp.models.fused import attend, propagate
 
@@ -51,13 +50,13 @@ class GraphConvolution(nn.Module):
     def forward(
         self,
         x: Tensor | Operator,
-        operator: Operator | LowRank,
+        operator: Operator | Multiplies,
         *,
         relu_and_drop: float | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         """`relu_and_drop`: the rate of dropout after a ReLU, both done in passing; `positions` as in `dropout`."""
-        if isinstance(operator, LowRank):
+        if not isinstance(operator, Operator):
             out = operator @ multiply(x, self.weight) + self.bias[..., None, :]
             return out if relu_and_drop is None else dropout(out.relu(), relu_and_drop, self.training)
         if relu_and_drop is None and _is_dense(x) and _gathers_first(operator, self.weight):
