@@ -7,17 +7,16 @@ victim is differentiated with respect to the weights of all pairs: one at a time
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import repeat
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from wtawp.attacks.projection import thresholds
 from wtawp.attacks.relaxed import Relaxed, Target, contains
-from wtawp.base import AttackError
-from wtawp.graphs.operators import gcn_operator, spmm
-from wtawp.models.adapter import Traces, features
+from wtawp.attacks.views import RecordingView, view_of
+from wtawp.base import AttackError, DataError
+from wtawp.models.adapter import Features, Filters, Normalised, PairFilter, Traces, features
 from wtawp.models.ensemble import Ensemble
 
 MOST_NODES = 1000  # of a victim that shows no factors: all pairs are then edges with messages of their own
@@ -39,6 +38,7 @@ class FactoredGradient:
     target: Target
     left: Tensor  # [b, n, 2 f + 2]: u, v, t, ones
     right: Tensor  # [b, n, 2 f + 2]: v, u, ones, t
+    passes: PairFilter | None = None  # pairs that can be joined; None: all
 
     def at(self, codes: Tensor) -> Tensor:  # [k] -> [k]
         """The gradient of some pairs."""
@@ -81,6 +81,8 @@ class FactoredGradient:
         i, j = known // self.target.size % self.target.size, known % self.target.size
         inside = (i >= first) & (i < first + rows)
         block[self.target.copy_of(known[inside]), i[inside] - first, j[inside] - first] = 0
+        if self.passes is not None:
+            block.masked_fill_(~self.passes(first, first + block.shape[1])[:, first:], 0)
         return block
 
 
@@ -101,39 +103,19 @@ class FullGradient:
         return Relaxed.of(self.codes, (values - thresholds(values[None], budget)).clamp(0, 1).to(values))
 
 
-class NormalisedView:
-    """D^p (A + I) D^p of a relaxed graph, or of many in one; remembers its products, which can be differentiated by."""
+def victims_at_once(victim: nn.Module, size: int, device: torch.device) -> int:
+    """As many as one block of the gradient has room for; some views are of one graph only."""
+    views = victim.views() if isinstance(victim, Traces) else ()
+    if not views or not all(isinstance(view, Normalised) for view in views):
+        return 1
+    return max(1, entries_at_once(device) // size**2)
 
-    def __init__(self, target: Target, flips: Relaxed, power: float) -> None:
-        edges, weight = target.graph(flips)
-        self.operator = gcn_operator(edges, weight, target.copies * target.size, target.data.x.dtype, power=power)
-        self.power = power
-        self.factors: list[Tensor] = []  # [b, n, f] each
-        self.products: list[Tensor] = []  # likewise
 
-    def __matmul__(self, factor: Tensor) -> Tensor:  # [b, n, f] -> [b, n, f]
-        product = self._times(factor)
-        if torch.is_grad_enabled() and not product.requires_grad:
-            product.requires_grad_()
-        self.factors.append(factor.detach())
-        self.products.append(product)
-        return product
-
-    def _times(self, factor: Tensor) -> Tensor:
-        return spmm(self.operator, factor.flatten(0, 1)).view(factor.shape)
-
-    def slopes(self, grads: Sequence[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-        """L, R [b, n, f] and t [b, n, 1]: of a pair the gradient is <L_i, R_j> + <R_i, L_j> + t_i + t_j.
-
-        P = dL/d(view) is U V^T, and D depends on A too: dL/dA_ij + dL/dA_ji = s_i s_j (P_ij + P_ji) + t_i + t_j, where
-        s = d^p and t = dL/dd is p / d_i times the sums of P * view over row i and over column i.
-        """
-        used = [(g, v, p) for g, v, p in zip(grads, self.factors, self.products, strict=True) if g is not None]
-        u, v, product = (torch.cat(parts, 2) for parts in zip(*used, strict=True))
-        diagonal = self.operator.values[self.operator.rows == self.operator.indices].view(*u.shape[:2], 1)
-        inverse = diagonal ** (-0.5 / self.power)  # 1 / d, as the diagonal of A + I is 1 and of the view d^2p
-        sums = (u * product).sum(2, keepdim=True) + (self._times(u) * v).sum(2, keepdim=True)  # the view is symmetric
-        return diagonal.sqrt() * u, diagonal.sqrt() * v, self.power * inverse * sums
+def attacked_by_gradient(target: Target, victims: Sequence[nn.Module]) -> "Traced | Opaque":
+    """The victims as `Traced` if they can be, else the only one as `Opaque`."""
+    if isinstance(victims[0], Traces) and victims[0].views():
+        return Traced(target, victims)
+    return Opaque(target, *victims)
 
 
 class Traced:
@@ -142,13 +124,20 @@ class Traced:
     def __init__(self, target: Target, victims: Sequence[nn.Module]) -> None:
         self.target, self.ensemble = target, Ensemble(victims)
         self.parameters = {name: p.detach() for name, p in self.ensemble.parameters().items()}
-        self.x = features(target.data.x)
+        self.x: Features = features(target.data.x)
+        self.passes: PairFilter | None = None
+        if isinstance(victims[0], Filters):  # what does not pass is no edge to it, and cannot become one
+            self.passes = victims[0].pair_filter(self.x)
+            edges = target.edges[_passing(target, self.passes)]
+            if len(edges) == 0:
+                raise DataError(f"{type(victims[0]).__name__} filters out every edge of this graph: nothing to attack")
+            self.target = replace(target, edges=edges)
 
-    def logits(self, flips: Relaxed) -> tuple[Tensor, list[NormalisedView]]:  # -> [b, n, c]
+    def logits(self, flips: Relaxed) -> tuple[Tensor, list[RecordingView]]:  # -> [b, n, c]
         """Of the relaxed graphs, and what the victims saw of them."""
         template = self.ensemble.template
         assert isinstance(template, Traces)
-        views = [NormalisedView(self.target, flips, view.power) for view in template.views()]
+        views = [view_of(self.target, flips, view) for view in template.views()]
         arguments = template.through(self.x, tuple(views))
         return self.ensemble.logits(self.parameters, {}, arguments, None), views
 
@@ -163,15 +152,14 @@ class Traced:
             logits, views = self.logits(flips)
             value = self.target.losses(logits).sum()
             products = [product for view in views for product in view.products]
-            found = iter(
-                torch.autograd.grad(value, products, allow_unused=True) if value.requires_grad else repeat(None)
-            )
+            found = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
         with torch.no_grad():
             parts = [view.slopes([next(found) for _ in view.products]) for view in views]
             u, v = (torch.cat([part[k] for part in parts], 2) for k in (0, 1))
             t = torch.stack([part[2] for part in parts]).sum(0)
             ones = torch.ones_like(t)
-            slope = FactoredGradient(self.target, torch.cat([u, v, t, ones], 2), torch.cat([v, u, ones, t], 2))
+            left, right = torch.cat([u, v, t, ones], 2), torch.cat([v, u, ones, t], 2)
+            slope = FactoredGradient(self.target, left, right, self.passes)
         _refuse_nan(self.target, slope.left)
         return slope
 
@@ -208,6 +196,16 @@ class Opaque:
         slope = torch.zeros_like(weight) if slope is None else slope
         _refuse_nan(self.target, slope[None])
         return FullGradient(self.codes, self.sign * slope)
+
+
+def _passing(target: Target, passes: PairFilter) -> Tensor:  # -> [b m]
+    """Which of the graph's edges pass."""
+    i, j = target.edges // target.size % target.size, target.edges % target.size
+    kept, rows = torch.zeros_like(i, dtype=torch.bool), max(1, entries_at_once(i.device) // target.size)
+    for first in range(0, target.size, rows):
+        inside = ((i >= first) & (i < first + rows)).nonzero()[:, 0]
+        kept[inside] = passes(first, min(first + rows, target.size))[i[inside] - first, j[inside]]
+    return kept
 
 
 def _refuse_nan(target: Target, gradient: Tensor) -> None:  # [b, ...]

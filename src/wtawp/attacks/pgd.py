@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.gradient import Opaque, Traced, entries_at_once
+from wtawp.attacks.gradient import Opaque, Traced, attacked_by_gradient, victims_at_once
 from wtawp.attacks.relaxed import Loss, Relaxed, target_of
 from wtawp.base import AttackError, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
-from wtawp.models.adapter import Traces
 
 STEP_SIZE = {"ce": 200.0, "margin": 20.0}  # the first is the released code's
 
@@ -74,15 +73,13 @@ def pgd_many(
     assert step_size is not None
     origin = {"attack": "pgd", "budget": budget, "steps": steps, "loss": loss, "samples": samples}
     origin["step_size"] = step_size
-    together = max(1, entries_at_once(data.edge_index.device) // size**2) if isinstance(victims[0], Traces) else 1
+    together = victims_at_once(victims[0], size, data.edge_index.device)
     found: list[EdgeFlips] = []
     for first in range(0, len(victims), together):
         part = slice(first, first + together)
         with evaluating(victims[first]):
             target = target_of(data, nodes[part], labels[part], loss)
-            some = victims[part]
-            attacked = Traced(target, some) if isinstance(some[0], Traces) else Opaque(target, some[0])
-            flips = target.nothing()
+            attacked, flips = attacked_by_gradient(target, victims[part]), target.nothing()
             for t in range(steps):
                 flips = ascend(attacked, flips, step_size / math.sqrt(t + 1), count, is_first=t == 0)
             chosen = by_lot(attacked, flips, count, samples, [rng("attack", "pgd", seed) for seed in seeds[part]])

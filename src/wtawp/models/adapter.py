@@ -54,6 +54,16 @@ class Normalised:
     power: float = -0.5
 
 
+@dataclass(frozen=True)
+class Truncated:
+    """A view of the graph: the adjacency matrix cut down to `rank` and normalised, as `low_rank_operator` does."""
+
+    rank: int
+
+
+View = Normalised | Truncated
+
+
 @runtime_checkable
 class Traces(Protocol):
     """A module that reaches the graph only through products `view @ factor`, with views that it names.
@@ -63,12 +73,24 @@ class Traces(Protocol):
     takes a stack of models as `Prepares` says.
     """
 
-    def views(self) -> tuple[Normalised, ...]:
-        """What it sees of the graph."""
+    def views(self) -> tuple[View, ...]:
+        """What it sees of the graph. None at all: it has a setting that cannot be shown so."""
         ...
 
     def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
         """Arguments for `forward`, with these in the place of what `views` names."""
+        ...
+
+
+PairFilter = Callable[[int, int], Tensor]  # the first row and the one after the last -> [rows, n] bool
+
+
+@runtime_checkable
+class Filters(Protocol):
+    """A module that `Traces`, but whose views are of the graph without some edges: pairs of nodes it never joins."""
+
+    def pair_filter(self, x: Features) -> PairFilter:
+        """Which pairs pass, some rows of the n x n of them at a time."""
         ...
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.operators import Blocks, Multiplies, Operator, aligned, gcn_operator, multiply, receptive_field
-from wtawp.models.adapter import Features, Normalised, OperatorCache, features, operators_by_layer
+from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features, operators_by_layer
 from wtawp.models.layers import GraphConvolution
 
 
@@ -62,7 +62,7 @@ class GCN(nn.Module):
         stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
         return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))
 
-    def views(self) -> tuple[Normalised, ...]:
+    def views(self) -> tuple[View, ...]:
         """See `Traces`."""
         return (Normalised(),)
 

@@ -149,7 +149,7 @@ class GaussianConvolution(nn.Module):
         return new_mean, multiply(variance, self.variance_weight, values).relu()
 
     def spread(
-        self, mean: Tensor, variance: Tensor, means: Operator, variances: Operator
+        self, mean: Tensor, variance: Tensor, means: Operator | Multiplies, variances: Operator | Multiplies
     ) -> tuple[Tensor, Tensor]:  # [n, h], [n, h], [m, n], [m, n] -> [m, h], [m, h]
         """The distribution of each node's weighted sum over its neighbours."""
         attention = (-self.gamma * variance).exp()
@@ -177,7 +177,7 @@ class SimilarityConvolution(nn.Module):
         self.gate_bias = nn.Parameter(torch.zeros(2))
 
     def forward(
-        self, x: Tensor | Operator, graph: Operator, alike: Operator, rows: Tensor | None = None
+        self, x: Tensor | Operator, graph: Operator | Multiplies, alike: Operator, rows: Tensor | None = None
     ) -> Tensor:  # [n, d_in], [m, n], [m, n] -> [m, d_out]
         """`rows` are the m output nodes' places among the n; None if they are all."""
         product = multiply(x, torch.cat([self.weight, self.gates], -1))  # one pass over the features
