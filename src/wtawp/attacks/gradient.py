@@ -123,7 +123,9 @@ class Traced:
 
     def __init__(self, target: Target, victims: Sequence[nn.Module]) -> None:
         self.target, self.ensemble = target, Ensemble(victims)
-        self.parameters = {name: p.detach() for name, p in self.ensemble.parameters().items()}
+        named = self.ensemble.parameters()
+        self.weights = [p for p in named.values() if p.requires_grad]  # copies: whoever trains them changes no victim
+        self.parameters = {name: p.requires_grad_(False) for name, p in named.items()}
         self.x: Features = features(target.data.x)
         self.passes: PairFilter | None = None
         if isinstance(victims[0], Filters):  # what does not pass is no edge to it, and cannot become one
@@ -175,10 +177,16 @@ class Opaque:
             )
         refuse_without_weights(victim, "PGD")
         self.target, self.victim = target, victim
+        self.weights = [p for p in victim.parameters() if p.requires_grad]  # the victim's own
         i, j = torch.triu_indices(target.size, target.size, 1, device=target.edges.device)
         self.codes = i * target.size + j
         self.edges = target.both_ways(self.codes)
         self.sign = torch.where(contains(target.edges, self.codes), -1, 1)
+
+    def logits(self, flips: Relaxed) -> tuple[Tensor, list[RecordingView]]:  # -> [1, n, c]
+        """Of the relaxed graph; there are no views to tell of."""
+        edges, weight = self.target.graph(flips)
+        return self.victim(self.target.data.x, edges, weight)[None], []
 
     def losses(self, flips: Relaxed) -> Tensor:  # -> [1]
         """What the attack raises, on the graph with these pairs flipped altogether: the others are no edges at all."""

@@ -67,10 +67,8 @@ def pgd_many(
     good to the last digits may change places.
     """
     count, size = budget_of(data, budget), int(data.num_nodes)
-    step_size = STEP_SIZE.get(loss) if step_size is None else step_size
-    _check_options(steps, loss, samples, step_size)
+    step_size = checked_step_size(steps, loss, samples, step_size)
     _check_victims(victims, nodes, labels, seeds)
-    assert step_size is not None
     origin = {"attack": "pgd", "budget": budget, "steps": steps, "loss": loss, "samples": samples}
     origin["step_size"] = step_size
     together = victims_at_once(victims[0], size, data.edge_index.device)
@@ -130,13 +128,16 @@ def by_lot(
     return list(torch.split(codes[best], parts))
 
 
-def _check_options(steps: int, loss: str, samples: int, step_size: float | None) -> None:
+def checked_step_size(steps: int, loss: str, samples: int, step_size: float | None) -> float:
+    """The step size, or else the one for this loss, once all options are found to make sense."""
     if loss not in STEP_SIZE:
         raise ValueError(f"loss must be one of {', '.join(map(repr, STEP_SIZE))}, got {loss!r}")
     if steps < 1 or samples < 0:
         raise ValueError(f"steps must be >= 1 and samples >= 0, got {steps} and {samples}")
-    if step_size is None or not 0 < step_size < math.inf:
+    step_size = STEP_SIZE[loss] if step_size is None else step_size
+    if not 0 < step_size < math.inf:
         raise ValueError(f"step_size must be positive and finite, got {step_size}")
+    return step_size
 
 
 def _check_victims(victims: Sequence[nn.Module], *given: Sequence[object]) -> None:

@@ -5,6 +5,7 @@ Each takes the models of one stack, trained on one graph, and returns for each o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch_geometric.data import Data
 from wtawp import attacks
 from wtawp.base import rng
 from wtawp.experiments.plan import MAX_INITS, Measure, Option
+from wtawp.experiments.robustness import BEFORE_TRAINING
 from wtawp.graphs import EdgeFlips, Split
 from wtawp.models import GCN
 from wtawp.training import evaluate, fit_many
@@ -27,6 +29,10 @@ NODES: dict[str, Callable[[Split], Tensor]] = {
     "all": lambda split: torch.cat([split.train, split.val, split.test]),
 }
 LABELS = ("true", "predicted", "self-training")  # the last: true for training nodes, predicted for all others
+
+
+CHOSEN = ("data", "victim", "train", "unlabelled", "seed", "progress")  # arguments of attacks that are no options
+TOGETHER = 50  # models that a GPU attacks at once
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,14 @@ def check(wanted: Measure) -> None:
     for name, known in (("nodes", tuple(NODES)), ("labels", LABELS)):
         if name in options and options[name] not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {options[name]!r}")
+    attack = str(options["attack"])
+    if wanted.name == "evasion" and attack in BEFORE_TRAINING:
+        raise ValueError(f"{attack} attacks the training, not a trained model; poison with it")
+    function = {"random": "random_flips"}.get(attack, attack)
+    takes = {name: p for name, p in signature(getattr(attacks, function)).parameters.items() if name not in CHOSEN}
+    ours = {"attack", "budget", "nodes", "labels", *(("adaptive",) if wanted.name == "evasion" else ())}
+    if unknown := sorted(set(options) - ours - set(takes)):
+        raise ValueError(f"{attack} has no option {unknown[0]!r}; it has {', '.join(sorted(ours | set(takes)))}")
 
 
 def evasion(
@@ -154,10 +168,33 @@ def _one_by_one(flip: Callable[..., EdgeFlips]) -> Callable[..., list[EdgeFlips]
     return attack
 
 
+def _pgd(trained: Trained, nodes: list[Tensor], labels: list[Tensor], budget: float | int,
+         options: dict[str, Any]) -> list[EdgeFlips]:  # fmt: skip
+    found: list[EdgeFlips] = []
+    for first in range(0, len(nodes), TOGETHER):
+        part = slice(first, first + TOGETHER)
+        found += attacks.pgd_many(trained.data, trained.models[part], budget=budget, nodes=nodes[part],
+                                  labels=labels[part], seeds=trained.seeds[part], **options)  # fmt: skip
+    return found
+
+
+def _metattack(trained: Trained, nodes: list[Tensor], labels: list[Tensor], budget: float | int,
+               options: dict[str, Any]) -> list[EdgeFlips]:  # fmt: skip
+    """It trains surrogates of its own; the model trained here only guesses the labels."""
+    return attacks.metattack_many(
+        trained.data, budget=budget, trains=[split.train for split in trained.splits], unlabelled=nodes, labels=labels,
+        seeds=trained.seeds, **options,
+    )  # fmt: skip
+
+
 ATTACKS: dict[str, Callable[..., list[EdgeFlips]]] = {
     "random": _of_a_split(attacks.random_flips, needs_labels=False),
     "dice": _of_a_split(attacks.dice, needs_labels=True),
-    "pgd": _one_by_one(attacks.pgd),
+    "pgd": _pgd,
+    "minmax": _one_by_one(attacks.minmax),
+    "metattack": _metattack,
+    "prbcd": _one_by_one(attacks.prbcd),
+    "grbcd": _one_by_one(attacks.grbcd),
 }
 
 
