@@ -130,7 +130,12 @@ def test_what_cannot_be_attacked_is_said_so() -> None:
         minmax(data, victim().requires_grad_(False), **options)  # type: ignore[arg-type]
     with pytest.raises(AttackError, match="ignores the graph"):
         minmax(data, MLP(4, CLASSES, hidden=(5,), generator=rng("mlp")).double(), **options)  # type: ignore[arg-type]
-    for change, message in (({"lr": 0.0}, "lr must be positive"), ({"weight_decay": -1.0}, "weight_decay"),
-                            ({"train": torch.tensor([SIZE])}, "nodes must lie in"), ({"steps": 0}, "steps")):  # fmt: skip
+    wrong = [
+        ({"lr": 0.0}, "lr must be positive"),
+        ({"weight_decay": -1.0}, "weight_decay"),
+        ({"train": torch.tensor([SIZE])}, "nodes must lie in"),
+        ({"steps": 0}, "steps"),
+    ]
+    for change, message in wrong:
         with pytest.raises(ValueError, match=message):
             minmax(data, victim(), **{**options, **change})  # type: ignore[arg-type]
