@@ -65,12 +65,12 @@ class FactoredGradient:
             block = self._unknown(first, rows, known)
             if not bool(least.all()):  # else nearly all pairs that help would come in
                 best = torch.cat([target.padded(values, codes), step * block.amax(2)], 1)
-                least = torch.maximum(least, thresholds(best, budget))
+                least = thresholds(best, budget, least)
             copy, i, j = (block > (least / step).to(block)[:, None, None]).nonzero(as_tuple=True)
             if len(i):
                 found = (copy * target.size + i + first) * target.size + j + first
                 codes, values = torch.cat([codes, found]), torch.cat([values, step * block[copy, i, j]])
-                least = torch.maximum(least, thresholds(target.padded(values, codes), budget))
+                least = thresholds(target.padded(values, codes), budget, least)
                 kept = values > least[target.copy_of(codes)]
                 codes, values = codes[kept], values[kept]
         return Relaxed.of(codes, (values - least[target.copy_of(codes)]).clamp(0, 1).to(values))

@@ -46,6 +46,7 @@ class Target:
     """What is attacked: copies of the graph, the nodes and labels that count in each, and the loss to raise."""
 
     data: Data
+    size: int  # n, asked for so often that PyG's counting would take a while
     copies: int
     edges: Tensor  # [b m], codes of the undirected edges, sorted
     loops: Tensor  # [2, b l], self-loops, which stay
@@ -53,10 +54,6 @@ class Target:
     share: Tensor  # [b, k], what each counts in the loss: 1 over their number, or 0
     labels: Tensor  # [b, k], of `nodes`
     kind: Loss
-
-    @property
-    def size(self) -> int:
-        return int(self.data.num_nodes)
 
     def nothing(self) -> Relaxed:
         """No flips at all."""
@@ -145,7 +142,7 @@ def target_of(data: Data, nodes: Sequence[Tensor], labels: Sequence[Tensor], los
     loops = data.edge_index[:, data.edge_index[0] == data.edge_index[1]]
     loops = (first * size + loops[:, None]).flatten(1)
     rows = [torch.stack([torch.cat([t, t[:1].expand(most - len(t))]) for t in each]) for each in (chosen, wanted)]
-    return Target(data, copies, edges, loops, rows[0], share, rows[1], loss)
+    return Target(data, size, copies, edges, loops, rows[0], share, rows[1], loss)
 
 
 def _checked_nodes(nodes: Tensor, size: int) -> Tensor:
