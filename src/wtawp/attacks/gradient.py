@@ -42,8 +42,10 @@ class FactoredGradient:
 
     def at(self, codes: Tensor) -> Tensor:  # [k] -> [k]
         """The gradient of some pairs."""
-        i, j = self.target.ends(codes)
-        slope = (self.left.flatten(0, 1)[i] * self.right.flatten(0, 1)[j]).sum(1)
+        left, right = self.left.flatten(0, 1), self.right.flatten(0, 1)
+        some = max(1, entries_at_once(left.device) // left.shape[1])  # to bound the memory
+        ends = zip(*(torch.split(end, some) for end in self.target.ends(codes)), strict=True)
+        slope = torch.cat([(left[i] * right[j]).sum(1) for i, j in ends])
         return torch.where(contains(self.target.edges, codes), -slope, slope)
 
     def is_zero(self) -> Tensor:  # -> [b]
