@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from wtawp.attacks.projection import thresholds
 from wtawp.attacks.relaxed import Relaxed, Target, contains
@@ -65,9 +66,9 @@ class FactoredGradient:
         rows = max(1, entries_at_once(self.left.device) // (target.copies * target.size))
         for first in range(0, target.size, rows):
             block = self._unknown(first, rows, known)
-            if not bool(least.all()):  # else nearly all pairs that help would come in
-                best = torch.cat([target.padded(values, codes), step * block.amax(2)], 1)
-                least = thresholds(best, budget, least)
+            if not bool(least.all()):  # else nearly all pairs that help would come in: the best of every 32 first
+                best = step * F.max_pool1d(block, 32, ceil_mode=True).flatten(1)
+                least = thresholds(torch.cat([target.padded(values, codes), best], 1), budget, least)
             copy, i, j = (block > (least / step).to(block)[:, None, None]).nonzero(as_tuple=True)
             if len(i):
                 found = (copy * target.size + i + first) * target.size + j + first
