@@ -5,10 +5,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from wtawp.attacks import pgd, pgd_many
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import load, stratified
-from wtawp.models import GCN, GIN, MLP, GraphSAGE
+from wtawp.graphs import citation, load, stratified
+from wtawp.models import GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
 from wtawp.training import fit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -54,3 +55,17 @@ def test_training_replayed_on_the_gpu_is_training_on_the_cpu(kind: type) -> None
         result = fit(model, data, stratified(data.y, seed=0), seed=0, awp=AwpConfig(rho=0.5, lam=0.5), epochs=10)
         losses.append(result.history["train_loss"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GCN, GCNJaccard, RGCN, SimPGCN, GCNSVD])
+def test_many_attacks_on_the_gpu_find_what_each_finds_on_the_cpu(kind: type) -> None:
+    data = citation(seed=0, num_nodes=120, num_words=40)
+    data.x = data.x.double()
+    models = [kind(40, 7, generator=rng("victim", s)).double() for s in range(3)]
+    nodes, options = data.y >= 0, {"budget": 0.1, "steps": 20}
+    alone = [pgd(data, m, nodes=nodes, labels=data.y, seed=s, **options) for s, m in enumerate(models)]
+    together = pgd_many(
+        data.cuda(), [m.cuda() for m in models], nodes=[nodes] * 3, labels=[data.y] * 3, seeds=[0, 1, 2], **options
+    )
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one.pairs, other.pairs)
