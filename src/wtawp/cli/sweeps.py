@@ -32,7 +32,12 @@ Size = Annotated[
 ]
 Rows = Annotated[list[str] | None, typer.Option(help="Only this row; may be given several times.", show_default=False)]
 Columns = Annotated[list[str] | None, typer.Option(help="Only this column; likewise.", show_default=False)]
-Model = Annotated[str, typer.Option(help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN or SimPGCN.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, GNNGuard or SoftMedianGCN."
+    ),
+]
 Rho = Annotated[float, typer.Option(help="Radius of the perturbation, relative to each layer's norm.")]
 Lam = Annotated[float, typer.Option(help="Weight of the perturbed loss.")]
 Dataset = Annotated[str, typer.Argument(help="A name of `wtawp data list`, or the path of a graph of your own.")]

@@ -20,12 +20,26 @@ from wtawp.core import select
 from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run
 from wtawp.experiments.records import Record
 from wtawp.graphs import get, load, stratified
-from wtawp.models import APPNP, GAT, GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
+from wtawp.models import (
+    APPNP,
+    GAT,
+    GCN,
+    GCNSVD,
+    GIN,
+    MLP,
+    RGCN,
+    GCNJaccard,
+    GNNGuard,
+    GraphSAGE,
+    SimPGCN,
+    SoftMedianGCN,
+)
 from wtawp.training import Fit, fit, fit_many
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
     "GCNJaccard": GCNJaccard, "GCNSVD": GCNSVD, "RGCN": RGCN, "SimPGCN": SimPGCN,
+    "GNNGuard": GNNGuard, "SoftMedianGCN": SoftMedianGCN,
 }  # fmt: skip
 
 
