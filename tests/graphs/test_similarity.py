@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from wtawp.base import rng
-from wtawp.graphs import knn_operator, sparse_features, unlike_and_alike
+from wtawp.graphs import cosine, knn_operator, sparse_features, unlike_and_alike
 
 X = (torch.rand(30, 40, generator=rng("x")) < 0.4).double()
 X[7] = 0  # a node without features
@@ -51,3 +51,27 @@ def test_identity_features_join_nobody_and_pair_everybody_evenly() -> None:
 def test_a_node_alone_has_nobody() -> None:
     assert len(knn_operator(torch.ones(1, 3), 5).indices) == 0
     assert unlike_and_alike(torch.ones(1, 3))[0].shape == (2, 0)
+
+
+def test_cosines_of_dense_and_sparse_rows_are_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wtawp.graphs.similarity.PAIRS", 7)  # some at a time
+    g = rng("cosine")
+    x = torch.randn(30, 6, generator=g, dtype=torch.float64) * (torch.rand(30, 6, generator=g) < 0.5)
+    x[7] = 0
+    rows, cols = torch.randint(30, (2, 50), generator=g)
+    expected = torch.nn.functional.cosine_similarity(x[rows], x[cols])
+    for given in (x, sparse_features(x), x.to_sparse()):
+        torch.testing.assert_close(cosine(rows, cols, given), expected)
+    assert cosine(rows[:0], cols[:0], sparse_features(x)).shape == (0,)
+    stack = torch.stack([x, 2 * x])
+    torch.testing.assert_close(cosine(rows, cols, stack), expected.expand(2, -1))
+
+
+def test_the_gradient_of_a_cosine_is_finite_everywhere() -> None:
+    x = torch.randn(5, 3, generator=rng("gradient"), dtype=torch.float64).requires_grad_()
+    rows, cols = torch.triu_indices(5, 5)
+    assert torch.autograd.gradcheck(lambda t: cosine(rows, cols, t), x)
+    zero = torch.zeros(5, 3).requires_grad_()
+    cosine(rows, cols, zero).sum().backward()
+    assert zero.grad is not None
+    assert zero.grad.isfinite().all()

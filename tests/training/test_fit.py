@@ -11,7 +11,7 @@ from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN, GIN, MLP, GraphSAGE
-from wtawp.training import evaluate, fit
+from wtawp.training import evaluate, fit, fit_many
 
 
 def naive_training(model: nn.Module, data: Data, epochs: int) -> tuple[int, dict[str, torch.Tensor]]:
@@ -127,6 +127,24 @@ def test_augment_changes_what_training_sees_and_observe_sees_every_epoch() -> No
     assert seen == [0, 1, 2, 3, 4]
     assert moves[:3] == [0, 0, 0]  # no features, no gradient on the first weights
     assert moves[3] > 0
+
+
+def test_augment_finds_the_current_weights_in_the_model() -> None:
+    data = load("wine")
+    models = [GCN(13, 3, generator=rng("init", i)) for i in range(2)]
+    found: list[list[torch.Tensor]] = []
+    after = [[m.convs[0].weight.detach().clone() for m in models]]
+
+    def look(data: Data, epoch: int) -> Data:  # noqa: ARG001
+        found.append([m.convs[0].weight.detach().clone() for m in models])
+        return data
+
+    def observe(models: list[nn.Module], epoch: int) -> None:  # noqa: ARG001
+        after.append([m.convs[0].weight.detach().clone() for m in models])
+
+    fit_many(models, data, stratified(data.y, seed=0), seeds=[0, 1], epochs=4, augment=look, observe=observe)
+    torch.testing.assert_close(found, after[:-1], rtol=0, atol=0)
+    assert not torch.equal(found[0][0], found[1][0])
 
 
 def test_no_epochs_is_an_error() -> None:

@@ -145,7 +145,8 @@ def _different(draws: int, pairs: int) -> float:
     A block with too few would be drawn again, and there PyG mixes up the weights.
     """
     missed = math.exp(-draws / pairs)  # the chance of one pair
-    return pairs * -math.expm1(-draws / pairs) - 5 * math.sqrt(pairs * missed * (1 - (1 + draws / pairs) * missed))
+    variance = pairs * missed * max(0.0, 1 - (1 + draws / pairs) * missed)  # rounding may give a little less than 0
+    return pairs * -math.expm1(-draws / pairs) - 5 * math.sqrt(variance)
 
 
 class _Victim(nn.Module):

@@ -24,12 +24,26 @@ from wtawp.experiments import measures
 from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run
 from wtawp.experiments.records import Record
 from wtawp.graphs import EdgeFlips, get, load, stratified
-from wtawp.models import APPNP, GAT, GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
+from wtawp.models import (
+    APPNP,
+    GAT,
+    GCN,
+    GCNSVD,
+    GIN,
+    MLP,
+    RGCN,
+    GCNJaccard,
+    GNNGuard,
+    GraphSAGE,
+    SimPGCN,
+    SoftMedianGCN,
+)
 from wtawp.training import Fit, fit, fit_many
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
     "GCNJaccard": GCNJaccard, "GCNSVD": GCNSVD, "RGCN": RGCN, "SimPGCN": SimPGCN,
+    "GNNGuard": GNNGuard, "SoftMedianGCN": SoftMedianGCN,
 }  # fmt: skip
 
 

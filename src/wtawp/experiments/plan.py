@@ -18,6 +18,7 @@ from wtawp.core import AwpConfig
 
 MODELS = (  # names only: reports read plans, and train nothing
     "GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN", "GCNJaccard", "GCNSVD", "RGCN", "SimPGCN",
+    "GNNGuard", "SoftMedianGCN",
 )  # fmt: skip
 SelectOn = Literal["either", "loss", "accuracy", "last"]  # as `wtawp.training` has it
 Keep = Literal["history", "scores"]

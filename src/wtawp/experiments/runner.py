@@ -17,7 +17,7 @@ from wtawp.graphs import EdgeFlips
 Progress = Callable[[float, str], None]  # share done, what was done last
 COST = {  # of an epoch, roughly
     "GCN": 1.0, "GAT": 3.5, "PPNP": 2.2, "MLP": 0.5, "GraphSAGE": 1.5, "GIN": 1.5, "GCNJaccard": 1.0, "GCNSVD": 2.0,
-    "RGCN": 3.0, "SimPGCN": 3.0,
+    "RGCN": 3.0, "SimPGCN": 3.0, "GNNGuard": 4.0, "SoftMedianGCN": 9.0,
 }  # fmt: skip
 ATTACK_COST = {"pgd": 15_000.0, "minmax": 20_000.0, "metattack": 150_000.0, "prbcd": 20_000.0, "grbcd": 20_000.0}
 

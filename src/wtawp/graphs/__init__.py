@@ -18,7 +18,7 @@ from wtawp.graphs.operators import (
     spmm,
     sum_operator,
 )
-from wtawp.graphs.similarity import knn_operator, unlike_and_alike
+from wtawp.graphs.similarity import cosine, knn_operator, unlike_and_alike
 from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Split",
     "check_split",
     "citation",
+    "cosine",
     "describe",
 ]
 __all__ += [

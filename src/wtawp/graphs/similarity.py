@@ -1,7 +1,7 @@
 """Which nodes have similar features: the k-NN operator and the pairs that SimP-GCN learns from (Jin et al. 2021).
 
-Similarity is the cosine of binary features: those both nodes have, over the root of the product of their numbers.
-Each row of the [n, n] matrix is looked at once and let go.
+Their similarity is the cosine of binary features: those both nodes have, over the root of the product of their numbers.
+Each row of the [n, n] matrix is looked at once and let go. `cosine` is of any features, and of some pairs alone.
 """
 
 from collections.abc import Iterator
@@ -9,9 +9,33 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
-from wtawp.graphs.operators import Operator, presence
+from wtawp.graphs.kernels import inner_products
+from wtawp.graphs.operators import Operator, presence, sparse_features
+
+PAIRS = 1 << 18  # of sparse rows that are compared at a time
+
+
+def cosine(rows: Tensor, cols: Tensor, x: Tensor | Operator) -> Tensor:  # [e], [e], [..., n, d] -> [..., e]
+    """The cosine similarity of some pairs of rows; 0 where one of them is zero. Gradients reach a dense x.
+
+    >>> cosine(torch.tensor([0, 0]), torch.tensor([1, 2]), torch.tensor([[3.0, 4.0], [4.0, 3.0], [0.0, 0.0]]))
+    tensor([0.9600, 0.0000])
+    """
+    if isinstance(x, Tensor) and x.layout == torch.strided:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        unit = x / torch.where(length == 0, 1, length)
+        return inner_products(rows, cols, unit, unit)
+    x = x if isinstance(x, Operator) else sparse_features(x)
+    values, indices, indptr = (t.detach().cpu().numpy() for t in (x.values, x.indices, x.indptr))
+    matrix = csr_array((values.astype(np.float64), indices, indptr), shape=x.shape)
+    length = np.sqrt((matrix * matrix).sum(1))
+    places = rows.cpu().numpy(), cols.cpu().numpy()
+    parts = [tuple(end[start : start + PAIRS] for end in places) for start in range(0, len(rows), PAIRS)]
+    found = [(matrix[i] * matrix[j]).sum(1) / np.maximum(length[i] * length[j], np.finfo(float).tiny) for i, j in parts]
+    return torch.from_numpy(np.concatenate([np.zeros(0), *found])).to(x.values)
 
 
 def knn_operator(x: Tensor | Operator, k: int) -> Operator:  # [n, d] -> [n, n]

@@ -4,11 +4,14 @@ from wtawp.models.appnp import APPNP
 from wtawp.models.gat import GAT
 from wtawp.models.gcn import GCN
 from wtawp.models.gin import GIN
+from wtawp.models.guard import GNNGuard
 from wtawp.models.jaccard import GCNJaccard
 from wtawp.models.mlp import MLP
 from wtawp.models.rgcn import RGCN
 from wtawp.models.sage import GraphSAGE
 from wtawp.models.simpgcn import SimPGCN
+from wtawp.models.soft_median import SoftMedianGCN
 from wtawp.models.svd import GCNSVD
 
 __all__ = ["APPNP", "GAT", "GCN", "GCNSVD", "GIN", "MLP", "RGCN", "GCNJaccard", "GraphSAGE", "SimPGCN"]
+__all__ += ["GNNGuard", "SoftMedianGCN"]

@@ -1,6 +1,7 @@
 """Layers that take their randomness from a generator and their graph as an operator."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeGuard
@@ -54,11 +55,18 @@ class GraphConvolution(nn.Module):
         *,
         relu_and_drop: float | None = None,
         positions: Tensor | None = None,
+        entries: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
-        """`relu_and_drop`: the rate of dropout after a ReLU, both done in passing; `positions` as in `dropout`."""
+        """`relu_and_drop`: the rate of dropout after a ReLU, both done in passing; `positions` as in `dropout`.
+
+        `entries` says, given X W [n, d_out], what to multiply with in the place of a sparse operator's own entries [e].
+        """
         if not isinstance(operator, Operator):
             out = operator @ multiply(x, self.weight) + self.bias[..., None, :]
             return out if relu_and_drop is None else dropout(out.relu(), relu_and_drop, self.training)
+        if entries is not None:
+            product = multiply(x, self.weight)
+            return multiply(operator, product, entries(product)) + self.bias[..., None, :]
         if relu_and_drop is None and _is_dense(x) and _gathers_first(operator, self.weight):
             return multiply(multiply(operator, x), self.weight) + self.bias[..., None, :]
         product = multiply(x, self.weight)

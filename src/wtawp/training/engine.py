@@ -137,6 +137,7 @@ def train_together(
         for number in range(schedule.epochs):
             view = views["train"]
             if augment is not None:
+                ensemble.write_back({**theta, **buffers})  # for one that looks at the models, to attack them
                 view = _view(models[0], augment(data, number), [s.train for s in splits])
             step(torch.tensor(number, device=device), view)
             if observe is not None:
