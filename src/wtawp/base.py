@@ -26,6 +26,10 @@ class AttackError(WtawpError):
     """A victim cannot be attacked as asked: it ignores the graph, or what it returns is not a number."""
 
 
+class CertificateError(WtawpError):
+    """A victim cannot be certified: what it returns is not a class for every node, or votes are of something else."""
+
+
 class DownloadError(WtawpError):
     """A data file is not here and could not be fetched."""
 

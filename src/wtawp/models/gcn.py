@@ -63,11 +63,14 @@ class GCN(nn.Module):
         stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
         return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))
 
+    def convolutions(self) -> list[tuple[Tensor, Tensor]]:
+        """See `StacksConvolutions`."""
+        return [(cast(Tensor, conv.weight).detach(), cast(Tensor, conv.bias).detach()) for conv in self.convs]
+
     def trace(self, x: Features, operator: Operator) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """See `Traces`."""
         steps: list[tuple[Tensor, Tensor]] = []
-        for conv in self.convs:
-            weight, bias = (cast(Tensor, p).detach() for p in (conv.weight, conv.bias))
+        for weight, bias in self.convolutions():
             factor = multiply(x, weight)
             product = multiply(operator, factor)
             steps.append((factor, product if product.requires_grad else product.requires_grad_()))
