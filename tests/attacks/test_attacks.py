@@ -6,19 +6,29 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from wtawp.attacks import dice, pgd, random_flips
+from wtawp.attacks import dice, grbcd, metattack, pgd, prbcd, random_flips
 from wtawp.base import DataError, rng
 from wtawp.graphs import EdgeFlips, citation, undirected_pairs
 from wtawp.models import GCN
 
 DATA = citation(seed=0, num_nodes=60, num_words=20)
 VICTIM = GCN(20, 7, hidden=(8,), generator=rng("victim"))
+TRAIN = torch.arange(0, 60, 3)
 Attack = Callable[[Data, float, int], EdgeFlips]
 ATTACKS: dict[str, Attack] = {
     "random": lambda data, budget, seed: random_flips(data, budget=budget, seed=seed),
     "dice": lambda data, budget, seed: dice(data, budget=budget, labels=data.y, seed=seed),
+    "metattack": lambda data, budget, seed: metattack(
+        data, budget=budget, train=TRAIN, labels=data.y, seed=seed, steps=10
+    ),
     "pgd": lambda data, budget, seed: pgd(
         data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, step_size=20.0
+    ),
+    "prbcd": lambda data, budget, seed: prbcd(
+        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, block_size=500
+    ),
+    "grbcd": lambda data, budget, seed: grbcd(
+        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, block_size=500
     ),
 }
 attacks = pytest.mark.parametrize("name", ATTACKS)

@@ -6,6 +6,7 @@ from wtawp.core import AwpConfig
 from wtawp.experiments import own_plan
 from wtawp.experiments.execute import PlanError
 from wtawp.experiments.own_plan import read_plan
+from wtawp.experiments.robustness import evading, poisoning
 
 GOOD = """
 name = "mine"
@@ -43,7 +44,7 @@ def test_a_plan_is_read_with_its_base_and_pairs(tmp_path: Path) -> None:
 
 def test_the_example_of_the_module_is_a_plan(tmp_path: Path) -> None:
     text = (own_plan.__doc__ or "").split("\n\n", 1)[1]
-    assert len(read_plan(written(tmp_path, text)).runs()) == 20
+    assert len(read_plan(written(tmp_path, text)).runs()) == 30
 
 
 @pytest.mark.parametrize(
@@ -76,3 +77,37 @@ def test_a_missing_file_or_no_cells_are_refused(tmp_path: Path) -> None:
         read_plan(tmp_path / "none.toml")
     with pytest.raises(PlanError, match=r"cell: expected at least one \[\[cell\]\], got none"):
         read_plan(written(tmp_path, 'name = "empty"'))
+
+
+ATTACKED = """
+[base]
+dataset = "wine"
+[[cell]]
+row = "after"
+evasion = { attack = "pgd", budget = 0.05, steps = 7 }
+[[cell]]
+row = "before"
+poison = { attack = "dice", budget = 12 }
+"""
+
+
+def test_attacks_before_and_after_training_can_be_asked_for(tmp_path: Path) -> None:
+    after, before = read_plan(written(tmp_path, ATTACKED)).cells
+    assert after.measure == 0
+    assert after.setting.measures == (evading("pgd", 0.05, steps=7),)
+    assert (before.measure, before.setting.poison) == (None, poisoning("dice", 12))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('attack = "dice", ', "", r"cell\[1\].poison.attack: expected one of random, dice, .* got nothing"),
+        ('attack = "pgd"', 'attack = "pdg"', r"cell\[0\].evasion.attack: expected one of random, .* got 'pdg'"),
+        (", budget = 12", "", r"cell\[1\].poison.budget: expected a share or a number of edges, got nothing"),
+        ("budget = 12", "budget = nan", r"cell\[1\]: option budget must be a finite number"),
+    ],
+)
+def test_a_mistake_in_an_attack_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in ATTACKED
+    with pytest.raises(PlanError, match=words):
+        read_plan(written(tmp_path, ATTACKED.replace(old, new)))

@@ -43,11 +43,29 @@ def test_the_tables_have_the_paper_s_scale_and_settings() -> None:
 
 
 def test_what_is_not_built_yet_is_refused_with_what_it_waits_for() -> None:
-    assert isinstance(plans()["tab:poison"], Later)
-    with pytest.raises(NotYetError, match=r"tab:poison .* is not reproduced yet: it waits for attacks"):
-        plan("tab:poison")
+    assert isinstance(plans()["fig:lipcora"], Later)
+    with pytest.raises(NotYetError, match=r"fig:lipcora .* is not reproduced yet: it waits for flatness"):
+        plan("fig:lipcora")
     with pytest.raises(WtawpError, match="nothing labelled 'tab:nat'; there are fig:1"):
         plan("tab:nat")
+
+
+def test_the_robustness_tables_have_every_row_with_its_own_radius_and_share_the_flips() -> None:
+    poison = plan("tab:poison")
+    places = {(c.row, c.column): c for c in poison.cells}
+    assert len(places) == 3 * (9 + 9 + 7)
+    simple = places["SimPGCN+WT-AWP", "Metattack, polblogs"]
+    assert simple.printed == (77.68, 2.41)
+    assert str(simple.setting.awp) == "rho=2.0, lam=0.3"
+    assert places["GCNSVD+WT-AWP", "PGD, cora"].setting.awp == places["GCN+WT-AWP", "PGD, cora"].setting.awp
+    assert len({c.setting.surrogate for c in poison.cells if c.setting.poison}) == 6
+    assert len({c.setting.surrogate for c in plan("tab:dicepoison").cells if c.setting.poison}) == 3
+    evasion = plan("tab:evasion")
+    assert len(evasion.cells) == 24
+    assert len(evasion.runs()) == 2400
+    (cell,) = (c for c in evasion.cells if (c.row, c.column) == ("GCN+WT-AWP", "PGD 10 %, polblogs"))
+    assert cell.printed == (75.11, 1.03)
+    assert dict(cell.setting.measures[cell.measure or 0].options)["budget"] == 0.1
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the paper's source is not here")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.plan import Cell, Plan, Run, Setting, chunks
+from wtawp.experiments.plan import Cell, Measure, Plan, Run, Setting, chunks
 
 PLAIN = Setting(dataset="karate", epochs=5)
 PERTURBED = replace(PLAIN, awp=AwpConfig(rho=1.0, lam=0.7))
@@ -32,6 +32,37 @@ def test_a_setting_survives_json() -> None:
         assert Run(back, 3, 4).key == Run(setting, 3, 4).key
     globs = replace(PLAIN, awp=AwpConfig(rho=1.0, lam=1.0, layers=("convs.0.*", "convs.1.*")))
     assert Setting.from_content(json.loads(json.dumps(globs.content))) == globs
+
+
+def test_attacks_and_measures_are_part_of_the_key_and_their_absence_is_not() -> None:
+    attack = Measure("evasion", (("budget", 0.05), ("attack", "pgd")))
+    changed = [replace(PLAIN, poison=attack), replace(PLAIN, measures=(attack,)), replace(PLAIN, model="my.module:Net")]
+    assert len({Run(setting, 0, 0).key for setting in (PLAIN, *changed)}) == 4
+    for setting in changed:
+        assert Setting.from_content(json.loads(json.dumps(setting.content))) == setting
+    assert not {"poison", "measures", "code", "digest"} & set(PLAIN.content)
+    assert attack == Measure("evasion", (("attack", "pgd"), ("budget", 0.05)))
+    assert str(changed[0]) == "GCN on karate after evasion (attack='pgd', budget=0.05), plain, epochs=5"
+    with pytest.raises(ValueError, match="option budget must be a finite number"):
+        Measure("evasion", (("budget", float("nan")),))
+
+
+def test_a_model_of_ones_own_has_the_digest_of_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / "models_of_mine.py"
+    source.write_text("class Net: ...", encoding="utf-8")
+    first = replace(PLAIN, model="models_of_mine:Net")
+    source.write_text("class Net: ...  # another", encoding="utf-8")
+    assert first.code != replace(PLAIN, model="models_of_mine:Net").code
+    assert replace(PLAIN, model="nowhere_at_all:Net").code is None
+
+
+def test_splits_with_a_graph_of_their_own_are_not_trained_together() -> None:
+    attack = Measure("poison", (("attack", "dice"), ("budget", 0.05)))
+    runs = Plan("mine", "", (Cell("", "", replace(PLAIN, poison=attack), 3, 2),)).runs()
+    assert [len(chunk) for chunk in chunks(runs, together=True)] == [2, 2, 2]
+    smaller = Plan("mine", "", (Cell("", "", replace(PLAIN, poison=attack, measures=(attack,))),)).at("smoke").cells[0]
+    assert [dict(m.options)["budget"] for m in (smaller.setting.poison, *smaller.setting.measures) if m] == [4, 4]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,16 @@ def test_a_record_goes_through_json_bit_for_bit() -> None:
     assert "\n" not in DONE.to_json()
 
 
+def test_what_was_measured_is_in_the_line_where_there_is_any(make_record: Callable[..., Record]) -> None:
+    record = make_record()
+    assert "measured" not in record.to_json()
+    more = replace(record, measured=[{"accuracy": 0.5}])
+    assert Record.from_json(more.to_json()).measured == [{"accuracy": 0.5}]
+    assert first_difference(record, more) is not None
+    with pytest.raises(RecordError, match="measured cannot be right"):
+        checked(replace(record, measured=["0.5"]))
+
+
 def test_time_is_not_part_of_the_outcome() -> None:
     assert replace(DONE, seconds=9.0, created="later").outcome == DONE.outcome
     assert replace(DONE, epoch=4).outcome != DONE.outcome

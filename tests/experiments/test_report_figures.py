@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from wtawp.experiments.paper import plan, plans
-from wtawp.experiments.plan import Plan
+from wtawp.experiments.plan import Plan, Setting
 from wtawp.experiments.records import Record
 from wtawp.experiments.report_figures import DRAWN, figures_of
+from wtawp.experiments.robustness import attack_plan
 from wtawp.experiments.summary import summarise
 
 MakeRecords = Callable[..., list[Record]]
@@ -35,7 +36,7 @@ def at_hand(name: str) -> Plan:
 
 def test_every_figure_that_a_plan_names_can_be_drawn() -> None:
     asked = {figure for p in plans().values() if isinstance(p, Plan) for figure in p.figures}
-    assert asked | {"gains"} == set(DRAWN)
+    assert asked | {"gains", "accuracy_over_budget"} == set(DRAWN)  # the latter is of `wtawp attack`
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -48,6 +49,18 @@ def test_figures_say_what_they_show_and_repeat_byte_for_byte(make_records: MakeR
         assert all(word in words(svg) for word in SHOWN[name][figure])
         assert caption.endswith(".")
     assert figures_of(summarise(made, records[::-1])) == drawn
+
+
+def test_accuracy_is_drawn_over_the_budget_of_each_attack(make_records: MakeRecords) -> None:
+    setting = Setting(dataset="wine")
+    plan = attack_plan(setting, "dice", [0.1, 0.05], awp=None, poison=False, adaptive=True, splits=2, inits=1)
+    records = make_records(Plan("", "", plan.cells[:1]), lambda *_: 90.0)
+    report = summarise(plan, [replace(r, measured=[{"accuracy": 0.7}, {"accuracy": 0.8}]) for r in records])
+    assert [c.mean for c in report.cells] == pytest.approx([90.0, 70.0, 80.0])
+    ((_, svg, caption),) = figures_of(report)
+    assert {"budget, % of the edges", "test accuracy, %", "GCN", "10"} <= set(words(svg).splitlines())
+    assert "flipped edges" in caption
+    assert figures_of(summarise(plan, []))[0][1] == ""
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -17,7 +17,8 @@ from wtawp.experiments.engines import local
 from wtawp.experiments.execute import PlanError
 from wtawp.experiments.plan import Cell, Plan, Setting
 from wtawp.experiments.records import Record
-from wtawp.experiments.runner import Outcome, carry_out
+from wtawp.experiments.robustness import poisoning
+from wtawp.experiments.runner import Outcome, carry_out, surrogate_of
 from wtawp.experiments.store import Store, StoreError
 
 PLAIN = Setting(dataset="wine", epochs=8)
@@ -118,8 +119,8 @@ def test_a_failed_run_is_recorded_the_sweep_goes_on_and_it_is_tried_again(
 ) -> None:
     real = runner.train
 
-    def fails_on_gat(runs: tuple[object, ...], **how: object) -> list[Record]:
-        records = real(runs, **how)  # type: ignore[arg-type]
+    def fails_on_gat(*job: object, **how: object) -> list[Record]:
+        records = real(*job, **how)  # type: ignore[arg-type]
         if records[0].setting["model"] != "GAT":
             return records
         nothing = dict.fromkeys(("accuracy", "loss", "epoch", "history"))
@@ -132,6 +133,36 @@ def test_a_failed_run_is_recorded_the_sweep_goes_on_and_it_is_tried_again(
         monkeypatch.setattr(runner, "train", real)
         assert carry_out([PLAN], store, engine=local(1)) == Outcome(trained=2, known=12, failed=0)
         assert outcomes(store) == undisturbed
+
+
+def test_poisoned_runs_share_the_flips_of_their_split_and_find_them_again(tmp_path: Path) -> None:
+    poisoned = replace(PLAIN, poison=poisoning("dice", 0.2))
+    cells = (Cell("GCN", "", poisoned, 2, 2), Cell("GAT", "", replace(poisoned, model="GAT"), 2, 1))
+    plan = Plan("poisoned", "", cells)
+    with Store(tmp_path / "s.sqlite") as store:
+        assert carry_out([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0)  # 2 surrogates
+        records = store.records(run.key for run in plan.runs())
+        assert len({(r.split, r.versions["flips"]) for r in records}) == 2
+        first = store.records(surrogate_of(run).key for run in plan.runs() if surrogate_of(run))  # type: ignore[union-attr]
+        assert [len(r.measured or []) for r in first] == [1, 1]
+        assert carry_out([plan], store, engine=local(1)) == Outcome(trained=0, known=6, failed=0)
+        store.prune(keep=[r.key for r in first])
+        elsewhere = [replace(r, device="a GPU") for r in first]
+        store.prune(device="cpu")
+        store.add(elsewhere)  # flips from another machine are taken as they are
+        assert carry_out([plan], store, engine=local(1)).failed == 0
+        again = store.records((run.key for run in plan.runs()), device="cpu")
+        assert [r.outcome for r in again] == [r.outcome for r in records]
+
+
+def test_runs_whose_poisoning_failed_say_so(tmp_path: Path) -> None:
+    poisoned = replace(PLAIN, poison=poisoning("dice", 100_000))
+    plan = Plan("poisoned", "", (Cell("GCN", "", poisoned, 1, 2),))
+    with Store(tmp_path / "s.sqlite") as store:
+        assert carry_out([plan], store, engine=local(1)) == Outcome(trained=0, known=0, failed=3)
+        errors = [str(r.error) for r in store.records(status="failed")]
+    assert sum("a budget given as a count must lie between 1 and" in e for e in errors) == 1
+    assert sum("the attack failed that should poison split 0" in e for e in errors) == 2
 
 
 def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(

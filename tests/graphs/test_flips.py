@@ -69,6 +69,20 @@ def test_flips_come_back_from_a_file(tmp_path: Path) -> None:
     assert (len(EdgeFlips.load(tmp_path / "f.npz")), EdgeFlips.load(tmp_path / "f.npz").provenance) == (0, ())
 
 
+def test_flips_come_back_from_a_line_of_text() -> None:
+    for pairs in ([[0, 0, 3], [1, 4, 5]], [[], []]):
+        flips = EdgeFlips(torch.tensor(pairs, dtype=torch.int64), 6, (("attack", "none"),))
+        back = EdgeFlips.unpacked(flips.packed(), 6, flips.provenance)
+        assert torch.equal(back.pairs, flips.pairs)
+        assert back.provenance == flips.provenance
+    text = EdgeFlips(torch.tensor([[0, 0, 3], [1, 4, 5]]), 6).packed()
+    for wrong in ("", "?", text[:-8], text[: len(text) // 2]):
+        with pytest.raises(DataError, match="these are not packed flips, or they are cut short"):
+            EdgeFlips.unpacked(wrong, 6)
+    with pytest.raises(DataError):
+        EdgeFlips.unpacked(text, 3)
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "f.npz").mkdir()
     with pytest.raises(OSError, match="directory"):

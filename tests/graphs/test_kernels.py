@@ -27,6 +27,17 @@ def test_a_transposed_dense_matrix_is_no_trap() -> None:
     assert torch.equal(kernels.multiply(operator.indptr, operator.indices, operator.values[None], dense), dense)
 
 
+@pytest.mark.parametrize("gathered", [1, 50, 1 << 18])
+def test_inner_products_are_taken_some_at_a_time(gathered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "GATHERED", (gathered, gathered))
+    g = rng("inner products")
+    left, right = torch.randn(3, 5, 4, generator=g), torch.randn(6, 4, generator=g)
+    rows, cols = torch.randint(5, (20,), generator=g), torch.randint(6, (20,), generator=g)
+    expected = torch.einsum("bnh,mh->bnm", left, right)[:, rows, cols]
+    torch.testing.assert_close(kernels.inner_products(rows, cols, left, right), expected)
+    assert kernels.inner_products(rows[:0], cols[:0], left, right).shape == (3, 0)
+
+
 def test_inner_products_are_taken_entry_by_entry() -> None:
     left, right = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[5.0, 6.0], [7.0, 8.0]]])
     assert kernels.inner_products(torch.tensor([0, 1]), torch.tensor([1, 0]), left, right).tolist() == [[23.0, 39.0]]

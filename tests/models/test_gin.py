@@ -126,10 +126,20 @@ def test_dropout_works_between_layers_and_only_in_training() -> None:
         assert not torch.equal(model(X, EDGES), model(X, EDGES))
 
 
+def test_edge_weights_of_0_and_1_take_edges_away_and_gradients_are_finite_differences() -> None:
+    model, g = GIN(5, 3, hidden=(4,), generator=rng("init")).double().eval(), rng("weights")
+    x = torch.randn(7, 5, generator=g, dtype=torch.float64)
+    pairs = torch.triu_indices(7, 7, 1)[:, ::2]
+    edges = torch.cat([pairs, pairs.flip(0)], 1)
+    kept = torch.rand(edges.shape[1], generator=g) < 0.6
+    torch.testing.assert_close(model(x, edges, kept.double()), model(x, edges[:, kept]))
+    torch.testing.assert_close(model(x, edges, torch.ones(len(kept)).double()), model(x, edges))
+    weight = torch.rand(len(kept), generator=g, dtype=torch.float64) + 0.1
+    assert torch.autograd.gradcheck(lambda w: model(x, edges, w), weight.requires_grad_())
+
+
 def test_bad_arguments_say_what_is_wrong() -> None:
     model, _ = twins()
-    with pytest.raises(ValueError, match="GIN takes no edge weights; pass edge_weight=None"):
-        model(X, EDGES, torch.ones(EDGES.shape[1]))
     with pytest.raises(DataError, match=r"entries must lie inside a matrix of shape \[3, 3\]"):
         model(X[:3], EDGES + 1)
     with pytest.raises(ValueError, match=r"use receptive_field\(operator, rows, 2\)"):

@@ -106,6 +106,18 @@ class Taxed(MLP):
         return self(*arguments, with_extra_loss=True)[1]
 
 
+def test_the_last_epoch_is_kept_when_nothing_is_to_be_selected_on() -> None:
+    data = load("wine")
+    seen: list[torch.Tensor] = []
+    model = MLP(13, 3, generator=rng("init"))
+    fitted = fit_many(
+        [model], data, stratified(data.y, seed=0), seeds=[0], epochs=30, lr=0.5, select_on="last",
+        observe=lambda models, _: seen.append(models[0].lins[0].weight.detach().clone()),
+    )  # fmt: skip
+    assert fitted[0].epoch == 29
+    assert torch.equal(model.lins[0].weight, seen[-1])
+
+
 @pytest.mark.parametrize("awp", [None, AwpConfig(rho=0.5, lam=0.5)])
 def test_a_loss_of_the_model_s_own_counts_for_the_natural_weights(awp: AwpConfig | None) -> None:
     data = load("wine")

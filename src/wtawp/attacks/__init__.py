@@ -1,8 +1,13 @@
 """Attacks on the edges of a graph: each takes a graph and a budget in undirected edges and returns `EdgeFlips`."""
 
 from wtawp.attacks.dice import dice
+from wtawp.attacks.metattack import metattack, metattack_many, self_training_labels
 from wtawp.attacks.pgd import pgd
+from wtawp.attacks.prbcd import grbcd, prbcd
 from wtawp.attacks.projection import project_onto_budget
 from wtawp.attacks.random_flips import random_flips
 
-__all__ = ["dice", "pgd", "project_onto_budget", "random_flips"]
+__all__ = [
+    "dice", "grbcd", "metattack", "metattack_many", "pgd", "prbcd", "project_onto_budget", "random_flips",
+    "self_training_labels",
+]  # fmt: skip

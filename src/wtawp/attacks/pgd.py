@@ -6,10 +6,8 @@ onto a sum of at most the budget, which leaves most of them 0; they are kept as 
 size n x n is kept. Any other victim is differentiated with respect to the weights of all pairs: small graphs only.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from wtawp.attacks.checks import evaluating, refuse_nan, refuse_without_weights
 from wtawp.attacks.projection import threshold
 from wtawp.base import AttackError, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
@@ -102,7 +101,7 @@ def pgd(
     _check_options(steps, loss, samples, step_size)
     assert step_size is not None
     target = target_of(data, nodes, labels, loss)
-    with _evaluating(victim):
+    with evaluating(victim):
         gradient: Callable[[Relaxed], FactoredGradient | FullGradient]
         gradient = _traced(target, victim) if isinstance(victim, Traces) else _all_pairs(target, victim)
         flips = Relaxed(target.edges[:0], torch.zeros(0, dtype=data.x.dtype, device=data.x.device))
@@ -217,7 +216,7 @@ def _traced(target: Target, victim: Traces) -> Callable[[Relaxed], FactoredGradi
 
     def gradient(flips: Relaxed) -> FactoredGradient:
         found = factored_gradient(target, victim, x, flips)
-        _refuse_nan(found.left)
+        refuse_nan(found.left)
         return found
 
     return gradient
@@ -230,7 +229,7 @@ def _all_pairs(target: Target, victim: nn.Module) -> Callable[[Relaxed], FullGra
             f"{type(victim).__name__} shows no factors of its gradient (see Traces), so PGD would give it all pairs of"
             f" {size} nodes as edges; it does so for up to {MOST_NODES} nodes"
         )
-    _refuse_without_weights(victim)
+    refuse_without_weights(victim, "PGD")
     i, j = torch.triu_indices(size, size, 1, device=data.edge_index.device)
     codes = i * size + j
     edge_index, sign = target.both_ways(codes), torch.where(_contains(target.edges, codes), -1, 1)
@@ -241,7 +240,7 @@ def _all_pairs(target: Target, victim: nn.Module) -> Callable[[Relaxed], FullGra
             value = target.loss(victim(data.x, edge_index, target.both_weights(weight)))
             (slope,) = torch.autograd.grad(value, weight, allow_unused=True) if value.requires_grad else (None,)
         slope = torch.zeros_like(weight) if slope is None else slope
-        _refuse_nan(slope)
+        refuse_nan(slope)
         return FullGradient(codes, sign * slope)
 
     return gradient
@@ -295,33 +294,6 @@ def _check_options(steps: int, loss: str, samples: int, step_size: float | None)
         raise ValueError(f"steps must be >= 1 and samples >= 0, got {steps} and {samples}")
     if step_size is None or not 0 < step_size < math.inf:
         raise ValueError(f"step_size must be positive and finite, got {step_size}")
-
-
-def _refuse_nan(gradient: Tensor) -> None:
-    if not bool(torch.isfinite(gradient).all()):
-        raise AttackError("the victim's gradient with respect to edges is NaN or infinite")
-
-
-def _refuse_without_weights(victim: nn.Module) -> None:
-    kinds = [p.kind for p in inspect.signature(victim.forward).parameters.values()]
-    places = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
-    if places < 3 and inspect.Parameter.VAR_POSITIONAL not in kinds:
-        raise AttackError(
-            f"{type(victim).__name__} takes no edge_weight, and PGD differentiates by it;"
-            " it must be called as victim(x, edge_index, edge_weight)"
-        )
-
-
-@contextmanager
-def _evaluating(victim: nn.Module) -> Iterator[None]:
-    """Inside, evaluation mode; afterwards each module is in the mode it was in."""
-    modes = [(module, module.training) for module in victim.modules()]
-    victim.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _sparse(codes: Tensor, amounts: Tensor) -> Relaxed:

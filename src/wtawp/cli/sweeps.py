@@ -32,7 +32,12 @@ Size = Annotated[
 ]
 Rows = Annotated[list[str] | None, typer.Option(help="Only this row; may be given several times.", show_default=False)]
 Columns = Annotated[list[str] | None, typer.Option(help="Only this column; likewise.", show_default=False)]
-Model = Annotated[str, typer.Option(help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN or SimPGCN.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, or yours: package.module:Class."
+    ),
+]
 Rho = Annotated[float, typer.Option(help="Radius of the perturbation, relative to each layer's norm.")]
 Lam = Annotated[float, typer.Option(help="Weight of the perturbed loss.")]
 Dataset = Annotated[str, typer.Argument(help="A name of `wtawp data list`, or the path of a graph of your own.")]
@@ -79,9 +84,9 @@ def reproduce(
         if not (labels := [label for label in labels if label not in PAGES]):
             return
     with errors_in_plain_words():
-        with _values_are_parameters():
+        with values_are_parameters():
             chosen = [plan.only(row or (), column or ()) for plan in _of_the_paper(labels, scale)]
-        _sweep(chosen, store, device, tf32, _engine(engine, workers, device), as_json)
+        sweep(chosen, store, device, tf32, engine_named(engine, workers, device), as_json)
 
 
 @app.command()
@@ -98,7 +103,7 @@ def run(
     with errors_in_plain_words():
         from wtawp.experiments.own_plan import read_plan
 
-        _sweep([read_plan(plan)], store, device, tf32, _engine(engine, workers, device), as_json)
+        sweep([read_plan(plan)], store, device, tf32, engine_named(engine, workers, device), as_json)
 
 
 @app.command()
@@ -121,14 +126,14 @@ def compare(
         from wtawp.core import AwpConfig
         from wtawp.experiments.plan import Cell, Plan, Setting
 
-        with _values_are_parameters():
+        with values_are_parameters():
             rows = {model: None, f"{model}+WT-AWP": AwpConfig(rho=rho, lam=lam)}
             cells = tuple(
                 Cell(row, dataset, Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), splits, inits)
                 for row, awp in rows.items()
             )
         plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
-        _sweep([plan], store, device, tf32, _engine("local", workers, device), as_json)
+        sweep([plan], store, device, tf32, engine_named("local", workers, device), as_json)
 
 
 @app.command()
@@ -151,8 +156,8 @@ def train(
         from wtawp.experiments.execute import train_one
         from wtawp.experiments.plan import Run, Setting
 
-        _can_be_written(save)
-        with _values_are_parameters():
+        can_be_written(save)
+        with values_are_parameters():
             awp = None if plain else AwpConfig(rho=rho, lam=lam)
             wanted = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
         with progress_bar("training", quiet=as_json) as progress:
@@ -185,14 +190,14 @@ def report(
         from wtawp.experiments.summary import summarise
 
         for path in (html, markdown):
-            _can_be_written(path)
+            can_be_written(path)
         plans = _of_the_paper(labels or ["all"], scale)
         if records:
             given = [record for file in records for record in load_lines(file)]
             found = [summarise(plan, given) for plan in plans]
         else:
             with Store(store, create=False) as opened:
-                found = _reports(plans, opened)
+                found = reports_of(plans, opened)
         if folder is not None:
             write.write_folder(found, folder)
         for path, text in ((html, write.html), (markdown, write.markdown)):
@@ -205,13 +210,13 @@ def report(
         _show(found, as_json)
 
 
-def _can_be_written(path: Path | None) -> None:
+def can_be_written(path: Path | None) -> None:
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         raise typer.BadParameter(f"{path} cannot be a file: its folder is not there, or it is a folder itself")
 
 
 @contextmanager
-def _values_are_parameters() -> Iterator[None]:
+def values_are_parameters() -> Iterator[None]:
     """What a setting does not take is an argument's fault here."""
     try:
         yield
@@ -228,7 +233,7 @@ def _of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
     return [plan(label).at(scale) for label in chosen]
 
 
-def _engine(name: str, workers: int | None, device: str) -> "Engine":
+def engine_named(name: str, workers: int | None, device: str) -> "Engine":
     from wtawp.experiments.engines import local
 
     if name == "ray":
@@ -238,7 +243,7 @@ def _engine(name: str, workers: int | None, device: str) -> "Engine":
     return local(workers or ((os.cpu_count() or 1) if device == "cpu" else 1))
 
 
-def _sweep(
+def sweep(
     plans: "Sequence[Plan]", store: Path | None, device: str, tf32: bool, engine: "Engine", as_json: bool
 ) -> None:
     """Train what is missing, show all; the exit status is 1 if a run failed, 130 if it was interrupted."""
@@ -252,7 +257,7 @@ def _sweep(
         except KeyboardInterrupt:
             asides.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
             raise typer.Exit(130) from None
-        _show(_reports(plans, opened), as_json)
+        _show(reports_of(plans, opened), as_json)
         where = (
             f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
         )
@@ -262,7 +267,7 @@ def _sweep(
         raise typer.Exit(1)
 
 
-def _reports(plans: "Sequence[Plan]", store: Any) -> "list[PlanReport]":
+def reports_of(plans: "Sequence[Plan]", store: Any) -> "list[PlanReport]":
     from wtawp.experiments.summary import summarise
 
     return [summarise(plan, store.records(run.key for run in plan.runs())) for plan in plans]

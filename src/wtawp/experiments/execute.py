@@ -1,12 +1,15 @@
 """How a chunk of runs is trained: the one place where a plan meets data, models and the training loops."""
 
+import copy
 import hashlib
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from platform import python_version
 
@@ -15,11 +18,12 @@ from torch import nn
 from torch_geometric.data import Data
 
 from wtawp import __version__
-from wtawp.base import DataError, WtawpError, rng
+from wtawp.base import DataError, WtawpError, fenced_rng, rng
 from wtawp.core import select
+from wtawp.experiments import measures
 from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run
 from wtawp.experiments.records import Record
-from wtawp.graphs import get, load, stratified
+from wtawp.graphs import EdgeFlips, get, load, stratified
 from wtawp.models import APPNP, GAT, GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
 from wtawp.training import Fit, fit, fit_many
 
@@ -27,6 +31,10 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
     "GCNJaccard": GCNJaccard, "GCNSVD": GCNSVD, "RGCN": RGCN, "SimPGCN": SimPGCN,
 }  # fmt: skip
+
+
+# What one run measured, the scores of its nodes if wanted, and what its measures gave.
+Outcome = tuple[Fit | None, list[float] | None, list[measures.Result] | None]
 
 
 class PlanError(WtawpError):
@@ -44,6 +52,9 @@ def check(plan: Plan) -> None:
             model = _build(Run(setting, 0, 0), data)
             if setting.awp is not None and not setting.awp.is_plain:
                 select(model, setting.awp.layers)
+            surrogate = setting.surrogate
+            for wanted in (*setting.measures, *(() if surrogate is None else surrogate.measures)):
+                measures.check(wanted)
         except (WtawpError, ValueError, TypeError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
 
@@ -59,22 +70,26 @@ def device_name(device: str, *, tf32: bool) -> str:
     return torch.cuda.get_device_name() + (", TF32" if tf32 else "")
 
 
-def train(runs: tuple[Run, ...], *, device: str, tf32: bool = False) -> list[Record]:
+def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str, tf32: bool = False) -> list[Record]:
     """Train runs of one setting as one stack. What goes wrong becomes records of failed runs, never an exception.
 
-    One thread, whatever the machine has: workers share the cores, and sums come out the same everywhere.
+    A poisoned setting needs the `flips` of its split. One thread, whatever the machine has: workers share the cores,
+    and sums come out the same everywhere.
     """
     start = time.perf_counter()
-    fits: list[Fit] = []
-    scores: list[list[float] | None] = []
+    outcomes: list[Outcome] = []
     error = None
     with _one_thread():
         try:
-            fits, scores = _train(runs, device, tf32)
+            outcomes = _train(runs, flips, device, tf32)
         except Exception:  # a sweep goes on; the record says what happened
             error = traceback.format_exc()
     seconds, now = (time.perf_counter() - start) / len(runs), datetime.now(UTC).isoformat(timespec="seconds")
-    measured: list[Fit | None] = [*fits] or [None] * len(runs)
+    known = versions() | {"stack": str(len(runs))}  # how many were trained as one: sums are rounded otherwise
+    if flips is not None:
+        known |= {"flips": hashlib.sha256(flips.packed().encode()).hexdigest()[:12]}
+    if not outcomes:
+        outcomes = [(None, None, None)] * len(runs)
     return [
         Record(
             key=run.key, setting=run.setting.content, split=run.split, init=run.init,
@@ -83,10 +98,9 @@ def train(runs: tuple[Run, ...], *, device: str, tf32: bool = False) -> list[Rec
             accuracy=None if one is None else one.accuracy,
             loss=None if one is None else one.loss,
             history=one.history if one is not None and "history" in run.setting.keep else None,
-            scores=score, error=error, seconds=seconds, created=now,
-            versions=versions() | {"stack": str(len(runs))},  # how many were trained as one: sums are rounded otherwise
+            scores=scores, measured=measured, error=error, seconds=seconds, created=now, versions=known,
         )
-        for run, one, score in zip(runs, measured, scores or [None] * len(runs), strict=True)
+        for run, (one, scores, measured) in zip(runs, outcomes, strict=True)
     ]  # fmt: skip
 
 
@@ -114,9 +128,13 @@ def train_one(
     return measured
 
 
-def _train(runs: tuple[Run, ...], device: str, tf32: bool) -> tuple[list[Fit], list[list[float] | None]]:
+def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[Outcome]:
     setting = runs[0].setting
     data = _data(setting.dataset, runs[0].split if setting.is_redrawn else 0)
+    if setting.poison is not None:
+        if flips is None:
+            raise PlanError(f"the attack failed that should poison split {runs[0].split}; see the run of its surrogate")
+        data = flips.apply(data)
     models = [_build(run, data).to(device) for run in runs]
     splits = {split: stratified(data.y, seed=split) for split in dict.fromkeys(run.split for run in runs)}
     fits = fit_many(
@@ -124,8 +142,15 @@ def _train(runs: tuple[Run, ...], device: str, tf32: bool) -> tuple[list[Fit], l
         awp=setting.awp, epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay,
         select_on=setting.select_on, tf32=tf32,
     )  # fmt: skip
-    wanted = "scores" in setting.keep
-    return fits, [_scores(model, data, device) if wanted else None for model in models]
+    shown = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
+    measured: list[list[measures.Result] | None] = [None] * len(runs)
+    if setting.measures:
+        places = [(run.split, run.init) for run in runs]
+        where = copy.copy(data).to(device)
+        trained = measures.Trained(models, where, setting.dataset, [splits[run.split] for run in runs], places)
+        each = [measures.measure(wanted, trained) for wanted in setting.measures]
+        measured = [list(of_a_run) for of_a_run in zip(*each, strict=True)]
+    return list(zip(fits, shown, measured, strict=True))
 
 
 @torch.no_grad()
@@ -136,10 +161,28 @@ def _scores(model: nn.Module, data: Data, device: str) -> list[float]:
 
 
 def _build(run: Run, data: Data) -> nn.Module:
-    setting = run.setting
-    generator = rng("init", run.split, run.init)
-    build = MODELS[setting.model]
-    return build(data.num_features, int(data.y.max()) + 1, **dict(setting.options), generator=generator)
+    setting, sizes = run.setting, (data.num_features, int(data.y.max()) + 1)
+    if setting.model in MODELS:
+        generator = rng("init", run.split, run.init)
+        return MODELS[setting.model](*sizes, **dict(setting.options), generator=generator)
+    build = _own_model(setting.model)
+    with fenced_rng("init", run.split, run.init):  # somebody's own module draws from torch's global generator
+        model = build(*sizes, **dict(setting.options))
+    if not isinstance(model, nn.Module):
+        raise PlanError(f"{setting.model} must make a torch.nn.Module, got {type(model).__name__}")
+    return model
+
+
+def _own_model(place: str) -> Callable[..., object]:
+    """The class that `package.module:Class` names; modules of the working folder are found too."""
+    module, _, name = place.partition(":")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Callable[..., object] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise PlanError(f"there is no model {place}: {error}; write package.module:Class") from error
+    return found
 
 
 @lru_cache(maxsize=8)

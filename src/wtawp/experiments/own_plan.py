@@ -15,6 +15,10 @@ row = "GCN"
 row = "GCN + WT-AWP"
 compare_with = "GCN"
 awp = { rho = 1.0, lam = 0.7 }
+
+[[cell]]
+row = "GCN, attacked"       # after training; `poison = { ... }` attacks before it
+evasion = { attack = "pgd", budget = 0.05 }
 """
 
 import tomllib
@@ -24,12 +28,13 @@ from typing import Any
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.execute import PlanError
-from wtawp.experiments.plan import Cell, Plan, Setting
+from wtawp.experiments.plan import Cell, Measure, Plan, Setting
+from wtawp.experiments.robustness import POISONING, evading, poisoning
 
 TOP = {"name": str, "title": str, "splits": int, "inits": int, "base": dict, "cell": list}
 CELL = {"row": str, "column": str, "compare_with": str}
 SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs": int, "lr": float,
-           "weight_decay": float, "select_on": str, "keep": list}  # fmt: skip
+           "weight_decay": float, "select_on": str, "keep": list, "poison": dict, "evasion": dict}  # fmt: skip
 AWP = {"rho": float, "lam": float, "layers": (str, list), "radius": str, "projection": str, "steps": int,
        "step_size": float, "balance": float, "exact": bool}  # fmt: skip
 
@@ -69,7 +74,8 @@ class _Reader:
             self.check(given, {**CELL, **SETTING}, where)
             setting = self.setting({**base, **{k: v for k, v in given.items() if k in SETTING}}, where)
             row = given.get("row", str(setting))
-            cells.append(Cell(row, given.get("column", setting.dataset), setting, **size))
+            shown = 0 if setting.measures else None
+            cells.append(Cell(row, given.get("column", setting.dataset), setting, measure=shown, **size))
             if "compare_with" in given:
                 pairs[given["compare_with"], row] = where
         rows, places = {c.row for c in cells}, [(c.row, c.column) for c in cells]
@@ -93,9 +99,28 @@ class _Reader:
             config = None if awp is None else self.awp(awp, f"{where}awp.")
             fixed = {"awp": config, "keep": tuple(content.get("keep", ())), "options": tuple(
                 (k, tuple(v) if isinstance(v, list) else v) for k, v in options.items())}  # fmt: skip
-            return Setting(**{**content, **fixed})
+            poison = self.attack(content, "poison", where)
+            evasion = self.attack(content, "evasion", where)
+            attacks = {"poison": poison, "measures": () if evasion is None else (evasion,)}
+            plain = {k: v for k, v in content.items() if k != "evasion"}
+            return Setting(**{**plain, **fixed, **attacks})
         except (ValueError, TypeError) as error:
             raise PlanError(f"{self.path}: {where.rstrip('.')}: {error}") from error
+
+    def attack(self, content: dict[str, Any], kind: str, where: str) -> Measure | None:
+        """Options are those of the attack; what is not given is as in the paper's protocol."""
+        if kind not in content:
+            return None
+        told = content[kind]
+        for name, expected in (
+            ("attack", f"one of {', '.join(POISONING)}"),
+            ("budget", "a share or a number of edges"),
+        ):
+            if name not in told:
+                raise self.error(f"{where}{kind}.{name}", expected, "nothing")
+        if told["attack"] not in POISONING:
+            raise self.error(f"{where}{kind}.attack", f"one of {', '.join(POISONING)}", repr(told["attack"]))
+        return (poisoning if kind == "poison" else evading)(**told)
 
     def awp(self, content: dict[str, Any], where: str) -> AwpConfig:
         self.check(content, AWP, where)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,7 +19,7 @@ from wtawp.core import AwpConfig
 MODELS = (  # names only: reports read plans, and train nothing
     "GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN", "GCNJaccard", "GCNSVD", "RGCN", "SimPGCN",
 )  # fmt: skip
-SelectOn = Literal["either", "loss", "accuracy"]  # as `wtawp.training` has it
+SelectOn = Literal["either", "loss", "accuracy", "last"]  # as `wtawp.training` has it
 Keep = Literal["history", "scores"]
 Scale = Literal["smoke", "quick", "full"]
 Option = bool | int | float | str | None | tuple[int, ...]
@@ -27,9 +28,38 @@ MAX_TOGETHER = 200  # runs in one stack on a GPU
 FORMAT = 1  # of a run's content; a change of what the numbers mean must change it
 
 
+@dataclass(frozen=True)
+class Measure:
+    """Something done with trained models: the name of a function of `measures`, and its options.
+
+    Two of them are attacks: "evasion" of the models themselves, and "poison", which finds flips for others to train on.
+    """
+
+    name: str
+    options: tuple[tuple[str, Option], ...] = ()  # in the order of their names
+
+    def __post_init__(self) -> None:
+        for name, value in self.options:
+            if not _is_option(value):
+                raise ValueError(f"option {name} must be a finite number, text or whole numbers, got {value!r}")
+        object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
+
+    def with_options(self, **changed: Option) -> "Measure":
+        """The same with other options."""
+        return Measure(self.name, tuple({**dict(self.options), **changed}.items()))
+
+    @staticmethod
+    def from_content(content: dict[str, Any]) -> "Measure":
+        """The measure that `asdict` made `content` of, also after a way through JSON."""
+        return Measure(content["name"], _options(content["options"]))
+
+    def __str__(self) -> str:
+        return f"{self.name} ({', '.join(f'{k}={v!r}' for k, v in self.options)})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Everything about a training but its seeds."""
+    """Everything about a training, and what is measured after it, but its seeds."""
 
     dataset: str
     model: str = "GCN"
@@ -41,10 +71,13 @@ class Setting:
     select_on: SelectOn = "either"
     keep: tuple[Keep, ...] = ()  # beside accuracies: curves over epochs, the prediction score of every node
     digest: str | None = None  # of the files, where the data set is a graph of one's own; found out if not given
+    code: str | None = None  # of the module's source, where the model is one's own; likewise
+    poison: Measure | None = None  # who flips edges of the graph before the training
+    measures: tuple[Measure, ...] = ()  # what is done with the trained models
 
     def __post_init__(self) -> None:
-        if self.model not in MODELS:
-            raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        if self.model not in MODELS and not _is_place(self.model):
+            raise ValueError(f"model must be one of {', '.join(MODELS)}, or package.module:Class, got {self.model!r}")
         if not isinstance(self.epochs, int) or self.epochs < 1:
             raise ValueError(f"epochs must be a whole number >= 1, got {self.epochs!r}")
         for name in ("lr", "weight_decay"):
@@ -68,6 +101,8 @@ class Setting:
             object.__setattr__(self, "awp", replace(self.awp, **numbers))
         if self.digest is None:
             object.__setattr__(self, "digest", _digest(self.dataset))
+        if self.code is None and self.model not in MODELS:
+            object.__setattr__(self, "code", _code(self.model))
 
     @property
     def is_redrawn(self) -> bool:
@@ -76,24 +111,55 @@ class Setting:
 
     @property
     def content(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
-        content = asdict(self)
-        return content if self.digest is not None else {k: v for k, v in content.items() if k != "digest"}
+        """As plain data, for JSON. What came into settings later is left out where there is none: keys stay."""
+        later = {"digest": None, "code": None, "poison": None, "measures": ()}
+        return {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Setting":
         """The setting that `content` came from, also after a way through JSON."""
-        awp = content["awp"]
-        options = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content["options"])
-        return Setting(**{**content, "options": options, "keep": tuple(content["keep"]),
-                          "awp": None if awp is None else AwpConfig(**awp)})  # fmt: skip
+        awp, poison = content["awp"], content.get("poison")
+        return Setting(**{**content, "options": _options(content["options"]), "keep": tuple(content["keep"]),
+                          "awp": None if awp is None else AwpConfig(**awp),
+                          "poison": None if poison is None else Measure.from_content(poison),
+                          "measures": tuple(map(Measure.from_content, content.get("measures", ())))})  # fmt: skip
+
+    @property
+    def surrogate(self) -> "Setting | None":
+        """Who is trained for the attack that poisons this training, and attacked; None where nobody poisons it.
+
+        By default a GCN with 16 hidden units, whoever is trained afterwards, so that a table's rows share the flips.
+        It is trained to the last epoch, as DeepRobust's surrogates are: the attacker selects nothing.
+        """
+        if self.poison is None:
+            return None
+        told = dict(self.poison.options)
+        options: tuple[tuple[str, Option], ...] = (("hidden", (16,)),)
+        if (model := told.pop("surrogate", "GCN")) != "GCN":
+            options = self.options
+        return Setting(dataset=self.dataset, model=str(model), options=options, digest=self.digest,
+                       weight_decay=0.0 if model == "RGCN" else 5e-4, select_on="last",
+                       epochs=self.epochs, measures=(Measure("poison", tuple(told.items())),))  # fmt: skip
 
     def __str__(self) -> str:
-        told = ("dataset", "model", "awp", "options", "keep", "digest")
+        told = ("dataset", "model", "awp", "options", "keep", "digest", "code", "poison", "measures")
         others = [f for f in fields(self) if f.name not in told and getattr(self, f.name) != f.default]
         details = [*self.options, *((f.name, getattr(self, f.name)) for f in others)]
         method = "plain" if self.awp is None else str(self.awp)
-        return ", ".join([f"{self.model} on {self.dataset}", method, *(f"{k}={v!r}" for k, v in details)])
+        graph = self.dataset if self.poison is None else f"{self.dataset} after {self.poison}"
+        parts = [f"{self.model} on {graph}", method, *(f"{k}={v!r}" for k, v in details), *map(str, self.measures)]
+        return ", ".join(parts)
+
+
+def _options(content: Sequence[Sequence[Any]]) -> tuple[tuple[str, Option], ...]:
+    """Options after a way through JSON, which knows no tuples."""
+    return tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content)
+
+
+def _is_place(model: str) -> bool:
+    """Whether it names a class of somebody's own, as package.module:Class."""
+    module, _, name = model.partition(":")
+    return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def _is_option(value: object) -> bool:
@@ -109,6 +175,17 @@ def _digest(dataset: str) -> str | None:
     if not path.suffix or not all(file.is_file() for file in files):
         return None  # what is not there is refused when the plan is checked
     return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
+
+
+def _code(model: str) -> str | None:
+    """Names the source of the module that has somebody's own model: another source is another model."""
+    try:
+        spec = find_spec(model.partition(":")[0])
+    except ImportError:
+        return None  # what is not there is refused when the plan is checked
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return None
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
 
 
 def key_of(setting: dict[str, Any], split: int, init: int, *, form: int = FORMAT) -> str:
@@ -143,6 +220,7 @@ class Cell:
     inits: int = 10
     printed: tuple[float, float | None] | None = None  # mean and standard deviation, in per cent
     judged: bool = True  # False: reported beside the paper's number, without a verdict
+    measure: int | None = None  # the place, among the setting's measures, of the accuracy shown; None: the training's
 
     def __post_init__(self) -> None:
         if self.splits < 1 or not 1 <= self.inits <= MAX_INITS:
@@ -200,7 +278,7 @@ class Plan:
                 c,
                 splits=min(c.splits, splits),
                 inits=min(c.inits, inits),
-                setting=replace(c.setting, epochs=min(c.setting.epochs, epochs or c.setting.epochs)),
+                setting=_smoke(c.setting, epochs) if epochs else c.setting,
                 judged=c.judged and scale != "smoke",
             )
             for c in self.cells
@@ -208,14 +286,27 @@ class Plan:
         return replace(self, cells=cells, claims=self.claims if scale != "smoke" else ())
 
 
+def _smoke(setting: Setting, epochs: int) -> Setting:
+    """Fewer epochs, and attacks of few flips and steps."""
+    small = {"budget": 4, "steps": 10}
+
+    def smaller(measure: Measure) -> Measure:
+        return measure.with_options(**{k: v for k, v in small.items() if k in dict(measure.options)})
+
+    return replace(setting, epochs=min(setting.epochs, epochs), measures=tuple(map(smaller, setting.measures)),
+                   poison=None if setting.poison is None else smaller(setting.poison))  # fmt: skip
+
+
 def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
     """The runs that are trained as one stack: those of one setting and, unless `together` (on a GPU), of one split.
 
-    A function of the runs alone: the same chunks on every machine, with any number of workers, and after a restart.
+    Splits with a graph of their own, drawn anew or poisoned, are never together. A function of the runs alone: the same
+    chunks on every machine, with any number of workers, and after a restart.
     """
     groups: dict[tuple[Setting, int | None], list[Run]] = {}
     for run in runs:
-        split = None if together and not run.setting.is_redrawn else run.split
+        has_own_graph = run.setting.is_redrawn or run.setting.poison is not None
+        split = None if together and not has_own_graph else run.split
         groups.setdefault((run.setting, split), []).append(run)
     stacks = (group[i : i + MAX_TOGETHER] for group in groups.values() for i in range(0, len(group), MAX_TOGETHER))
     return [tuple(stack) for stack in stacks]

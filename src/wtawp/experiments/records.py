@@ -29,6 +29,7 @@ class Record:
     loss: dict[str, float] | None = None
     history: dict[str, list[float]] | None = None
     scores: list[float] | None = None  # of every node: probability of class 1 less that of class 0
+    measured: list[dict[str, Any]] | None = None  # what each of the setting's measures gave
     error: str | None = None
     seconds: float  # of its chunk, divided by its size
     created: str  # UTC, ISO 8601
@@ -40,8 +41,9 @@ class Record:
         return tuple(getattr(self, f.name) for f in fields(self) if f.name not in VARYING)
 
     def to_json(self) -> str:
-        """One line."""
-        return json.dumps(vars(self), sort_keys=True, separators=(",", ":"))
+        """One line; without `measured` where there is none, as records were before there was any."""
+        content = {k: v for k, v in vars(self).items() if k != "measured" or v is not None}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def from_json(line: str) -> "Record":
@@ -51,7 +53,7 @@ class Record:
         except json.JSONDecodeError as error:
             raise RecordError(f"a record must be one JSON object a line: {error}") from error
         known = {f.name for f in fields(Record)}
-        if not isinstance(content, dict) or set(content) != known:
+        if not isinstance(content, dict) or {*content, "measured"} != known:
             found = sorted(content) if isinstance(content, dict) else type(content).__name__
             raise RecordError(f"a record has the fields {sorted(known)}, got {found}")
         return Record(**content)
@@ -63,7 +65,7 @@ def first_difference(kept: Record, new: Record) -> str | None:
     """
     contents = [json.loads(record.to_json()) for record in (kept, new)]  # tuples are lists, as in what was read
     names = [f.name for f in fields(Record) if f.name not in VARYING | {"versions"}]
-    ours, theirs = ({name: content[name] for name in names} for content in contents)
+    ours, theirs = ({name: content.get(name) for name in names} for content in contents)
     return _difference(ours, theirs, "")
 
 
@@ -84,6 +86,8 @@ def checked(record: Record) -> Record:
     wrong = [name for name, kind in kinds.items() if not isinstance(getattr(record, name), kind)]
     if not wrong and not all(isinstance(share, int | float) for share in (record.accuracy or {}).values()):
         wrong = ["accuracy"]
+    if record.measured is not None and not all(isinstance(one, dict) for one in record.measured):
+        wrong.append("measured")
     if record.status not in ("done", "failed"):
         wrong.append("status")
     if record.key not in {key_of(record.setting, record.split, record.init, form=f + 1) for f in range(FORMAT)}:

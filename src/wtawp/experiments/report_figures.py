@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.ticker import FuncFormatter
 
 from wtawp.experiments.drawing import COLOURS, drawing, line_look, use_log_scale
 from wtawp.experiments.plan import Plan
@@ -112,6 +113,36 @@ def _over_rho(ax: Axes, row: str, cells: list[CellReport], look: dict[str, Any],
         ax.plot(*zip(*told, strict=True), color=look["color"], linewidth=0.9, linestyle="--", marker="o", markersize=4)
 
 
+def accuracy_over_budget(report: PlanReport) -> str:
+    """Test accuracy over the attacker's budget, a line for each row."""
+    rows: dict[str, list[CellReport]] = {}
+    for cell in report.cells:
+        if cell.mean is not None:
+            rows.setdefault(cell.cell.row, []).append(cell)
+    if not rows:
+        return ""
+    with drawing(1, 1, 6.5, 3.8) as (axes, out):
+        for i, (row, cells) in enumerate(rows.items()):
+            cells.sort(key=_budget)
+            budgets, means = [_budget(c) for c in cells], np.array([c.mean for c in cells])
+            spread, look = np.array([c.std or 0.0 for c in cells]), line_look(i)
+            axes[0].fill_between(budgets, means - spread, means + spread, color=look["color"], alpha=0.15, linewidth=0)
+            axes[0].plot(budgets, means, linewidth=1.5, marker="o", markersize=4, label=row, **look)
+        are_shares = all(budget <= 1 for c in rows.values() for budget in map(_budget, c))
+        axes[0].set(xlabel="budget, % of the edges" if are_shares else "budget, edges", ylabel="test accuracy, %")
+        if are_shares:
+            axes[0].xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
+        _legend_beside(axes[0])
+    return out[0]
+
+
+def _budget(cell: CellReport) -> float:
+    """Of the attack whose accuracy the cell shows; 0 where there is none."""
+    setting, place = cell.cell.setting, cell.cell.measure
+    attack = setting.poison if place is None else setting.measures[place]
+    return 0.0 if attack is None else float(str(dict(attack.options)["budget"]))
+
+
 def _rho(cell: CellReport) -> float:
     assert cell.cell.setting.awp is not None
     return cell.cell.setting.awp.rho
@@ -204,6 +235,10 @@ def _legend_beside(ax: Axes) -> None:
 
 
 DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan -> function and caption
+    "accuracy_over_budget": (
+        accuracy_over_budget,
+        "Test accuracy over the number of flipped edges, with bands of one standard deviation over runs.",
+    ),
     "accuracy_over_rho": (
         accuracy_over_rho,
         "Test accuracy over the radius: ours as lines with bands of one standard deviation over runs, the paper's as "

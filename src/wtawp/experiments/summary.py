@@ -44,7 +44,12 @@ class CellReport:
     @cached_property
     def accuracies(self) -> dict[tuple[int, int], float]:
         """By split and initialisation."""
-        return {(r.split, r.init): 100 * (r.accuracy or {})["test"] for r in self.records}
+        return {(r.split, r.init): 100 * self._accuracy(r) for r in self.records}
+
+    def _accuracy(self, record: Record) -> float:
+        if self.cell.measure is None:
+            return (record.accuracy or {})["test"]
+        return float((record.measured or [])[self.cell.measure]["accuracy"])
 
     @property
     def mean(self) -> float | None:

@@ -1,5 +1,7 @@
 """Edge flips: what every attack returns. A flip adds an undirected edge where there is none and removes one that is."""
 
+import base64
+import binascii
 import copy
 import io
 import os
@@ -115,6 +117,23 @@ class EdgeFlips:
             return EdgeFlips(torch.from_numpy(pairs), int(num_nodes), provenance)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
+
+    def packed(self) -> str:
+        """The pairs as a short line of text, for records: the steps from one code to the next, compressed."""
+        steps = np.diff(_codes(self.pairs, self.num_nodes).numpy(), prepend=0).astype("<i8")
+        columns = steps.view(np.uint8).reshape(-1, 8).T.tobytes()  # bytes of one weight together: most are 0
+        return base64.b64encode(zlib.compress(columns, 9)).decode()
+
+    @staticmethod
+    def unpacked(text: str, num_nodes: int, provenance: tuple[tuple[str, str], ...] = ()) -> "EdgeFlips":
+        """What `packed` wrote, checked again."""
+        try:
+            columns = zlib.decompress(base64.b64decode(text, validate=True))
+            steps = np.ascontiguousarray(np.frombuffer(columns, np.uint8).reshape(8, -1).T).view("<i8")[:, 0]
+        except (binascii.Error, zlib.error, ValueError) as error:
+            raise DataError(f"these are not packed flips, or they are cut short: {error}") from error
+        codes = torch.from_numpy(np.cumsum(steps, dtype=np.int64))
+        return EdgeFlips(torch.stack([codes // num_nodes, codes % num_nodes]), num_nodes, provenance)
 
     def _edges(self, data: Data) -> Tensor:
         if data.num_nodes != self.num_nodes:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 HAS_NUMBA = find_spec("numba") is not None
 HAS_TRITON = find_spec("triton") is not None
+GATHERED = (1 << 18, 1 << 26)  # numbers that are gathered at a time, on the CPU and on a GPU
 
 if HAS_NUMBA:
     from wtawp.graphs import kernels_numba
@@ -35,8 +36,14 @@ def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, 
 
 
 def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """<left[r], right[c]> for every entry (r, c), the gradient of values: [..., n, h], [..., m, h] -> [..., e]."""
-    return (left[..., rows, :] * right[..., cols, :]).sum(-1)
+    """<left[r], right[c]> for every entry (r, c), the gradient of values: [..., n, h], [..., m, h] -> [..., e].
+
+    Some entries at a time: gathered rows are h times as large as the result, and on the CPU stay in cache so.
+    """
+    width = max(left[..., 0, :].numel(), right[..., 0, :].numel(), 1)
+    step = max(1, GATHERED[left.device.type == "cuda"] // width)
+    parts = zip(torch.split(rows, step), torch.split(cols, step), strict=True)
+    return torch.cat([(left[..., r, :] * right[..., c, :]).sum(-1) for r, c in parts], -1)
 
 
 def _shared_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:

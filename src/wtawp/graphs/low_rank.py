@@ -47,7 +47,10 @@ def low_rank_operator(
     of 0. The same edges always give the same factors. They cannot be differentiated.
     """
     if edge_weight is not None and edge_weight.requires_grad:
-        raise ValueError("a low-rank operator has no gradient with respect to edge weights; pass them detached")
+        raise ValueError(
+            "a low-rank operator has no gradient with respect to edge weights; pass them detached. To attack such a"
+            " model, find the flips on a GCN trained on the same data and apply them"
+        )
     if edge_index.numel() == 0:
         raise DataError("a graph without edges has no singular vectors; take a model without a low-rank operator")
     left, values, right = _truncated_svd(edge_index, edge_weight, num_nodes, rank)

@@ -40,8 +40,13 @@ class Operator:
         ):
             found = f"rows {int(rows.min())} to {int(rows.max())}, columns {int(cols.min())} to {int(cols.max())}"
             raise DataError(f"entries must lie inside a matrix of shape {list(shape)}, got {found}")
-        places, entry = torch.unique(rows * shape[1] + cols, return_inverse=True)  # sorted: by row, then by column
-        values = values.new_zeros(len(places)).index_add(0, entry, values)
+        places, entry = (rows * shape[1] + cols).sort()  # by row, then by column
+        if bool((places.diff() == 0).any()):
+            places, group = torch.unique_consecutive(places, return_inverse=True)
+            values = values.new_zeros(len(places)).index_add(0, group, values[entry])
+        else:
+            values = values[entry]
+        del entry  # large graphs: nothing is kept that is not needed any more
         rows, cols = places // shape[1], places % shape[1]
         order = torch.argsort(cols, stable=True)
         back = torch.empty_like(order)

@@ -88,33 +88,44 @@ class _Propagate(torch.autograd.Function):
 
 
 def attend(
-    operator: Operator, projected: Tensor, source: Tensor, target: Tensor, *, p: float, training: bool, entries: Tensor
+    operator: Operator,
+    projected: Tensor,
+    source: Tensor,
+    target: Tensor,
+    *,
+    p: float,
+    training: bool,
+    entries: Tensor,
+    weights: Tensor | None = None,
 ) -> Tensor:  # [n, m], [..., m, heads, w], [..., m, heads], [..., n, heads], [e] -> [..., n, heads, w]
     """Sum over each row's entries of softmax(leaky(source_j + target_i)) times projected_j, with dropout in between.
 
     `entries` are the entries' places in the whole graph, for the masks. Of the operator the structure counts alone.
+    `weights` [e] multiply the exponentials, so that an entry of weight 0 is not there; no kernel is compiled for them.
     """
     is_alone = projected.dim() == 3
     if is_alone:
         projected, source, target = projected[None], source[None], target[None]
     keys = next_key(projected.device).reshape(-1) if training and p > 0 else None
     options = (operator, entries, p if training else 0.0)
-    if is_compiled(projected.device):
+    if weights is None and is_compiled(projected.device):
         out: Tensor = _Attend.apply(projected, source, target, keys, *options)[0]  # type: ignore[no-untyped-call]
     else:
-        out = attend_in_steps(projected, source, target, keys, *options)
+        out = attend_in_steps(projected, source, target, keys, *options, weights)
     return out[0] if is_alone else out
 
 
 def attend_in_steps(projected: Tensor, source: Tensor, target: Tensor, keys: Tensor | None, operator: Operator,
-                    entries: Tensor, p: float) -> Tensor:  # fmt: skip
+                    entries: Tensor, p: float, given: Tensor | None = None) -> Tensor:  # fmt: skip
     """The same in torch operations, for machines without a compiler and for second derivatives."""
     rows, cols = operator.rows, operator.indices.long()
     scores = F.leaky_relu(source[:, cols] + target[:, rows], SLOPE)  # [b, e, heads]
     places = rows[:, None].expand_as(scores)
     lowest = scores.new_full((len(scores), operator.shape[0], scores.shape[2]), -torch.inf)
     weights = (scores - lowest.scatter_reduce(1, places, scores.detach(), "amax")[:, rows]).exp()
-    weights = weights / torch.zeros_like(lowest).index_add(1, rows, weights)[:, rows]
+    weights = weights if given is None else weights * given[:, None]
+    total = torch.zeros_like(lowest).index_add(1, rows, weights).clamp_min(torch.finfo(weights.dtype).tiny)
+    weights = weights / total[:, rows]
     if keys is not None:
         weights = weights * dropout_kernels.apply(torch.ones_like(weights), keys, entries, p)
     return spmm(operator, projected.transpose(1, 2), weights.transpose(1, 2)).transpose(1, 2)

@@ -1,5 +1,8 @@
 """Graph attention network (Velickovic et al. 2018), in the preset of the paper: 8 heads of 8, then one."""
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,8 +15,9 @@ from wtawp.models.layers import GraphAttention, Hop
 class GAT(nn.Module):
     """Two attention layers with ELU between them; dropout on the input of each and on the attention.
 
-    Called as PyG models are; self-loops are added. In the place of `edge_index` it also takes an operator, of which
-    the structure counts and the values do not.
+    Called as PyG models are; self-loops are added. Edge weights multiply exp(score) inside the softmax, so that one of
+    0 is an edge that is not there. In the place of `edge_index` it also takes an operator, of which the structure
+    counts and the values do not.
     """
 
     def __init__(
@@ -25,14 +29,16 @@ class GAT(nn.Module):
         last = GraphAttention(heads * width, d_out, heads=1, concat=False, generator=generator)
         self.convs = nn.ModuleList([first, last])
         self._operators = OperatorCache(gcn_operator)
+        self._weighted = OperatorCache(partial(gcn_operator, power=0.0))  # A + I, not normalised
 
     def forward(
         self, x: Features, edge_index: Tensor | Operator | tuple[Hop, ...], edge_weight: Tensor | None = None
-    ) -> Tensor:  # [n, d], [2, e] or [n, n] -> [n, c]
-        if edge_weight is not None:
-            raise ValueError("attention takes no edge weights; pass edge_weight=None")
+    ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
         if isinstance(edge_index, tuple):
             first, last = edge_index
+        elif edge_weight is not None:
+            operator = self._weighted(edge_index, edge_weight, x)
+            first = last = replace(Hop.whole(operator), weights=operator.values)
         else:
             first = last = Hop.whole(self._operators(edge_index, None, x))
         hidden = F.elu(self.convs[0](x, first, self.dropout))

@@ -15,8 +15,8 @@ class GIN(nn.Module):
     `eps` weighs a node's own features with 1 + eps; `train_eps` learns it, layer by layer. An MLP is as wide inside as
     its output, the last one as its input: a ReLU on as many units as there are classes dies too easily.
 
-    Called as PyG models are, with edges. In the place of `edge_index` it also takes the adjacency matrix, as an
-    operator, or the blocks that lead to some rows.
+    Called as PyG models are, with edges, whose weights make the sum a weighted one. In the place of `edge_index` it
+    also takes the adjacency matrix, as an operator, or the blocks that lead to some rows.
     """
 
     def __init__(
@@ -42,10 +42,8 @@ class GIN(nn.Module):
 
     def forward(
         self, x: Features, edge_index: Tensor | Operator | Blocks, edge_weight: Tensor | None = None
-    ) -> Tensor:  # [n, d], [2, e] or [n, n] -> [n, c]
-        if edge_weight is not None:
-            raise ValueError("GIN takes no edge weights; pass edge_weight=None")
-        layers = operators_by_layer(edge_index, None, x, self._operators, len(self.convs))
+    ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
+        layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
             x = dropout(conv(x, operator).relu(), self.dropout, self.training, positions=rows)
         logits: Tensor = self.convs[-1](x, layers[-1][0])

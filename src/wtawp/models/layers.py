@@ -238,6 +238,7 @@ class Hop:
     operator: Operator  # [n, m], the n rows being the first of the m columns
     columns: Tensor | None  # [m], the columns' places in the whole graph; None if it is the whole graph
     entries: Tensor  # [e], the entries' places in the whole graph
+    weights: Tensor | None = None  # [e], of the edges; None: all 1
 
     @staticmethod
     def whole(operator: Operator) -> "Hop":
@@ -271,7 +272,8 @@ class GraphAttention(nn.Module):
         scores = projected @ torch.cat([_by_head(self.att_src), _by_head(self.att_dst)], -1)  # [m, 2 * heads]
         source, target = scores[..., : self.heads], scores[..., : hop.operator.shape[0], self.heads :]
         projected = projected.view(*projected.shape[:-1], self.heads, -1)  # [m, heads, width]
-        out = attend(hop.operator, projected, source, target, p=p, training=self.training, entries=hop.entries)
+        inputs = hop.operator, projected, source, target
+        out = attend(*inputs, p=p, training=self.training, entries=hop.entries, weights=hop.weights)
         return (out.flatten(-2) if self.concat else out.mean(-2)) + self.bias[..., None, :]
 
 

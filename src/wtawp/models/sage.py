@@ -12,8 +12,8 @@ from wtawp.models.layers import SageConvolution, checked_widths
 class GraphSAGE(nn.Module):
     """Two convolutions by default, ReLU and dropout between them; PyG's `GraphSAGE`, layer for layer.
 
-    Called as PyG models are, with edges; a node without any has the mean 0. In the place of `edge_index` it also takes
-    the operator that averages, or the blocks that lead to some rows.
+    Called as PyG models are, with edges; a node without any has the mean 0, and weights make it a weighted mean. In the
+    place of `edge_index` it also takes the operator that averages, or the blocks that lead to some rows.
     """
 
     def __init__(
@@ -37,11 +37,9 @@ class GraphSAGE(nn.Module):
         edge_index: Tensor | Operator | Blocks,
         edge_weight: Tensor | None = None,
         own: Features | None = None,
-    ) -> Tensor:  # [n, d], [2, e] or [n, n] -> [n, c]
+    ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
         """`own` are the features of the nodes after the first hop, in blocks; None takes them from x."""
-        if edge_weight is not None:
-            raise ValueError("GraphSAGE takes no edge weights; pass edge_weight=None")
-        layers = operators_by_layer(edge_index, None, x, self._operators, len(self.convs))
+        layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
             x = dropout(conv(x, operator, own).relu(), self.dropout, self.training, positions=rows)
             own = None

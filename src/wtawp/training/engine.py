@@ -17,7 +17,7 @@ from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
 from wtawp.training.step import Stack, stack_gradient
 
-SelectOn = Literal["either", "loss", "accuracy"]
+SelectOn = Literal["either", "loss", "accuracy", "last"]
 COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm", "val_loss", "val_accuracy")
 MAX_PASSES = 1 << 20  # of the closure in one epoch; keeps (epoch, pass) apart in one number
 
@@ -30,7 +30,7 @@ class Schedule:
     lr: float
     weight_decay: float
     patience: int | None
-    select_on: SelectOn  # what of the validation set must improve; "either" is the released code's rule
+    select_on: SelectOn  # what of the validation set must improve; "either" is the released code's rule, "last" nothing
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,8 @@ class _State:
 
     def keep_if_better(self, epoch: Tensor, loss: Tensor, accuracy: Tensor, patience: int | None) -> None:
         lower, higher = loss < self.loss, accuracy > self.accuracy
-        better = {"either": lower | higher, "loss": lower, "accuracy": higher}[self.select_on] & ~self.stopped
+        rules = {"either": lower | higher, "loss": lower, "accuracy": higher, "last": torch.ones_like(lower)}
+        better = rules[self.select_on] & ~self.stopped
         self.loss.copy_(torch.minimum(self.loss, loss.to(self.loss.dtype)))
         self.accuracy.copy_(torch.maximum(self.accuracy, accuracy))
         self.epoch.copy_(torch.where(better, epoch, self.epoch))

@@ -45,10 +45,11 @@ def fit(
 ) -> Fit:
     """Train `model` full batch with Adam and keep the last epoch that improved validation loss or accuracy.
 
-    `select_on` may narrow that to "loss" or "accuracy". Any module called as `model(x, edge_index)` will do. `awp` says
-    how weights are perturbed; None trains plainly. `augment(data, epoch)` may change what the training pass sees;
-    `observe(model, epoch)` is called after each epoch, with that epoch's weights. `patience` stops after so many epochs
-    without improvement. Dropout follows from `seed` alone, and the caller's random state is left as it was.
+    `select_on` may narrow that to "loss" or "accuracy", or keep the "last" epoch, whatever it is. Any module called as
+    `model(x, edge_index)` will do. `awp` says how weights are perturbed; None trains plainly. `augment(data, epoch)`
+    may change what the training pass sees; `observe(model, epoch)` is called after each epoch, with that epoch's
+    weights. `patience` stops after so many epochs without improvement. Dropout follows from `seed` alone, and the
+    caller's random state is left as it was.
     """
     watch = None if observe is None else lambda models, epoch: observe(models[0], epoch)
     return fit_many(

@@ -1,0 +1,39 @@
+"""What attacks that differentiate by edge weights ask of a victim."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from wtawp.base import AttackError
+
+
+def refuse_nan(gradient: Tensor) -> None:
+    """A gradient must be of numbers."""
+    if not bool(torch.isfinite(gradient).all()):
+        raise AttackError("the victim's gradient with respect to edges is NaN or infinite")
+
+
+def refuse_without_weights(victim: nn.Module, attack: str) -> None:
+    """The victim must take a third argument, `edge_weight`."""
+    kinds = [p.kind for p in inspect.signature(victim.forward).parameters.values()]
+    places = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    if places < 3 and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        raise AttackError(
+            f"{type(victim).__name__} takes no edge_weight, and {attack} differentiates by it;"
+            " it must be called as victim(x, edge_index, edge_weight)"
+        )
+
+
+@contextmanager
+def evaluating(victim: nn.Module) -> Iterator[None]:
+    """Inside, evaluation mode; afterwards each module is in the mode it was in."""
+    modes = [(module, module.training) for module in victim.modules()]
+    victim.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

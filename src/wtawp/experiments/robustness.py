@@ -1,0 +1,75 @@
+"""Plans that ask how robust a model is: attacked before training (poisoning) or after it (evasion)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.plan import Cell, Measure, Option, Plan, Setting
+
+EVASION: dict[str, Option] = {"nodes": "test", "labels": "true"}  # white box: the attacker knows all
+POISONING: dict[str, dict[str, Option]] = {  # what the attacker looks at before anything is trained, by attack
+    "random": {},
+    "dice": {"nodes": "all", "labels": "true"},
+    "pgd": {"nodes": "train", "labels": "true", "steps": 200},
+    "minmax": {"nodes": "train", "labels": "true", "steps": 200},
+    "metattack": {"nodes": "unlabelled", "labels": "self-training", "steps": 100},
+    "prbcd": {"nodes": "train", "labels": "true"},
+    "grbcd": {"nodes": "train", "labels": "true"},
+}
+BEFORE_TRAINING = ("minmax", "metattack")  # they attack a training, so there is nothing for them to evade
+
+
+def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
+    """An attack on the training, in the protocol of the paper's tables."""
+    return Measure("poison", tuple({"attack": attack, "budget": budget, **POISONING[attack], **options}.items()))
+
+
+def evading(attack: str, budget: float | int, **options: Option) -> Measure:
+    """An attack on trained models, in the protocol of the paper's tables: test nodes with their true labels."""
+    told: dict[str, Option] = {} if attack == "random" else EVASION
+    return Measure("evasion", tuple({"attack": attack, "budget": budget, **told, **options}.items()))
+
+
+def budget_name(budget: float | int) -> str:
+    """For people: 0.05 is "5 %", 253 is "253 edges"."""
+    return f"{100 * budget:g} %" if isinstance(budget, float) else f"{budget} edges"
+
+
+def attack_plan(
+    base: Setting,
+    attack: str,
+    budgets: Sequence[float | int],
+    *,
+    awp: AwpConfig | None,
+    poison: bool,
+    adaptive: bool,
+    splits: int,
+    inits: int,
+) -> Plan:
+    """`base` without and with `awp` (None: without alone), unattacked and at each budget, paired over splits.
+
+    `adaptive`: the attack differentiates through the model itself, and not through a plain GCN in its place.
+    """
+    if attack not in POISONING:
+        raise ValueError(f"attack must be one of {', '.join(POISONING)}, got {attack!r}")
+    if attack in BEFORE_TRAINING and not poison:
+        raise ValueError(f"{attack} attacks the training, not a trained model; ask for poisoning (--poison)")
+    rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
+    cells = []
+    for row, method in rows.items():
+        setting = replace(base, awp=method)
+        if poison:
+            surrogate = base.model if adaptive else "GCN"
+            attacked = [replace(setting, poison=poisoning(attack, b, surrogate=surrogate)) for b in budgets]
+            settings: list[tuple[Setting, int | None]] = [(setting, None), *((one, None) for one in attacked)]
+        else:
+            through: dict[str, Option] = {} if adaptive or attack in ("random", "dice") else {"adaptive": False}
+            measured = replace(setting, measures=tuple(evading(attack, b, **through) for b in budgets))
+            settings = [(measured, None), *((measured, place) for place in range(len(budgets)))]
+        for name, (one, place) in zip(("no attack", *map(budget_name, budgets)), settings, strict=True):
+            cells.append(Cell(row, name, one, splits, inits, measure=place))
+    kind = "poisoning" if poison else "evasion"
+    how = "through the model itself" if adaptive else "found on a plain GCN"
+    title = f"{base.model} on {base.dataset} under {kind} with {attack}, {how}"
+    pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
+    return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))

@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from wtawp.cli import app
+from wtawp.graphs import EdgeFlips
+
+RUN = CliRunner()
+OWN = """
+from torch import nn
+from torch_geometric.nn import GCNConv
+
+class MyGNN(nn.Module):
+    def __init__(self, d_in, d_out):
+        super().__init__()
+        self.one, self.two = GCNConv(d_in, 8), GCNConv(8, d_out)
+
+    def forward(self, x, edge_index, edge_weight=None):
+        return self.two(self.one(x, edge_index, edge_weight).relu(), edge_index, edge_weight)
+
+def number(d_in, d_out):
+    return 7
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "results.sqlite"
+
+
+def invoke(*arguments: object, code: int = 0) -> str:
+    result: Result = RUN.invoke(app, ["attack", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return " ".join((result.stdout if "--json" in arguments else result.output).split())
+
+
+SMALL = ("wine", "--epochs", 10, "--splits", 2, "--workers", 1)
+
+
+def test_an_attack_is_shown_drawn_kept_and_its_flips_saved(tmp_path: Path, store: Path) -> None:
+    page, flips = tmp_path / "page.html", tmp_path / "flips"
+    how = (*SMALL, "--attack", "dice", "--budget", 0.1, "--budget", 20, "--store", store)
+    shown = invoke(*how, "--html", page, "--flips", flips)
+    assert "no attack" in shown
+    assert "10 %" in shown
+    assert "20 edges" in shown
+    assert "4 runs trained" in shown
+    assert "<svg" in page.read_text(encoding="utf-8")
+    assert len(list(flips.iterdir())) == 8
+    assert max(len(EdgeFlips.load(file)) for file in flips.iterdir()) > 20
+    assert "0 runs trained, 4 known before" in invoke(*how)
+
+
+def test_poisoning_trains_a_surrogate_for_each_split_first(store: Path) -> None:
+    told = invoke(*SMALL, "--attack", "dice", "--poison", "--plain", "--store", store, "--json")
+    (report,) = json.loads(told)
+    assert [(c["column"], c["runs"]) for c in report["cells"]] == [("no attack", 2), ("5 %", 2)]
+
+
+def test_a_model_of_ones_own_is_found_by_its_place(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_package_of_models.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    how = (*SMALL, "--attack", "pgd", "--budget", 5, "--plain", "--store", store, "--model")
+    assert "4 runs" not in invoke(*how, "my_package_of_models:MyGNN")
+    assert "there is no model my_package_of_models:Mine" in invoke(*how, "my_package_of_models:Mine", code=1)
+    assert "must make a torch.nn.Module, got int" in invoke(*how, "my_package_of_models:number", code=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--attack", "fgsm"), "attack must be one of random, dice"),
+        (("--budget", "five"), "budget must be a share as in 0.05 or a number of edges as in 253, got 'five'"),
+        (("--model", "GCNN"), "model must be one of GCN, GAT"),
+        (("--attack", "metattack"), "ask for poisoning (--poison)"),
+    ],
+)
+def test_a_wrong_argument_is_named(store: Path, arguments: tuple[str, ...], words: str) -> None:
+    shown = invoke(*SMALL, *arguments, "--store", store, code=2)
+    assert words in " ".join(shown.replace("│", " ").split())

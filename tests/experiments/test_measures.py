@@ -1,0 +1,120 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from wtawp.base import rng
+from wtawp.experiments.execute import PlanError, check, train
+from wtawp.experiments.measures import ATTACKS, LABELS, NODES, Trained, find_flips, flips_of, measure
+from wtawp.experiments.plan import Cell, Measure, Plan, Run, Setting
+from wtawp.experiments.robustness import POISONING, evading, poisoning
+from wtawp.graphs import load, stratified, undirected_pairs
+from wtawp.models import GCN
+from wtawp.training import fit_many
+
+BASE = Setting(dataset="wine", epochs=20)
+
+
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    data = load("wine")
+    splits = [stratified(data.y, seed=split) for split in (0, 0, 1)]
+    models = [GCN(13, 3, hidden=(8,), generator=rng("init", i)) for i in range(3)]
+    fit_many(models, data, splits, seeds=[0, 1, 2], epochs=20)
+    return Trained(models, data, "wine", splits, [(0, 0), (0, 1), (1, 0)])
+
+
+def test_every_attack_has_a_protocol_for_poisoning() -> None:
+    assert set(ATTACKS) == set(POISONING)
+
+
+def test_an_evasion_is_the_accuracy_on_the_graph_with_the_flips_it_tells(trained: Trained) -> None:
+    found = measure(evading("pgd", 0.1, steps=5), trained)
+    for model, split, result in zip(trained.models, trained.splits, found, strict=True):
+        flips = flips_of(result)
+        attacked = flips.apply(trained.data)
+        right = model.eval()(attacked.x, attacked.edge_index).argmax(1) == attacked.y
+        assert result["accuracy"] == pytest.approx(float(right[split.test].float().mean()))
+        assert (result["added"], result["removed"]) == (flips.num_added(trained.data), flips.num_removed(trained.data))
+        assert len(flips) <= 0.1 * undirected_pairs(trained.data).shape[1]
+        told = dict(flips.provenance)
+        assert (told["dataset"], told["nodes"], told["labels"], told["attack"]) == ("wine", "test", "true", "pgd")
+    assert found == measure(evading("pgd", 0.1, steps=5), trained)
+
+
+def test_attacks_without_a_model_flip_the_same_edges_for_all_models_of_a_split(trained: Trained) -> None:
+    for attack in ("dice", "random"):
+        first, second, other = find_flips(trained, attack, 0.1, nodes="all")
+        assert torch.equal(first.pairs, second.pairs)
+        assert not torch.equal(first.pairs, other.pairs)
+
+
+def test_flips_that_mislead_a_plain_gcn_are_another_attack(trained: Trained) -> None:
+    own, transferred = (
+        measure(evading("pgd", 0.1, steps=5, **how), trained) for how in ({}, {"adaptive": False})
+    )  # fmt: skip
+    assert [r["flips"] for r in own] != [r["flips"] for r in transferred]
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_are_those_asked_for(trained: Trained, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def attack(_: object, nodes: object, labels: list[torch.Tensor], *__: object) -> list[object]:
+        seen.extend([nodes, labels])
+        return []
+
+    monkeypatch.setitem(ATTACKS, "dice", attack)
+    find_flips(trained, "dice", 0.1, nodes="train", labels=kind)
+    nodes, labels = seen
+    y, guessed = trained.data.y, trained.models[0].eval()(trained.data.x, trained.data.edge_index).argmax(1)
+    train = trained.splits[0].train
+    assert torch.equal(nodes[0], train)
+    assert not torch.equal(y, guessed)
+    wanted = {"true": y, "predicted": guessed, "self-training": guessed.index_put((train,), y[train])}[kind]
+    assert torch.equal(labels[0], wanted)
+
+
+def test_the_named_nodes_are_parts_of_the_split() -> None:
+    split = stratified(load("wine").y, seed=0)
+    sizes = {name: len(nodes(split)) for name, nodes in NODES.items()}
+    assert sizes["unlabelled"] == sizes["all"] - sizes["train"]
+    assert sizes["train+test"] == sizes["train"] + sizes["test"]
+    assert sizes["all"] == 178
+
+
+def test_records_hold_what_was_measured_and_a_poisoned_run_needs_its_flips() -> None:
+    setting = replace(BASE, measures=(evading("dice", 0.05), evading("dice", 0.2)))
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.measured is not None
+    assert [dict(flips_of(m).provenance)["budget"] for m in record.measured] == ["0.05", "0.2"]
+    poisoned = replace(BASE, poison=poisoning("dice", 0.2))
+    (failed,) = train((Run(poisoned, 0, 0),), device="cpu")
+    assert failed.status == "failed"
+    assert "the attack failed that should poison split 0" in str(failed.error)
+    clean, changed = (
+        train((Run(one, 0, 0),), flips, device="cpu")[0]
+        for one, flips in ((BASE, None), (poisoned, flips_of(record.measured[1])))
+    )
+    assert clean.loss != changed.loss
+    assert "flips" in changed.versions
+    assert "flips" not in clean.versions
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (Measure("certificat"), "a measure is one of evasion, poison, got 'certificat'"),
+        (Measure("evasion", (("attack", "pdg"), ("budget", 0.1))), "attack must be one of random, dice, .* got 'pdg'"),
+        (Measure("evasion", (("attack", "pgd"),)), "needs a budget: a share"),
+        (evading("pgd", 0.1, nodes="tests"), "nodes must be one of train, .* got 'tests'"),
+        (evading("pgd", 0.1, labels="guessed"), "labels must be one of true, .* got 'guessed'"),
+    ],
+)
+def test_what_is_no_measure_is_refused_before_anything_is_trained(wanted: Measure, words: str) -> None:
+    plan = Plan("mine", "", (Cell("", "", replace(BASE, measures=(wanted,))),))
+    with pytest.raises(PlanError, match=words):
+        check(plan)
+    if wanted.name == "evasion":
+        with pytest.raises(PlanError, match=words):
+            check(Plan("mine", "", (Cell("", "", replace(BASE, poison=wanted)),)))
