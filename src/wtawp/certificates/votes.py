@@ -114,7 +114,7 @@ def vote(
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
     graphs = NoisyGraphs.of(data, features, edges)
     noise = {name: p for name, p in zip(PARTS, (features, edges), strict=True) if p is not None}
-    provenance = _provenance(data, victim)
+    provenance = provenance_of(data, victim)
     first, total = 0, torch.zeros((), dtype=torch.int64)
     if after is not None:
         _check_continues(after, noise, seed, provenance)
@@ -140,17 +140,17 @@ def _check_continues(votes: Votes, noise: dict[str, Noise], seed: int, provenanc
             raise CertificateError(f"these votes cannot be added to: their {what} was {old} and is now {new}")
 
 
-def _provenance(data: Data, victim: Victim) -> tuple[tuple[str, str], ...]:
+def provenance_of(data: Data, victim: Victim) -> tuple[tuple[str, str], ...]:
     """Names of this graph and of these weights, so that votes of others are not mixed with theirs."""
-    graph = hashlib.sha256()
+    graph = hashlib.blake2b(digest_size=8)
     x = data.x if data.x.layout == torch.strided else data.x.to_dense()
     for tensor in (x, data.edge_index):
         graph.update(str(tuple(tensor.shape)).encode() + tensor.cpu().contiguous().numpy().tobytes())
-    weights = hashlib.sha256()
+    weights = hashlib.blake2b(digest_size=8)
     for name, tensor in victim.state_dict().items() if isinstance(victim, nn.Module) else ():
         weights.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     kind = type(victim).__name__
-    return ("graph", graph.hexdigest()[:16]), ("victim", kind), ("weights", weights.hexdigest()[:16])
+    return ("graph", graph.hexdigest()), ("victim", kind), ("weights", weights.hexdigest())
 
 
 def _voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> tuple[Voter, int]:
