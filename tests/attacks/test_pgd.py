@@ -1,4 +1,3 @@
-from importlib import import_module
 from itertools import combinations
 
 import pytest
@@ -8,11 +7,11 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn.models import basic_gnn
 
-from wtawp.attacks import project_onto_budget, random_flips
-from wtawp.attacks.pgd import FactoredGradient, Relaxed, factored_gradient, pgd, target_of
+from wtawp.attacks import random_flips
+from wtawp.attacks.pgd import pgd, pgd_many
 from wtawp.base import AttackError, fenced_rng, rng
-from wtawp.graphs import citation, load, stratified
-from wtawp.models import GCN, GCNSVD, MLP
+from wtawp.graphs import EdgeFlips, citation, load, stratified
+from wtawp.models import GCN, MLP
 from wtawp.training import evaluate, fit
 
 SIZE, CLASSES = 12, 3
@@ -57,90 +56,7 @@ def victim(seed: int = 0, hidden: tuple[int, ...] = (5,)) -> GCN:
     return GCN(4, CLASSES, hidden=hidden, generator=rng("victim", seed)).double()
 
 
-def relaxed(data: Data, seed: int = 0) -> Relaxed:
-    """Some pairs, edges among them, flipped a little."""
-    g = rng("relaxed", seed)
-    pairs = torch.triu_indices(SIZE, SIZE, 1)
-    pairs = pairs[:, torch.rand(pairs.shape[1], generator=g) < 0.4]
-    return Relaxed(pairs[0] * SIZE + pairs[1], torch.rand(pairs.shape[1], generator=g, dtype=data.x.dtype))
-
-
-def dense(flips: Relaxed) -> Tensor:  # -> [n, n], upper triangle
-    out = torch.zeros(SIZE * SIZE, dtype=flips.amounts.dtype)
-    out[flips.codes] = flips.amounts
-    return out.view(SIZE, SIZE)
-
-
-def dense_loss(data: Data, model: GCN, upper: Tensor, nodes: Tensor, kind: str) -> Tensor:
-    """The released code's way: everything dense, with no code shared."""
-    adjacency = torch.zeros(SIZE, SIZE, dtype=torch.float64)
-    adjacency[data.edge_index[0], data.edge_index[1]] = 1
-    p = upper.triu(1)
-    changed = adjacency + (1 - 2 * adjacency) * (p + p.T)
-    changed = changed - torch.diag(changed.diag()) + torch.eye(SIZE, dtype=torch.float64)
-    scale = changed.sum(1) ** -0.5
-    hat = scale[:, None] * changed * scale
-    x = data.x
-    for layer, conv in enumerate(model.convs):
-        x = hat @ x @ conv.weight + conv.bias
-        x = x.relu() if layer + 1 < len(model.convs) else x
-    logits, labels = x[nodes], data.y[nodes]
-    if kind == "ce":
-        return -logits.log_softmax(1)[torch.arange(len(nodes)), labels].mean()
-    margins = [
-        torch.stack([row[c] for c in range(CLASSES) if c != y]).max() - row[y]
-        for row, y in zip(logits, labels.tolist(), strict=True)
-    ]
-    return torch.stack(margins).clamp(max=0).mean()
-
-
-ALL = torch.triu_indices(SIZE, SIZE, 1)
-CODES = ALL[0] * SIZE + ALL[1]
 NODES = torch.tensor([0, 2, 3, 7, 11])
-
-
-@pytest.mark.parametrize("kind", ["ce", "margin"])
-@pytest.mark.parametrize("hidden", [(), (5,), (6, 5)])
-@pytest.mark.parametrize("loops", [False, True])
-def test_the_gradient_of_all_pairs_is_that_of_a_dense_network(kind: str, hidden: tuple[int, ...], loops: bool) -> None:
-    data, model = small(), victim(hidden=hidden)
-    if loops:
-        data.edge_index = torch.cat([data.edge_index, torch.tensor([[1, 4], [1, 4]])], dim=1)
-    flips = relaxed(data)
-    found = factored_gradient(target_of(data, NODES, data.y, kind), model, data.x, flips).at(CODES)
-    upper = dense(flips).requires_grad_()
-    (expected,) = torch.autograd.grad(dense_loss(data, model, upper, NODES, kind), upper)
-    assert torch.allclose(found, expected[tuple(ALL)], atol=1e-12)
-    assert found.abs().max() > 1e-4
-
-
-def test_the_gradient_is_what_finite_differences_say() -> None:
-    data, model, flips = small(1), victim(1), relaxed(small(1), 1)
-    found = factored_gradient(target_of(data, NODES, data.y, "ce"), model, data.x, flips).at(CODES)
-    upper, step = dense(flips), 1e-5
-    for place, (i, j) in enumerate(ALL.T.tolist()):
-        moved = [upper.clone(), upper.clone()]
-        moved[0][i, j] += step
-        moved[1][i, j] -= step
-        up, down = (float(dense_loss(data, model, m, NODES, "ce").detach()) for m in moved)
-        assert float(found[place]) == pytest.approx((up - down) / (2 * step), abs=1e-8)
-
-
-@pytest.mark.parametrize("block", [1, 40, 1 << 20])
-@pytest.mark.parametrize("step", [0.01, 1.0, 1000.0])
-def test_a_step_block_by_block_is_the_projection_of_all_pairs(
-    block: int, step: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(import_module("wtawp.attacks.pgd"), "BLOCK", block)
-    data = small(2)
-    flips = relaxed(data, 2)
-    gradient = factored_gradient(target_of(data, NODES, data.y, "ce"), victim(2), data.x, flips)
-    assert isinstance(gradient, FactoredGradient)
-    after = gradient.climb(flips, step, budget=4)
-    expected = project_onto_budget(dense(flips)[tuple(ALL)] + step * gradient.at(CODES), 4)
-    assert torch.allclose(dense(after)[tuple(ALL)], expected, atol=1e-9)
-    assert bool((after.amounts > 0).all())
-    assert bool((after.codes.diff() > 0).all())
 
 
 @pytest.mark.parametrize("kind", ["ce", "margin"])
@@ -156,9 +72,8 @@ def test_one_flip_is_nearly_the_best_of_all_single_flips() -> None:
     flips = pgd(data, model, budget=1, nodes=NODES, labels=data.y, seed=0, steps=50, step_size=5.0)
     losses = {}
     for i, j in combinations(range(SIZE), 2):
-        upper = torch.zeros(SIZE, SIZE, dtype=torch.float64)
-        upper[i, j] = 1
-        losses[i, j] = float(dense_loss(data, model, upper, NODES, "ce").detach())
+        flipped = EdgeFlips(torch.tensor([[i], [j]]), SIZE).apply(data)
+        losses[i, j] = evaluate(model, flipped, NODES)[0]
     found = losses[tuple(flips.pairs[:, 0].tolist())]  # type: ignore[index]
     assert sum(other > found for other in losses.values()) <= 3  # of 66
 
@@ -216,9 +131,6 @@ def test_a_victim_that_gives_nothing_to_climb_is_said_so() -> None:
     nn.init.constant_(nan.convs[0].weight, float("nan"))  # type: ignore[arg-type]
     with pytest.raises(AttackError, match="NaN"):
         pgd(data, nan, budget=1, nodes=NODES, labels=data.y, seed=0)
-    svd = GCNSVD(4, CLASSES, rank=3, generator=rng("svd")).double()
-    with pytest.raises(ValueError, match="no gradient with respect to edge weights"):
-        pgd(data, svd, budget=1, nodes=NODES, labels=data.y, seed=0)
 
 
 def test_a_margin_that_is_lost_everywhere_is_flat() -> None:
@@ -256,6 +168,77 @@ def test_bad_arguments_are_refused(change: dict[str, object], message: str) -> N
     options = {"budget": 1, "nodes": NODES, "labels": data.y, "seed": 0, **change}
     with pytest.raises(ValueError, match=message):
         pgd(data, victim(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["ce", "margin"])
+@pytest.mark.parametrize("plain", [False, True])
+def test_many_victims_get_the_flips_that_each_gets_alone(kind: str, plain: bool) -> None:
+    data, seeds = small(6), [3, 1, 4]
+    models = [Plain(victim(s)) if plain else victim(s) for s in range(3)]
+    nodes, labels = [NODES, torch.arange(SIZE) > 3, torch.tensor([5])], [data.y, data.y.roll(1), data.y.flip(0)]
+    told: list[float] = []
+    options = {"budget": 4, "steps": 20, "loss": kind, "step_size": 5.0}
+    together = pgd_many(
+        data, models, nodes=nodes, labels=labels, seeds=seeds, progress=lambda share, _: told.append(share),
+        **options,  # type: ignore[arg-type]
+    )  # fmt: skip
+    for found, model, at, y, seed in zip(together, models, nodes, labels, seeds, strict=True):
+        alone = pgd(data, model, nodes=at, labels=y, seed=seed, **options)  # type: ignore[arg-type]
+        assert torch.equal(found.pairs, alone.pairs)
+        assert found.provenance == alone.provenance
+    assert told == ([1 / 3, 2 / 3, 1.0] if plain else [1.0])
+
+
+def test_in_single_precision_many_victims_fare_as_they_do_alone() -> None:
+    data = citation(seed=1, num_nodes=150, num_words=40)
+    models = [GCN(40, 7, hidden=(16,), generator=rng("float", s)) for s in range(3)]
+    options = {"budget": 0.1, "steps": 40}
+    together = pgd_many(data, models, nodes=[data.y >= 0] * 3, labels=[data.y] * 3, seeds=[0, 1, 2], **options)  # type: ignore[arg-type]
+    for seed, (model, found) in enumerate(zip(models, together, strict=True)):
+        alone = pgd(data, model, nodes=data.y >= 0, labels=data.y, seed=seed, **options)  # type: ignore[arg-type]
+        losses = [evaluate(model, flips.apply(data), torch.arange(150))[0] for flips in (found, alone)]
+        assert losses[0] == pytest.approx(losses[1], rel=0.01)  # sums are rounded otherwise, so a flip may differ
+
+
+def test_one_node_s_margin_falls() -> None:
+    data, model = small(7), victim(7).eval()
+    with torch.no_grad():
+        logits = model(data.x, data.edge_index)
+    right = logits.argmax(1)
+    node = int((logits.max(1).values - logits.topk(2).values[:, 1]).argmax())
+
+    def margin(graph: Data) -> float:
+        with torch.no_grad():
+            row = model(graph.x, graph.edge_index)[node]
+        others = [row[c] for c in range(CLASSES) if c != right[node]]
+        return float(row[right[node]] - max(others))
+
+    for kind in ("ce", "margin"):
+        flips = pgd(
+            data, model, budget=2, nodes=torch.tensor([node]), labels=right, seed=0, steps=30, loss=kind, step_size=5.0
+        )  # type: ignore[arg-type]
+        assert margin(flips.apply(data)) < margin(data) - 0.01
+
+
+def test_victims_that_do_not_go_together_are_refused() -> None:
+    data, one = small(), victim()
+    nodes, labels = [NODES, NODES], [data.y, data.y]
+    for other in (victim(hidden=(6,)), victim(hidden=(5, 5)), Plain(victim())):
+        with pytest.raises(ValueError, match="one architecture, but number 1"):
+            pgd_many(data, [one, other], budget=1, nodes=nodes, labels=labels, seeds=[0, 1])
+    with pytest.raises(ValueError, match="2 victims, got 2, 2, 1"):
+        pgd_many(data, [one, one], budget=1, nodes=nodes, labels=labels, seeds=[0])
+    with pytest.raises(ValueError, match="0 victims"):
+        pgd_many(data, [], budget=1, nodes=[], labels=[], seeds=[])
+
+
+def test_of_many_victims_the_one_that_cannot_be_attacked_is_named() -> None:
+    data, dead, nan = small(), victim(), victim()
+    nn.init.zeros_(dead.convs[1].weight)  # type: ignore[arg-type]
+    nn.init.constant_(nan.convs[0].weight, float("nan"))  # type: ignore[arg-type]
+    for bad, message in ((dead, "a victim, number 1, ignores"), (nan, "a victim, number 1, returns NaN")):
+        with pytest.raises(AttackError, match=message):
+            pgd_many(data, [victim(), bad], budget=1, nodes=[NODES] * 2, labels=[data.y] * 2, seeds=[0, 1], steps=2)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
 
-from wtawp.attacks.projection import project_onto_budget, threshold
+from wtawp.attacks.projection import project_onto_budget, thresholds
 from wtawp.base import rng
 
 
@@ -64,12 +64,25 @@ def test_what_is_within_the_budget_is_only_clamped() -> None:
     assert project_onto_budget(torch.zeros(0), 1).tolist() == []
 
 
+def test_rows_do_not_know_of_each_other() -> None:
+    g = rng("rows")
+    lists = [scale * torch.randn(size, dtype=torch.float64, generator=g) for scale, size in
+             ((1.0, 30), (100.0, 2000), (1e-3, 7), (5.0, 500), (1.0, 1))]  # fmt: skip
+    rows = torch.zeros(5, 2000, dtype=torch.float64)
+    for row, values in zip(rows, lists, strict=True):
+        row[: len(values)] = values
+    for budget in (1, 4, 250):
+        alone = torch.cat([thresholds(values[None], budget) for values in lists])
+        assert torch.allclose(thresholds(rows, budget), alone, rtol=0, atol=1e-12)
+        assert float(alone[2]) == 0 < float(alone[1])
+
+
 def test_equal_values_share_the_budget() -> None:
     assert project_onto_budget(torch.full((4,), 7.0), 1).tolist() == [0.25] * 4
 
 
 def test_bad_values_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
-        threshold(torch.tensor([float("nan")]), 1)
+        thresholds(torch.tensor([[float("nan")]]), 1)
     with pytest.raises(ValueError, match="positive"):
-        threshold(torch.tensor([1.0]), 0)
+        thresholds(torch.tensor([[1.0]]), 0)

@@ -62,7 +62,6 @@ def test_bad_options_are_refused_in_plain_words(graph: Path, options: tuple[obje
     assert match in invoke(graph, *options, code=2)
 
 
-def test_impossible_noise_and_features_are_refused_before_or_told_after(graph: Path) -> None:
+def test_impossible_noise_and_features_are_refused_before_anything_is_trained(graph: Path) -> None:
     assert "less than 1" in invoke(graph, "--p-add", 0.5, "--p-del", 0.5, "--workers", 1, code=1)
-    told = invoke("wine", "--samples", 20, "--epochs", 2, "--workers", 1, "--plain", code=1)
-    assert "1 failed" in told
+    assert "data.x > 0" in invoke("wine", "--samples", 20, "--workers", 1, code=1)

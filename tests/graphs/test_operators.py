@@ -19,6 +19,7 @@ from wtawp.graphs import (
     spmm,
     sum_operator,
 )
+from wtawp.graphs.operators import jaccard_rows
 
 EDGES = torch.tensor([[0, 1, 1, 2, 0, 3], [1, 0, 2, 1, 3, 0]])
 
@@ -176,3 +177,12 @@ def test_edges_between_dissimilar_nodes_are_left_out() -> None:
     torch.testing.assert_close(
         jaccard_operator(edges, None, x, 0.3).to_dense(), gcn_operator(edges[:, left], None, 5, x.dtype).to_dense()
     )
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_of_jaccard_similarities_are_those_of_pairs(sparse: bool) -> None:
+    x = (torch.rand(9, 6, generator=rng("rows")) > 0.7).float()
+    x[3] = 0
+    pairs = torch.cartesian_prod(torch.arange(2, 7), torch.arange(9)).T
+    found = jaccard_rows(sparse_features(x) if sparse else x)(2, 7)
+    assert torch.equal(found.flatten(), jaccard(pairs, x))

@@ -42,3 +42,8 @@ def test_prepared_rows_give_the_loss_and_gradients_of_the_whole_graph() -> None:
 
 def test_its_first_linear_map_is_what_the_paper_perturbs() -> None:
     assert select(APPNP(13, 3, generator=rng("init"))) == ("lin1.weight",)
+
+
+def test_steps_can_be_shown_and_their_limit_cannot() -> None:
+    assert APPNP(13, 3, generator=rng("init")).views()
+    assert not APPNP(13, 3, steps=None, generator=rng("init")).views()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks.checks import evaluating, refuse_nan, refuse_without_weights
-from wtawp.attacks.pgd import Target, target_of
+from wtawp.attacks.relaxed import Target, target_of
 from wtawp.base import AttackError, fenced_rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.adapter import Prepares, features
@@ -120,9 +120,9 @@ class _Plan:
                 " must be found among them; raise block_size"
             )
         refuse_without_weights(victim, "the attack")
-        self.target = target_of(data, nodes, labels, "margin" if loss == "margin" else "ce")
+        self.target = target_of(data, [nodes], [labels], "margin" if loss == "margin" else "ce")
         self.victim = _Victim(victim, self.target)
-        self.loss = PYG_LOSS.get(loss, lambda prediction, *_: self.target.loss(prediction))
+        self.loss = PYG_LOSS.get(loss, lambda prediction, *_: self.target.losses(prediction[None])[0])
         self.data, self.count, self.block_size, self.seed = data, count, min(block_size, ENOUGH * pairs), seed
         self.labels = labels.to(data.edge_index.device).long()
         self.origin = {"budget": budget, "seed": seed, "steps": steps, "loss": loss, "block_size": block_size}
@@ -131,7 +131,7 @@ class _Plan:
         """Run PyG's attack; the caller's random state and the victim's modes are as before."""
         data, size = self.data, int(self.data.num_nodes)
         with evaluating(self.victim), fenced_rng("attack", name, self.seed):
-            _, flipped = attack.attack(data.x, data.edge_index, self.labels, self.count, self.target.nodes)
+            _, flipped = attack.attack(data.x, data.edge_index, self.labels, self.count, self.target.nodes[0])
         codes, times = torch.unique(flipped.amin(0) * size + flipped.amax(0), return_counts=True)
         codes = codes[times % 2 == 1]
         origin = {"attack": name, **self.origin, **more}
@@ -158,7 +158,7 @@ class _Victim(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
         logits: Tensor = self.victim(self.features, edge_index, edge_weight.to(x.dtype))
-        self.target.loss(logits.detach())  # refuses what is not a number, and labels that are no classes
+        self.target.losses(logits.detach()[None])  # refuses what is not a number, and labels that are no classes
         if edge_weight.requires_grad:
             edge_weight.register_hook(self._check)  # type: ignore[no-untyped-call]
             logits = logits + 0 * edge_weight.sum()  # a victim that does not use them gets to the check too

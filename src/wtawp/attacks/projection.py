@@ -10,32 +10,42 @@ def project_onto_budget(values: Tensor, budget: float) -> Tensor:  # [k] -> [k]
     >>> project_onto_budget(torch.tensor([0.5, 3.0, -1.0, 0.75]), 1.5)
     tensor([0.1250, 1.0000, 0.0000, 0.3750])
     """
-    return (values - threshold(values, budget)).clamp(0, 1)
+    return (values - thresholds(values[None], budget).to(values)).clamp(0, 1)
 
 
-def threshold(values: Tensor, budget: float) -> float:
-    """The least mu >= 0 for which the sum of clamp(values - mu, 0, 1) is at most `budget`.
+def thresholds(values: Tensor, budget: float) -> Tensor:  # [b, k] -> [b], float64
+    """For each row the least mu >= 0 for which the sum of clamp(values - mu, 0, 1) is at most `budget`.
 
-    Values below the answer for any part of the values, such as the largest few, have no say in the answer.
+    Values below the answer for any part of the values, such as the largest few, have no say in the answer; zeros and
+    negative ones never have, so rows of different lengths are filled up with them.
     """
     if budget <= 0:
         raise ValueError(f"the budget must be positive, got {budget}")
     if not bool(torch.isfinite(values).all()):
         raise ValueError("values must be finite numbers, got NaN or infinite ones")
-    values = values[values > 0]
-    few, least = 8 * int(budget) + 64, 0.0
-    if len(values) > 4 * few:
-        least = _threshold(values.topk(few, sorted=False).values.double(), budget)
-        values = values[values > least]
-    return max(least, _threshold(values.double(), budget))
+    least = values.new_zeros(len(values), dtype=torch.float64)
+    values, few = _above(values, least), 8 * int(budget) + 64
+    if values.shape[1] > 4 * few:
+        least = _thresholds(values.topk(few, sorted=False).values.double(), budget)
+        values = _above(values, least)
+    return torch.maximum(least, _thresholds(values.double(), budget))
 
 
-def _threshold(values: Tensor, budget: float) -> float:
-    if float(values.clamp(0, 1).sum()) <= budget:
-        return 0.0
+def _above(values: Tensor, least: Tensor) -> Tensor:
+    """The rows without most of what is not above `least`."""
+    return values.topk(int((values > least[:, None]).sum(1).max()), sorted=False).values
+
+
+def _thresholds(values: Tensor, budget: float) -> Tensor:
+    count = values.shape[1]
+    if count == 0:
+        return values.new_zeros(len(values))
     # From above: the sum grows with slope 1 for each value that mu has passed, until mu is 1 below it.
-    turns, order = torch.cat([values, values - 1]).sort(descending=True)
-    slope = torch.where(order < len(values), 1.0, -1.0).to(turns).cumsum(0)
-    sums = torch.cat([turns.new_zeros(1), (slope[:-1] * -turns.diff()).cumsum(0)])  # at each turn
-    last = int((sums < budget).nonzero()[-1])  # mu lies between this turn and the next, where the slope is > 0
-    return max(float(turns[last] - (budget - sums[last]) / slope[last]), 0.0)
+    turns, order = torch.cat([values, values - 1], 1).sort(descending=True)
+    slope = torch.where(order < count, 1.0, -1.0).to(turns).cumsum(1)
+    sums = torch.cat([turns.new_zeros(len(turns), 1), (slope[:, :-1] * -turns.diff()).cumsum(1)], 1)  # at each turn
+    # mu lies between the last turn of a smaller sum and the next, where the slope is > 0
+    last = (sums < budget).sum(1, keepdim=True) - 1
+    turn, sum_there, slope_there = (t.gather(1, last)[:, 0] for t in (turns, sums, slope))
+    mu = turn - (budget - sum_there) / slope_there.clamp_min(1)
+    return torch.where(values.clamp(0, 1).sum(1) <= budget, 0, mu.clamp_min(0))

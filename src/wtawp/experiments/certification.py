@@ -9,8 +9,8 @@ import numpy as np
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.base import CertificateError
 from wtawp.certificates import Kind, Noise, Votes, certificate_of, provenance_of, vote
+from wtawp.certificates.noise import NoisyGraphs
 from wtawp.graphs import Split
 
 PARTS = ("features", "edges")
@@ -60,12 +60,21 @@ def certification_of(
 
 
 def check_options(
-    *, on: str, p_add: float, p_del: float, samples: int, alpha: float = 0.01, kind: str = "multiclass"
+    *,
+    on: str,
+    p_add: float,
+    p_del: float,
+    samples: int,
+    alpha: float = 0.01,
+    kind: str = "multiclass",
+    data: Data | None = None,
 ) -> None:
-    """Refuse, before anything is trained, what `certification_of` would refuse after it."""
+    """Refuse, before anything is trained, what `certification_of` would refuse after it; of `data` too, if given."""
     if on not in PARTS:
         raise ValueError(f"a certificate is on {' or on '.join(PARTS)}, got {on!r}")
-    Noise(p_add=p_add, p_del=p_del)
+    noise = Noise(p_add=p_add, p_del=p_del)
+    if data is not None:
+        NoisyGraphs.of(data, **{**dict.fromkeys(PARTS), on: noise})
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
     certificate_of([[1, 0]], {}, alpha=alpha, kind=kind)  # type: ignore[arg-type]  # which is what it checks
@@ -98,13 +107,8 @@ def kept_votes(
             if progress is not None:
                 progress((first + share * step) / samples, f"{first + round(share * step):,} samples")
 
-        votes = vote(data, model, **_parts(on, noise), samples=step, seed=seed, after=votes, progress=tell)
+        parts: dict[str, Any] = {on: noise}
+        votes = vote(data, model, **parts, samples=step, seed=seed, after=votes, progress=tell)
         if path is not None:
             votes.save(path)
     return votes
-
-
-def _parts(on: str, noise: Noise) -> dict[str, Any]:
-    if on not in PARTS:
-        raise CertificateError(f"noise is on {' or on '.join(PARTS)}, got {on!r}")
-    return {on: noise}

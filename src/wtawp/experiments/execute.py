@@ -54,7 +54,7 @@ def check(plan: Plan) -> None:
                 select(model, setting.awp.layers)
             surrogate = setting.surrogate
             for wanted in (*setting.measures, *(() if surrogate is None else surrogate.measures)):
-                measures.check(wanted)
+                measures.check(wanted, data)
         except (WtawpError, ValueError, TypeError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
 

@@ -5,6 +5,7 @@ Each takes the models of one stack, trained on one graph, and returns for each o
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from wtawp import attacks
 from wtawp.base import home, rng
 from wtawp.experiments.certification import certification_of, check_options
 from wtawp.experiments.plan import MAX_INITS, Measure, Option
+from wtawp.experiments.robustness import BEFORE_TRAINING
 from wtawp.graphs import EdgeFlips, Split
 from wtawp.models import GCN
 from wtawp.training import evaluate, fit_many
@@ -28,6 +30,10 @@ NODES: dict[str, Callable[[Split], Tensor]] = {
     "all": lambda split: torch.cat([split.train, split.val, split.test]),
 }
 LABELS = ("true", "predicted", "self-training")  # the last: true for training nodes, predicted for all others
+
+
+CHOSEN = ("data", "victim", "train", "unlabelled", "seed", "progress")  # arguments of attacks that are no options
+TOGETHER = 50  # models that a GPU attacks at once
 
 
 @dataclass(frozen=True)
@@ -51,13 +57,13 @@ def measure(wanted: Measure, trained: Trained) -> list[Result]:
     return MEASURES[wanted.name](trained, **dict(wanted.options))
 
 
-def check(wanted: Measure) -> None:
-    """Refuse, before anything is trained, what no measure is or takes."""
+def check(wanted: Measure, data: Data | None = None) -> None:
+    """Refuse, before anything is trained, what no measure is or takes; of `data` too, what it cannot work with."""
     if wanted.name not in MEASURES:
         raise ValueError(f"a measure is one of {', '.join(MEASURES)}, got {wanted.name!r}")
     options: dict[str, Any] = dict(wanted.options)
     if wanted.name == "certificate":
-        check_options(**options)
+        check_options(**options, data=data)
     if wanted.name not in ("evasion", "poison"):
         return
     if options.get("attack") not in ATTACKS:
@@ -67,6 +73,14 @@ def check(wanted: Measure) -> None:
     for name, known in (("nodes", tuple(NODES)), ("labels", LABELS)):
         if name in options and options[name] not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {options[name]!r}")
+    attack = str(options["attack"])
+    if wanted.name == "evasion" and attack in BEFORE_TRAINING:
+        raise ValueError(f"{attack} attacks the training, not a trained model; poison with it")
+    function = {"random": "random_flips"}.get(attack, attack)
+    takes = {name: p for name, p in signature(getattr(attacks, function)).parameters.items() if name not in CHOSEN}
+    ours = {"attack", "budget", "nodes", "labels", *(("adaptive",) if wanted.name == "evasion" else ())}
+    if unknown := sorted(set(options) - ours - set(takes)):
+        raise ValueError(f"{attack} has no option {unknown[0]!r}; it has {', '.join(sorted(ours | set(takes)))}")
 
 
 def evasion(
@@ -164,10 +178,33 @@ def _one_by_one(flip: Callable[..., EdgeFlips]) -> Callable[..., list[EdgeFlips]
     return attack
 
 
+def _pgd(trained: Trained, nodes: list[Tensor], labels: list[Tensor], budget: float | int,
+         options: dict[str, Any]) -> list[EdgeFlips]:  # fmt: skip
+    found: list[EdgeFlips] = []
+    for first in range(0, len(nodes), TOGETHER):
+        part = slice(first, first + TOGETHER)
+        found += attacks.pgd_many(trained.data, trained.models[part], budget=budget, nodes=nodes[part],
+                                  labels=labels[part], seeds=trained.seeds[part], **options)  # fmt: skip
+    return found
+
+
+def _metattack(trained: Trained, nodes: list[Tensor], labels: list[Tensor], budget: float | int,
+               options: dict[str, Any]) -> list[EdgeFlips]:  # fmt: skip
+    """It trains surrogates of its own; the model trained here only guesses the labels."""
+    return attacks.metattack_many(
+        trained.data, budget=budget, trains=[split.train for split in trained.splits], unlabelled=nodes, labels=labels,
+        seeds=trained.seeds, **options,
+    )  # fmt: skip
+
+
 ATTACKS: dict[str, Callable[..., list[EdgeFlips]]] = {
     "random": _of_a_split(attacks.random_flips, needs_labels=False),
     "dice": _of_a_split(attacks.dice, needs_labels=True),
-    "pgd": _one_by_one(attacks.pgd),
+    "pgd": _pgd,
+    "minmax": _one_by_one(attacks.minmax),
+    "metattack": _metattack,
+    "prbcd": _one_by_one(attacks.prbcd),
+    "grbcd": _one_by_one(attacks.grbcd),
 }
 
 

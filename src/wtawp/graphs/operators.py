@@ -5,9 +5,10 @@ over a stack of models (its vmap rule hands the whole stack to one kernel) and d
 matrix and, where asked, to the entries.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -122,14 +123,20 @@ def spmm(operator: Operator, dense: Tensor, values: Tensor | None = None) -> Ten
     return product
 
 
-def multiply(left: Operator | Tensor, dense: Tensor, values: Tensor | None = None) -> Tensor:
+class Multiplies(Protocol):
+    """What stands in for an operator and knows itself how to multiply: factors, or a record of its own products."""
+
+    def __matmul__(self, dense: Tensor) -> Tensor: ...  # [..., m, h] -> [..., n, h]
+
+
+def multiply(left: Operator | Tensor | Multiplies, dense: Tensor, values: Tensor | None = None) -> Tensor:
     """Any operator, sparse or dense, times a dense matrix.
 
     A constant dense one may end in columns of zeros for which the other side has no rows: see `aligned`.
     """
     if isinstance(left, Operator):
         return spmm(left, dense, values)
-    if left.requires_grad or left.dim() > 2:
+    if not isinstance(left, Tensor) or left.requires_grad or left.dim() > 2:
         return left @ dense
     product: Tensor = _SharedLeft.apply(left, dense)  # type: ignore[no-untyped-call]
     return product
@@ -316,6 +323,29 @@ def jaccard(edge_index: Tensor, x: Tensor | Operator) -> Tensor:  # [2, e], [n, 
     similarity = np.where(union == 0, 1.0, common / np.maximum(union, 1))
     dtype = x.values.dtype if isinstance(x, Operator) else x.dtype
     return torch.from_numpy(similarity).to(edge_index.device, dtype)
+
+
+def jaccard_rows(x: Tensor | Operator) -> Callable[[int, int], Tensor]:  # [n, d]
+    """`jaccard` of all pairs of nodes, some rows at a time: a function of the first row and the one after the last.
+
+    >>> jaccard_rows(torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]))(0, 2)
+    tensor([[1.0000, 0.3333, 0.0000],
+            [0.3333, 1.0000, 0.5000]])
+    """
+    has, values = presence(x), x.values if isinstance(x, Operator) else x
+    number = torch.from_numpy(np.diff(has.indptr)).to(values.device, torch.float64)
+    turned = has.T.tocsr()
+    dense = torch.from_numpy(has.toarray()).to(values) if values.is_cuda else None
+
+    def rows(first: int, last: int) -> Tensor:  # -> [last - first, n]
+        if dense is None:
+            common = torch.from_numpy((has[first:last] @ turned).toarray())
+        else:
+            common = (dense[first:last] @ dense.T).double()
+        union = number[first:last, None] + number - common
+        return torch.where(union == 0, 1.0, common / union.clamp_min(1)).to(values.dtype)
+
+    return rows
 
 
 def jaccard_operator(

@@ -5,6 +5,7 @@ compute some rows only. `prepare` asks a module for such arguments; any other mo
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 from weakref import ref
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.graphs.operators import Blocks, Operator, sparse_features
+from wtawp.graphs.operators import Blocks, Multiplies, Operator, sparse_features
 
 Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
 Features = Tensor | Operator
@@ -46,19 +47,50 @@ class HasExtraLoss(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Normalised:
+    """A view of the graph: D^power (A + I) D^power, what `gcn_operator` builds."""
+
+    power: float = -0.5
+
+
+@dataclass(frozen=True)
+class Truncated:
+    """A view of the graph: the adjacency matrix cut down to `rank` and normalised, as `low_rank_operator` does."""
+
+    rank: int
+
+
+View = Normalised | Truncated
+
+
 @runtime_checkable
 class Traces(Protocol):
-    """A module that reaches the graph only through products with the operator of `gcn_operator`, and shows them.
+    """A module that reaches the graph only through products `view @ factor`, with views that it names.
 
-    The gradient with respect to any entry (i, j) of that operator is then the sum over those products of row i of the
-    gradient at the product, times row j of the factor: thin factors, from which attacks see all pairs of nodes.
+    The gradient with respect to any entry (i, j) of a view is then the sum over its products of row i of the gradient
+    at the product, times row j of the factor: thin factors, from which attacks see all pairs of nodes. Such a module
+    takes a stack of models as `Prepares` says.
     """
 
-    def trace(self, x: Features, operator: Operator) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """The logits as in evaluation mode, and (factor M, product operator M) of each convolution.
+    def views(self) -> tuple[View, ...]:
+        """What it sees of the graph. None at all: it has a setting that cannot be shown so."""
+        ...
 
-        Products can be differentiated by; weights are constants here, so nothing reaches their gradients.
-        """
+    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """Arguments for `forward`, with these in the place of what `views` names."""
+        ...
+
+
+PairFilter = Callable[[int, int], Tensor]  # the first row and the one after the last -> [rows, n] bool
+
+
+@runtime_checkable
+class Filters(Protocol):
+    """A module that `Traces`, but whose views are of the graph without some edges: pairs of nodes it never joins."""
+
+    def pair_filter(self, x: Features) -> PairFilter:
+        """Which pairs pass, some rows of the n x n of them at a time."""
         ...
 
 
@@ -97,11 +129,17 @@ def features(x: Tensor, rows: Tensor | None = None, *, dropped: bool = False) ->
 
 
 def operators_by_layer(
-    edges: Tensor | Operator | Blocks, edge_weight: Tensor | None, x: Features, cache: "OperatorCache", depth: int
-) -> list[tuple[Operator, Tensor | None]]:
+    edges: Tensor | Operator | Multiplies | Blocks,
+    edge_weight: Tensor | None,
+    x: Features,
+    cache: "OperatorCache",
+    depth: int,
+) -> list[tuple[Operator | Multiplies, Tensor | None]]:
     """Each layer's operator, and the places of its output in the whole graph (None: it is the whole graph)."""
-    if not isinstance(edges, Blocks):
+    if isinstance(edges, Tensor | Operator):
         return [(cache(edges, edge_weight, x), None)] * depth
+    if not isinstance(edges, Blocks):
+        return [(edges, None)] * depth
     if len(edges.operators) != depth:
         raise ValueError(
             f"{depth} layers need blocks of {depth} hops, got {len(edges.operators)};"

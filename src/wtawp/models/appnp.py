@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Operator, gcn_operator, multiply, ppr_rows, spmm
-from wtawp.models.adapter import Features, OperatorCache, features
+from wtawp.graphs.operators import Multiplies, Operator, gcn_operator, multiply, ppr_rows
+from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features
 from wtawp.models.dropout import dropout
 from wtawp.models.layers import Linear, drop_and_multiply
 
@@ -33,19 +33,21 @@ class APPNP(nn.Module):
         self._operators = OperatorCache(gcn_operator)
 
     def forward(
-        self, x: Features, edge_index: Tensor | Operator, edge_weight: Tensor | None = None
+        self, x: Features, edge_index: Tensor | Operator | Multiplies, edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n] or [k, n], [e] -> [n, c] or [k, c]
         hidden = drop_and_multiply(self.lin1, x, self.dropout, self.training).relu()
         local: Tensor = self.lin2(dropout(hidden, self.dropout, self.training))
         if isinstance(edge_index, Tensor) and edge_index.is_floating_point():
             return multiply(edge_index, local)
-        operator = self._operators(edge_index, edge_weight, x)
+        edges = edge_index
+        operator = self._operators(edges, edge_weight, x) if isinstance(edges, Tensor | Operator) else edges
         if self.steps is None:
+            assert isinstance(operator, Operator), "without steps there are no products to show"
             everybody = torch.arange(operator.shape[0], device=local.device)
             return multiply(ppr_rows(operator, everybody, alpha=self.alpha, steps=None), local)
         out = local
         for _ in range(self.steps):
-            out = (1 - self.alpha) * spmm(operator, out) + self.alpha * local
+            out = (1 - self.alpha) * multiply(operator, out) + self.alpha * local
         return out
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
@@ -54,3 +56,11 @@ class APPNP(nn.Module):
         if rows is None:
             return features(x, dropped=True), operator
         return features(x, dropped=True), ppr_rows(operator, rows, alpha=self.alpha, steps=self.steps)
+
+    def views(self) -> tuple[View, ...]:
+        """See `Traces`: of the steps; their limit has none to show."""
+        return () if self.steps is None else (Normalised(),)
+
+    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """See `Traces`."""
+        return x, views[0]

@@ -7,8 +7,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, aligned, gcn_operator, multiply, receptive_field
-from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
+from wtawp.graphs.operators import Blocks, Multiplies, Operator, aligned, gcn_operator, multiply, receptive_field
+from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features, operators_by_layer
 from wtawp.models.layers import GraphConvolution
 
 
@@ -35,7 +35,7 @@ class GCN(nn.Module):
         self._operators = OperatorCache(gcn_operator)
 
     def forward(
-        self, x: Features, edge_index: Tensor | Operator | Blocks, edge_weight: Tensor | None = None
+        self, x: Features, edge_index: Tensor | Operator | Multiplies | Blocks, edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
@@ -67,13 +67,10 @@ class GCN(nn.Module):
         """See `StacksConvolutions`."""
         return [(cast(Tensor, conv.weight).detach(), cast(Tensor, conv.bias).detach()) for conv in self.convs]
 
-    def trace(self, x: Features, operator: Operator) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    def views(self) -> tuple[View, ...]:
         """See `Traces`."""
-        steps: list[tuple[Tensor, Tensor]] = []
-        for weight, bias in self.convolutions():
-            factor = multiply(x, weight)
-            product = multiply(operator, factor)
-            steps.append((factor, product if product.requires_grad else product.requires_grad_()))
-            logits = product + bias
-            x = logits.relu()
-        return logits, steps
+        return (Normalised(),)
+
+    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """See `Traces`."""
+        return x, views[0]

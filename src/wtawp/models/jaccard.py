@@ -5,8 +5,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, jaccard_operator
-from wtawp.models.adapter import Features, Latest
+from wtawp.graphs.operators import Blocks, Multiplies, Operator, jaccard_operator, jaccard_rows
+from wtawp.models.adapter import Features, Latest, PairFilter, View
 from wtawp.models.gcn import GCN
 from wtawp.models.layers import checked_widths
 
@@ -33,10 +33,11 @@ class GCNJaccard(nn.Module):
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
         self.gcn = GCN(d_in, d_out, hidden=hidden, dropout=dropout, generator=generator)
+        self.threshold = threshold
         self._operators = Latest(partial(jaccard_operator, threshold=threshold))
 
     def forward(
-        self, x: Features, edge_index: Tensor | Operator | Blocks, edge_weight: Tensor | None = None
+        self, x: Features, edge_index: Tensor | Operator | Multiplies | Blocks, edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
         edges = self._operators(edge_index, edge_weight, x) if isinstance(edge_index, Tensor) else edge_index
         logits: Tensor = self.gcn(x, edges)
@@ -45,3 +46,16 @@ class GCNJaccard(nn.Module):
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
         """See `Prepares`: the exact receptive field of `rows` in the filtered graph."""
         return self.gcn.prepare(x, self._operators(edge_index, None, x), rows)
+
+    def views(self) -> tuple[View, ...]:
+        """See `Traces`: those of the `GCN`, of the filtered graph."""
+        return self.gcn.views()
+
+    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """See `Traces`."""
+        return self.gcn.through(x, views)
+
+    def pair_filter(self, x: Features) -> PairFilter:
+        """See `Filters`."""
+        similarity = jaccard_rows(x)
+        return lambda first, last: similarity(first, last) >= self.threshold

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wtawp.graphs.low_rank import LowRank
-from wtawp.graphs.operators import Blocks, Operator, multiply
+from wtawp.graphs.operators import Blocks, Multiplies, Operator, multiply
 from wtawp.models.dropout import dropout
 from wtawp.models.fused import attend, propagate
 
@@ -51,13 +50,13 @@ class GraphConvolution(nn.Module):
     def forward(
         self,
         x: Tensor | Operator,
-        operator: Operator | LowRank,
+        operator: Operator | Multiplies,
         *,
         relu_and_drop: float | None = None,
         positions: Tensor | None = None,
     ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         """`relu_and_drop`: the rate of dropout after a ReLU, both done in passing; `positions` as in `dropout`."""
-        if isinstance(operator, LowRank):
+        if not isinstance(operator, Operator):
             out = operator @ multiply(x, self.weight) + self.bias[..., None, :]
             return out if relu_and_drop is None else dropout(out.relu(), relu_and_drop, self.training)
         if relu_and_drop is None and _is_dense(x) and _gathers_first(operator, self.weight):
@@ -150,7 +149,7 @@ class GaussianConvolution(nn.Module):
         return new_mean, multiply(variance, self.variance_weight, values).relu()
 
     def spread(
-        self, mean: Tensor, variance: Tensor, means: Operator, variances: Operator
+        self, mean: Tensor, variance: Tensor, means: Operator | Multiplies, variances: Operator | Multiplies
     ) -> tuple[Tensor, Tensor]:  # [n, h], [n, h], [m, n], [m, n] -> [m, h], [m, h]
         """The distribution of each node's weighted sum over its neighbours."""
         attention = (-self.gamma * variance).exp()
@@ -178,7 +177,7 @@ class SimilarityConvolution(nn.Module):
         self.gate_bias = nn.Parameter(torch.zeros(2))
 
     def forward(
-        self, x: Tensor | Operator, graph: Operator, alike: Operator, rows: Tensor | None = None
+        self, x: Tensor | Operator, graph: Operator | Multiplies, alike: Operator, rows: Tensor | None = None
     ) -> Tensor:  # [n, d_in], [m, n], [m, n] -> [m, d_out]
         """`rows` are the m output nodes' places among the n; None if they are all."""
         product = multiply(x, torch.cat([self.weight, self.gates], -1))  # one pass over the features

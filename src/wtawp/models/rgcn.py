@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Operator, gcn_operator, receptive_field
-from wtawp.models.adapter import Features, OperatorCache, features
+from wtawp.graphs.operators import Multiplies, Operator, gcn_operator, receptive_field
+from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features
 from wtawp.models.dropout import dropout, normal
 from wtawp.models.layers import GaussianConvolution, checked_widths, drop_input
 
@@ -19,8 +19,8 @@ TINY = 1e-8  # under the root and the logarithm of a variance, as in DeepRobust
 class GaussianHop:
     """One step over a graph, or to some of its nodes: what means and what variances are multiplied with."""
 
-    means: Operator  # [m, n], D^-1/2 (A + I) D^-1/2
-    variances: Operator  # [m, n], D^-1 (A + I) D^-1
+    means: Operator | Multiplies  # [m, n], D^-1/2 (A + I) D^-1/2
+    variances: Operator | Multiplies  # [m, n], D^-1 (A + I) D^-1
     rows: Tensor | None  # [m], the output's places in the whole graph; None if it is the whole graph
 
 
@@ -111,3 +111,12 @@ class RGCN(nn.Module):
         starts = [operator.select(nodes[0], everybody) for operator in operators]
         means, variances = ((s, *b.operators) for s, b in zip(starts, blocks, strict=True))
         return given, tuple(GaussianHop(*hop) for hop in zip(means, variances, nodes, strict=True))
+
+    def views(self) -> tuple[View, ...]:
+        """See `Traces`: for means and for variances."""
+        return Normalised(), Normalised(power=-1.0)
+
+    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """See `Traces`."""
+        means, variances = views
+        return x, (GaussianHop(means, variances, None),) * len(self.convs)

@@ -6,9 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Operator, gcn_operator
+from wtawp.graphs.operators import Multiplies, Operator, gcn_operator
 from wtawp.graphs.similarity import knn_operator, unlike_and_alike
-from wtawp.models.adapter import Features, Latest, OperatorCache, features
+from wtawp.models.adapter import Features, Latest, Normalised, OperatorCache, View, features
 from wtawp.models.dropout import dropout, next_key
 from wtawp.models.dropout_kernels import hashed
 from wtawp.models.layers import Linear, SimilarityConvolution, checked_widths
@@ -18,9 +18,9 @@ from wtawp.models.layers import Linear, SimilarityConvolution, checked_widths
 class TwoGraphs:
     """The graph and the k-NN graph of the features, whole and cut down to `rows`; the pairs of the extra loss."""
 
-    graph: Operator  # [n, n]
+    graph: Operator | Multiplies  # [n, n]
     alike: Operator  # [n, n]
-    last_graph: Operator  # [m, n]
+    last_graph: Operator | Multiplies  # [m, n]
     last_alike: Operator  # [m, n]
     rows: Tensor | None  # [m]; None: all
     pairs: Tensor  # [2, p]
@@ -53,7 +53,7 @@ class SimPGCN(nn.Module):
         for name, value, least in (("neighbours", neighbours, 1), ("num_pairs", num_pairs, 1), ("ssl", ssl, 0)):
             if not value >= least:
                 raise ValueError(f"{name} must be >= {least}, got {value}")
-        self.dropout, self.ssl, self.num_pairs = dropout, ssl, num_pairs
+        self.dropout, self.ssl, self.num_pairs, self.neighbours = dropout, ssl, num_pairs, neighbours
         self.conv1 = SimilarityConvolution(d_in, hidden, gamma=gamma, generator=generator)
         self.conv2 = SimilarityConvolution(hidden, d_out, gamma=gamma, generator=generator)
         # The judge of pairs is no layer of the network: its parameters are the root's, out of the perturbation's reach.
@@ -105,3 +105,13 @@ class SimPGCN(nn.Module):
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
         """See `Prepares`. The extra loss is over all nodes, and so is the first layer; the last is cut to `rows`."""
         return features(x), self._both(x, edge_index, None, rows)
+
+    def views(self) -> tuple[View, ...]:
+        """See `Traces`: the k-NN graph and the gates are made of features alone."""
+        return (Normalised(),)
+
+    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """See `Traces`."""
+        alike = self._alike(x)
+        no_pairs = torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0)  # which only the extra loss asks for
+        return x, TwoGraphs(views[0], alike, views[0], alike, None, *no_pairs)

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.low_rank import LowRank, low_rank_operator
-from wtawp.graphs.operators import Operator
-from wtawp.models.adapter import Features, Latest, features
+from wtawp.graphs.operators import Multiplies, Operator
+from wtawp.models.adapter import Features, Latest, Truncated, View, features
 from wtawp.models.layers import GraphConvolution, checked_widths
 
 
@@ -34,10 +34,11 @@ class GCNSVD(nn.Module):
         if rank < 1:
             raise ValueError(f"rank must be >= 1, got {rank}")
         self.convs = nn.ModuleList(GraphConvolution(a, b, generator=generator) for a, b in widths)
+        self.rank = rank
         self._operators = Latest(partial(low_rank_operator, rank=rank))
 
     def forward(
-        self, x: Features, edge_index: Tensor | LowRank | tuple[LowRank, ...], edge_weight: Tensor | None = None
+        self, x: Features, edge_index: Tensor | Multiplies | tuple[Multiplies, ...], edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
         if isinstance(edge_index, Tensor):
             edge_index = self._operator(x, edge_index, edge_weight)
@@ -58,3 +59,11 @@ class GCNSVD(nn.Module):
             return features(x), operator
         whole = (operator,) * (len(self.convs) - 1)
         return features(x), (*whole, operator.select(rows))
+
+    def views(self) -> tuple[View, ...]:
+        """See `Traces`."""
+        return (Truncated(self.rank),)
+
+    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """See `Traces`."""
+        return x, views[0]

@@ -1,0 +1,222 @@
+"""The gradient of a loss with respect to the flip of every pair of nodes, and a step along it within the budget.
+
+For victims that `Traces` their products with the graph the gradient is a product of thin factors, looked at in blocks
+of rows, so that nothing of size n x n is kept, and many victims of one architecture are attacked at once. Any other
+victim is differentiated with respect to the weights of all pairs: one at a time, small graphs only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from wtawp.attacks.checks import refuse_without_weights
+from wtawp.attacks.projection import thresholds
+from wtawp.attacks.relaxed import Relaxed, Target, contains
+from wtawp.attacks.views import RecordingView, view_of
+from wtawp.base import AttackError, DataError
+from wtawp.models.adapter import Features, Filters, Normalised, PairFilter, Traces, features
+from wtawp.models.ensemble import Ensemble
+
+MOST_NODES = 1000  # of a victim that shows no factors: all pairs are then edges with messages of their own
+BLOCK = {"cpu": 1 << 20, "cuda": 1 << 28}  # entries of the gradient that are looked at together
+
+
+def entries_at_once(device: torch.device) -> int:
+    """How much of the gradient is looked at together."""
+    return BLOCK.get(device.type, BLOCK["cpu"])
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredGradient:
+    """The gradient with respect to the flip of any pair: sign_ij <left_i, right_j>, the sign -1 for the graph's edges.
+
+    Symmetric in i and j: it is of the pair, not of one direction.
+    """
+
+    target: Target
+    left: Tensor  # [b, n, 2 f + 2]: u, v, t, ones
+    right: Tensor  # [b, n, 2 f + 2]: v, u, ones, t
+    passes: PairFilter | None = None  # pairs that can be joined; None: all
+
+    def at(self, codes: Tensor) -> Tensor:  # [k] -> [k]
+        """The gradient of some pairs."""
+        i, j = self.target.ends(codes)
+        slope = (self.left.flatten(0, 1)[i] * self.right.flatten(0, 1)[j]).sum(1)
+        return torch.where(contains(self.target.edges, codes), -slope, slope)
+
+    def is_zero(self) -> Tensor:  # -> [b]
+        """Whether each column of one factor meets a column of zeros."""
+        return ~((self.left != 0).any(1) & (self.right != 0).any(1)).any(1)
+
+    def climb(self, flips: Relaxed, step: float, budget: int) -> Relaxed:
+        """One step of projected gradient ascent: project(p + step * gradient).
+
+        The graph's edges and the flips so far are looked at first. Any other pair must exceed the threshold found up
+        to there, which can only rise as more pairs come in: few do.
+        """
+        target = self.target
+        known = codes = torch.unique(torch.cat([target.edges, flips.codes]))
+        values = flips.at(codes) + step * self.at(codes)
+        least = thresholds(target.padded(values, codes), budget)
+        rows = max(1, entries_at_once(self.left.device) // (target.copies * target.size))
+        for first in range(0, target.size, rows):
+            block = self._unknown(first, rows, known)
+            if not bool(least.all()):  # else nearly all pairs that help would come in
+                best = torch.cat([target.padded(values, codes), step * block.amax(2)], 1)
+                least = torch.maximum(least, thresholds(best, budget))
+            copy, i, j = (block > (least / step).to(block)[:, None, None]).nonzero(as_tuple=True)
+            if len(i):
+                found = (copy * target.size + i + first) * target.size + j + first
+                codes, values = torch.cat([codes, found]), torch.cat([values, step * block[copy, i, j]])
+                least = torch.maximum(least, thresholds(target.padded(values, codes), budget))
+                kept = values > least[target.copy_of(codes)]
+                codes, values = codes[kept], values[kept]
+        return Relaxed.of(codes, (values - least[target.copy_of(codes)]).clamp(0, 1).to(values))
+
+    def _unknown(self, first: int, rows: int, known: Tensor) -> Tensor:  # -> [b, rows, n - first]
+        """The gradient of the pairs (i, j), i < j, of some i and j >= first; 0 for those known already."""
+        block = (self.left[:, first : first + rows] @ self.right[:, first:].mT).triu_(1)
+        i, j = known // self.target.size % self.target.size, known % self.target.size
+        inside = (i >= first) & (i < first + rows)
+        block[self.target.copy_of(known[inside]), i[inside] - first, j[inside] - first] = 0
+        if self.passes is not None:
+            block.masked_fill_(~self.passes(first, first + block.shape[1])[:, first:], 0)
+        return block
+
+
+@dataclass(frozen=True, eq=False)
+class FullGradient:
+    """The gradient with respect to the flip of each pair of one graph, all of them in a list."""
+
+    codes: Tensor  # [n (n - 1) / 2]
+    slope: Tensor  # likewise
+
+    def is_zero(self) -> Tensor:  # -> [1]
+        """Whether no pair matters."""
+        return ~(self.slope != 0).any()[None]
+
+    def climb(self, flips: Relaxed, step: float, budget: int) -> Relaxed:
+        """One step of projected gradient ascent: project(p + step * gradient)."""
+        values = flips.at(self.codes) + step * self.slope
+        return Relaxed.of(self.codes, (values - thresholds(values[None], budget)).clamp(0, 1).to(values))
+
+
+def victims_at_once(victim: nn.Module, size: int, device: torch.device) -> int:
+    """As many as one block of the gradient has room for; some views are of one graph only."""
+    views = victim.views() if isinstance(victim, Traces) else ()
+    if not views or not all(isinstance(view, Normalised) for view in views):
+        return 1
+    return max(1, entries_at_once(device) // size**2)
+
+
+def attacked_by_gradient(target: Target, victims: Sequence[nn.Module]) -> "Traced | Opaque":
+    """The victims as `Traced` if they can be, else the only one as `Opaque`."""
+    if isinstance(victims[0], Traces) and victims[0].views():
+        return Traced(target, victims)
+    return Opaque(target, *victims)
+
+
+class Traced:
+    """Victims of one architecture that show their products with the graph, each on its own copy of the graph."""
+
+    def __init__(self, target: Target, victims: Sequence[nn.Module]) -> None:
+        self.target, self.ensemble = target, Ensemble(victims)
+        named = self.ensemble.parameters()
+        self.weights = [p for p in named.values() if p.requires_grad]  # copies: whoever trains them changes no victim
+        self.parameters = {name: p.requires_grad_(False) for name, p in named.items()}
+        self.x: Features = features(target.data.x)
+        self.passes: PairFilter | None = None
+        if isinstance(victims[0], Filters):  # what does not pass is no edge to it, and cannot become one
+            self.passes = victims[0].pair_filter(self.x)
+            edges = target.edges[_passing(target, self.passes)]
+            if len(edges) == 0:
+                raise DataError(f"{type(victims[0]).__name__} filters out every edge of this graph: nothing to attack")
+            self.target = replace(target, edges=edges)
+
+    def logits(self, flips: Relaxed) -> tuple[Tensor, list[RecordingView]]:  # -> [b, n, c]
+        """Of the relaxed graphs, and what the victims saw of them."""
+        template = self.ensemble.template
+        assert isinstance(template, Traces)
+        views = [view_of(self.target, flips, view) for view in template.views()]
+        arguments = template.through(self.x, tuple(views))
+        return self.ensemble.logits(self.parameters, {}, arguments, None), views
+
+    def losses(self, flips: Relaxed) -> Tensor:  # -> [b]
+        """What the attack raises."""
+        with torch.no_grad():
+            return self.target.losses(self.logits(flips)[0])
+
+    def gradient(self, flips: Relaxed) -> FactoredGradient:
+        """Of the loss, with respect to the flip of each pair."""
+        with torch.enable_grad():
+            logits, views = self.logits(flips)
+            value = self.target.losses(logits).sum()
+            products = [product for view in views for product in view.products]
+            found = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
+        with torch.no_grad():
+            parts = [view.slopes([next(found) for _ in view.products]) for view in views]
+            u, v = (torch.cat([part[k] for part in parts], 2) for k in (0, 1))
+            t = torch.stack([part[2] for part in parts]).sum(0)
+            ones = torch.ones_like(t)
+            left, right = torch.cat([u, v, t, ones], 2), torch.cat([v, u, ones, t], 2)
+            slope = FactoredGradient(self.target, left, right, self.passes)
+        _refuse_nan(self.target, slope.left)
+        return slope
+
+
+class Opaque:
+    """One victim that shows nothing but its forward pass."""
+
+    def __init__(self, target: Target, victim: nn.Module) -> None:
+        if target.size > MOST_NODES:
+            raise AttackError(
+                f"{type(victim).__name__} shows no factors of its gradient (see Traces), so PGD would give it all pairs"
+                f" of {target.size} nodes as edges; it does so for up to {MOST_NODES} nodes"
+            )
+        refuse_without_weights(victim, "PGD")
+        self.target, self.victim = target, victim
+        self.weights = [p for p in victim.parameters() if p.requires_grad]  # the victim's own
+        i, j = torch.triu_indices(target.size, target.size, 1, device=target.edges.device)
+        self.codes = i * target.size + j
+        self.edges = target.both_ways(self.codes)
+        self.sign = torch.where(contains(target.edges, self.codes), -1, 1)
+
+    def logits(self, flips: Relaxed) -> tuple[Tensor, list[RecordingView]]:  # -> [1, n, c]
+        """Of the relaxed graph; there are no views to tell of."""
+        edges, weight = self.target.graph(flips)
+        return self.victim(self.target.data.x, edges, weight)[None], []
+
+    def losses(self, flips: Relaxed) -> Tensor:  # -> [1]
+        """What the attack raises, on the graph with these pairs flipped altogether: the others are no edges at all."""
+        edges, weight = self.target.graph(flips)
+        with torch.no_grad():
+            return self.target.losses(self.victim(self.target.data.x, edges[:, weight > 0])[None])
+
+    def gradient(self, flips: Relaxed) -> FullGradient:
+        """Of the loss, with respect to the flip of each pair."""
+        with torch.enable_grad():
+            weight = self.target.weights(self.codes, flips).requires_grad_()
+            logits = self.victim(self.target.data.x, self.edges, self.target.both_weights(weight))
+            value = self.target.losses(logits[None]).sum()
+            (slope,) = torch.autograd.grad(value, weight, allow_unused=True) if value.requires_grad else (None,)
+        slope = torch.zeros_like(weight) if slope is None else slope
+        _refuse_nan(self.target, slope[None])
+        return FullGradient(self.codes, self.sign * slope)
+
+
+def _passing(target: Target, passes: PairFilter) -> Tensor:  # -> [b m]
+    """Which of the graph's edges pass."""
+    i, j = target.edges // target.size % target.size, target.edges % target.size
+    kept, rows = torch.zeros_like(i, dtype=torch.bool), max(1, entries_at_once(i.device) // target.size)
+    for first in range(0, target.size, rows):
+        inside = ((i >= first) & (i < first + rows)).nonzero()[:, 0]
+        kept[inside] = passes(first, min(first + rows, target.size))[i[inside] - first, j[inside]]
+    return kept
+
+
+def _refuse_nan(target: Target, gradient: Tensor) -> None:  # [b, ...]
+    broken = ~torch.isfinite(gradient).flatten(1).all(1)
+    if bool(broken.any()):
+        raise AttackError(f"the gradient of {target.who(broken)} with respect to edges is NaN or infinite")

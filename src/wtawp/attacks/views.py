@@ -1,0 +1,155 @@
+"""What victims see of a relaxed graph, remembering each product, and how a loss depends through it on the graph.
+
+The gradient with respect to a view V is P = U G^T, of the gradients U at its products and the factors G. From there it
+goes back to the adjacency matrix A, as thin factors all the way: of a pair (i, j) it is
+dL/dA_ij + dL/dA_ji = <L_i, R_j> + <R_i, L_j> + t_i + t_j.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import eigsh
+from torch import Tensor
+
+from wtawp.attacks.relaxed import Relaxed, Target
+from wtawp.base import DataError, rng
+from wtawp.graphs.operators import Operator, gcn_operator, spmm, sum_operator
+from wtawp.models.adapter import Normalised, View
+
+ITERATIONS, TOLERANCE = 500, 1e-10  # of conjugate gradients; the latter is relative
+
+
+def view_of(target: Target, flips: Relaxed, view: View) -> "RecordingView":
+    """A view as a module names it, of the relaxed graph."""
+    if isinstance(view, Normalised):
+        return NormalisedView(target, flips, view.power)
+    return TruncatedView(target, flips, view.rank)
+
+
+class RecordingView(ABC):
+    """Stands in for an operator, and remembers its products, which can be differentiated by."""
+
+    def __init__(self) -> None:
+        self.factors: list[Tensor] = []  # [b, n, f] each
+        self.products: list[Tensor] = []  # likewise
+
+    def __matmul__(self, factor: Tensor) -> Tensor:  # [b, n, f] -> [b, n, f]
+        product = self.times(factor)
+        if torch.is_grad_enabled() and not product.requires_grad:
+            product.requires_grad_()
+        self.factors.append(factor.detach())
+        self.products.append(product)
+        return product
+
+    @abstractmethod
+    def times(self, factor: Tensor) -> Tensor:
+        """The product alone. Every view is symmetric."""
+
+    @abstractmethod
+    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """L, R [b, n, f] and t [b, n, 1] from the gradients at the products."""
+
+    def gathered(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """U and G [b, n, f] side by side, and the sums of P * V over row i and column i [b, n, 1]."""
+        u, g, product = (torch.cat(list(parts), 2) for parts in (grads, self.factors, self.products))
+        return u, g, (u * product).sum(2, keepdim=True) + (self.times(u) * g).sum(2, keepdim=True)
+
+
+class NormalisedView(RecordingView):
+    """D^p (A + I) D^p, of many graphs as one."""
+
+    def __init__(self, target: Target, flips: Relaxed, power: float) -> None:
+        super().__init__()
+        edges, weight = target.graph(flips)
+        self.operator = gcn_operator(edges, weight, target.copies * target.size, target.data.x.dtype, power=power)
+        self.power = power
+
+    def times(self, factor: Tensor) -> Tensor:
+        """See `RecordingView`."""
+        return spmm(self.operator, factor.flatten(0, 1)).view(factor.shape)
+
+    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """D depends on A too: dL/dA_ij = s_i s_j P_ij + t_i for s = d^p and t = dL/dd, p / d_i times the sums."""
+        u, g, sums = self.gathered(grads)
+        diagonal = self.operator.values[self.operator.rows == self.operator.indices].view_as(sums)
+        inverse = diagonal ** (-0.5 / self.power)  # 1 / d, as the diagonal of A + I is 1 and of the view d^2p
+        return diagonal.sqrt() * u, diagonal.sqrt() * g, self.power * inverse * sums
+
+
+class TruncatedView(RecordingView):
+    """D^-1/2 (A_k + I) D^-1/2 for A_k, A cut down to its k largest eigenvalues |l|; see `low_rank_operator`. One graph.
+
+    Where the k-th and the next are equally large A_k jumps, and near there its derivative is huge.
+    """
+
+    def __init__(self, target: Target, flips: Relaxed, rank: int) -> None:
+        super().__init__()
+        if target.copies > 1:
+            raise ValueError(f"a truncated view is of one graph, got {target.copies}")
+        edges, weight = target.graph(flips)
+        self.adjacency = sum_operator(edges, weight, target.size, torch.float64)
+        self.values, self.vectors = largest_eigenpairs(self.adjacency, rank)  # [k], [n, k]
+        degree = self.vectors @ (self.values * self.vectors.sum(0)) + 1
+        self.scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0)[:, None]  # [n, 1]
+
+    def times(self, factor: Tensor) -> Tensor:
+        """See `RecordingView`."""
+        left, scale = (self.scale * self.vectors).to(factor), self.scale.to(factor)
+        return (left * self.values.to(factor)) @ (left.T @ factor) + scale.square() * factor
+
+    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """With eigenpairs (l_i, q_i) and G, the symmetric gradient with respect to A_k (its row sums D included).
+
+        The gradient with respect to A is Q Q^T G Q Q^T + sum_i (q_i z_i^T + z_i q_i^T), where z_i, orthogonal to Q,
+        solves (l_i I - A) z_i = l_i (I - Q Q^T) G q_i: the derivative of a function of the spectrum.
+        """
+        u, g, sums = (t[0].double() for t in self.gathered(grads))
+        u, g, t, q = self.scale * u, self.scale * g, -0.5 * self.scale.square() * sums, self.vectors
+        one = torch.ones_like(t)
+        pairs = ((u, g), (g, u), (t, one), (one, t))
+        turned = sum(0.5 * a @ (b.T @ q) for a, b in pairs) + torch.zeros_like(q)  # G Q
+        inside = q.T @ turned
+        z = solve_beside(self.adjacency, self.values, q, self.values * (turned - q @ inside))
+        w = z + 0.5 * q @ inside
+        return tuple(t[None].to(grads[0]) for t in (2 * q, w, torch.zeros_like(one)))  # type: ignore[return-value]
+
+
+def largest_eigenpairs(matrix: Operator, rank: int) -> tuple[Tensor, Tensor]:  # [n, n] -> [k], [n, k]
+    """The eigenvalues of a symmetric matrix that are largest by their absolute value, and their vectors."""
+    if not bool((matrix.values != 0).any()):
+        raise DataError("a graph without edges has no eigenvectors to keep; take a smaller budget")
+    if rank >= matrix.shape[0]:  # ARPACK finds fewer than all
+        values, vectors = torch.linalg.eigh(matrix.to_dense())
+        return values, vectors
+    arrays = tuple(t.cpu().numpy() for t in (matrix.values, matrix.indices, matrix.indptr))
+    start = torch.rand(matrix.shape[0], dtype=torch.float64, generator=rng("start of eigsh")).numpy()
+    found = eigsh(csr_array(arrays, shape=matrix.shape), k=rank, which="LM", v0=start)
+    values, vectors = (torch.from_numpy(np.ascontiguousarray(f)).to(matrix.values.device) for f in found)
+    return values, vectors
+
+
+def solve_beside(matrix: Operator, values: Tensor, vectors: Tensor, wanted: Tensor) -> Tensor:  # [n, k] -> [n, k]
+    """Column i solves (l_i I - A) z = wanted_i among what is orthogonal to all q, where it is definite.
+
+    By conjugate gradients, all columns at once. Where the spectrum has hardly a gap after the l_i it ends at
+    `ITERATIONS` with what it has: the derivative is then too steep for its last digits to matter.
+    """
+    sign, solution = values.sign(), torch.zeros_like(wanted)
+    rest = wanted * sign
+    direction, square = rest.clone(), rest.square().sum(0)
+    enough = TOLERANCE**2 * square
+    for _ in range(ITERATIONS):
+        if bool((square <= enough).all()):
+            break
+        moved = sign * (values * direction - spmm(matrix, direction))
+        moved = moved - vectors @ (vectors.T @ moved)
+        curve = (direction * moved).sum(0)
+        going = (square > enough) & (curve > 0)  # columns that are done stay as they are
+        length = torch.where(going, square / torch.where(going, curve, 1), 0)
+        solution, rest = solution + length * direction, rest - length * moved
+        before, square = square, torch.where(going, rest.square().sum(0), 0)
+        direction = rest + torch.where(going, square / torch.where(going, before, 1), 0) * direction
+    return solution
