@@ -51,9 +51,16 @@ def test_the_grid_comes_as_json(graph: Path) -> None:
     assert 0 <= certified["certified"][0][0] <= 100
 
 
+def test_training_under_the_noise_is_another_training(graph: Path) -> None:
+    how = (graph, "--samples", 60, "--epochs", 5, "--workers", 1, "--plain", "--json")
+    plain, trained = (json.loads(invoke(*how, *more))[0]["certified"] for more in ((), ("--train-under-noise",)))
+    assert plain != trained
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
+        (("--on", "features", "--on", "edges", "--train-under-noise"), "takes one --on"),
         (("--on", "labels"), "on features or on edges"),
         (("--on", "features", "--on", "edges", "--p-add", 0.1), "noise of their own"),
     ],

@@ -38,6 +38,7 @@ def certify(
     model: Model = "GCN",
     rho: Rho = 1.0,
     lam: Lam = 0.5,
+    under_noise: Annotated[bool, typer.Option("--train-under-noise", help="Train under that noise, too.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Only without WT-AWP.")] = False,
     splits: Annotated[int, typer.Option(min=1, help="Paired splits.")] = 1,
     inits: Annotated[int, typer.Option(min=1, help="Initialisations of each split.")] = 1,
@@ -56,13 +57,18 @@ def certify(
     with errors_in_plain_words():
         from wtawp.core import AwpConfig
         from wtawp.experiments.plan import Setting
-        from wtawp.experiments.robustness import certificate_plan, certifying
+        from wtawp.experiments.robustness import certificate_plan, certifying, noise_of
 
         with values_are_parameters():
             if len(set(on)) > 1 and (p_add, p_del) != (None, None):
                 raise ValueError("features and edges need noise of their own; give --p-add and --p-del with one --on")
             wanted = [certifying(part, samples, p_add=p_add, p_del=p_del, alpha=alpha) for part in dict.fromkeys(on)]
-            base = Setting(dataset=dataset, model=model, epochs=epochs, weight_decay=0.0 if model == "RGCN" else 5e-4)
+            if under_noise and len(wanted) > 1:
+                raise ValueError("--train-under-noise takes one --on: a training has one noise")
+            base = Setting(
+                dataset=dataset, model=model, epochs=epochs, weight_decay=0.0 if model == "RGCN" else 5e-4,
+                noise=noise_of(wanted[0]) if under_noise else None,
+            )  # fmt: skip
             awp = None if plain or model == "RGCN" else AwpConfig(rho=rho, lam=lam)
             plan = certificate_plan(base, wanted, awp=awp, splits=splits, inits=inits)
         sweep([plan], store, device, tf32, engine_named("local", workers, device), as_json)
@@ -71,7 +77,8 @@ def certify(
             from wtawp.experiments.store import Store
 
             out.mkdir(parents=True, exist_ok=True)
-            name = f"certified-{Path(dataset).stem}-{model.rpartition(':')[2]}-{'-'.join(dict.fromkeys(on))}"
+            how = "-trained-under-noise" * under_noise
+            name = f"certified-{Path(dataset).stem}-{model.rpartition(':')[2]}-{'-'.join(dict.fromkeys(on))}{how}"
             with Store(store, create=False) as opened:
                 (report,) = reports_of([plan], opened)
             svg = certified_accuracy(report, png=out / f"{name}.png")

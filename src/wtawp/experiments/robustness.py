@@ -90,6 +90,12 @@ def certifying(
     return Measure("certificate", tuple(options.items()))
 
 
+def noise_of(certificate: Measure) -> Measure:
+    """The noise of a certificate, to train under it."""
+    told = dict(certificate.options)
+    return Measure("noise", tuple((name, told[name]) for name in ("on", "p_add", "p_del")))
+
+
 def certificate_plan(
     base: Setting, certificates: Sequence[Measure], *, awp: AwpConfig | None, splits: int, inits: int
 ) -> Plan:
@@ -102,6 +108,7 @@ def certificate_plan(
         for place, wanted in enumerate(certificates):
             on = f"smoothed, {dict(wanted.options)['on']}"
             cells.append(Cell(row, on, setting, splits, inits, measure=place))
-    title = f"{base.model} on {base.dataset}, certified by randomized smoothing"
+    how = "" if base.noise is None else ", trained under noise"
+    title = f"{base.model} on {base.dataset}{how}, certified by randomized smoothing"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("certificate", title, tuple(cells), pairs, figures=("certified_accuracy",))
