@@ -1,10 +1,10 @@
-"""Try to break certificates of a GCN: attacks within the certified radius, votes again, one JSON file with all attempts.
+"""Try to break certificates of a GCN: attacks within the certified radius, votes again; a JSON file of all attempts.
 
     python benchmarks/certificate_soundness.py --out results/certificate_soundness.json [--dataset cora] [--pairs 1000]
 
 Half of the pairs of a node and a radius are certified under noise on features (attacked by random and greedy flips),
-half under noise on edges (DICE and PGD). Certificates are at alpha = 1e-6 each; a guarantee counts as broken if after the
-attack another class wins for certain at that level. The exit status is 1 if any was broken.
+half under noise on edges (DICE and PGD). Certificates are at alpha = 1e-6 each; a guarantee counts as broken if after
+the attack another class wins for certain at that level. The exit status is 1 if any was broken.
 """
 
 import argparse

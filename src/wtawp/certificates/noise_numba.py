@@ -9,7 +9,6 @@ import numpy as np
 Array = np.ndarray
 u = np.uint64
 GOLDEN = u(0x9E3779B97F4A7C15)
-BLOCK = 1024  # draws of a stream made at once
 LN2 = 0.6931471805599453
 EXPONENT_OF_ROOT_HALF, MANTISSA = u(0x3FE6A09E667F3BCD), u((1 << 52) - 1)
 

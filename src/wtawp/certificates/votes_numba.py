@@ -78,7 +78,9 @@ class CompiledVoter:
             fused_numba.propagate(
                 0, self.one, indptr, indices, values, source, bias[None], self.keys, self.places, target
             )
-            np.matmul(target[0], self.weights[layer + 1], out=self.hidden[layer + 1][0])
+            # torch's, not numpy's, which would take all cores whatever torch is told
+            following = torch.from_numpy(self.hidden[layer + 1][0])
+            torch.mm(torch.from_numpy(target[0]), torch.from_numpy(self.weights[layer + 1]), out=following)
         kernels_numba.multiply(indptr, indices, values[None], self.hidden[-1], self.spread[-1])
 
 
