@@ -85,41 +85,52 @@ def features(
     return True
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def edges(
-    adding: u, deleting: u, rate: float, cut: u, cells: Array, ends: Array, starts: Array, kept: Array, numbers: Array,
-    steps: Array, pairs: Array,
+    adding: u, deleting: u, rate: float, cut: u, cells: Array, marks: Array, ends: Array, nodes: int, kept: Array,
+    numbers: Array, steps: Array, places: Array, pairs: Array,
 ) -> int:  # fmt: skip
     """One sample of pairs i < j, in any order: how many there are in `pairs` [2, room]; -1 if that is too short.
 
-    `ends` [2, k] are the nodes of the edges at `cells` [k], `starts` [n + 1] the rows' first cells and the end of all.
+    `ends` [2, k] are the nodes of the edges at `cells` [k]. `marks` has a bit for the last digits of each of `cells`:
+    where it is not set, there is no edge. `kept`, `numbers`, `steps` and `places` [room] are room.
     """
-    filled, size = np.int64(0), starts[-1]
+    filled, size = np.int64(0), nodes * (nodes - 1) // 2
     if len(cells) > pairs.shape[1]:
         return -1
     survivors(deleting, cut, kept)
     for e in range(len(cells)):
         pairs[0, filled], pairs[1, filled] = ends[0, e], ends[1, e]
         filled += np.int64(kept[e])
-    start, used, row, near = 0, len(steps), 0, 0
+    added = np.int64(0)
+    start, used, words = 0, len(steps), np.int64(len(marks) - 1)
     place = np.int64(-1) if rate != 0 else np.int64(size)
     while place < size:
         if place >= 0:
-            while starts[row + 1] <= place:
-                row += 1
-            while near < len(cells) and cells[near] < place:
-                near += 1
-            if near == len(cells) or cells[near] != place:
-                if filled == pairs.shape[1]:
-                    return -1
-                pairs[0, filled], pairs[1, filled] = row, row + 1 + place - starts[row]
-                filled += 1
+            if filled + added == pairs.shape[1]:
+                return -1
+            places[added] = place
+            marked = (marks[(place >> 6) & words] >> u(place & 63)) & u(1)
+            added += not (marked and _contains(cells, place))
         if used == len(steps):
             gaps(adding, start, rate, size, numbers, steps)
             start, used = start + len(steps), 0
         place += steps[used]
         used += 1
-    return int(filled)
+    half = nodes - 0.5
+    for k in range(added):  # row i starts at i (2 nodes - i - 1) / 2
+        row = np.int64(half - np.sqrt(half * half - 2.0 * places[k]))
+        row -= row * (2 * nodes - row - 1) // 2 > places[k]  # the root may be rounded across a row's start
+        row += (row + 1) * (2 * nodes - row - 2) // 2 <= places[k]
+        pairs[0, filled + k] = row
+        pairs[1, filled + k] = row + 1 + places[k] - row * (2 * nodes - row - 1) // 2
+    return int(filled + added)
+
+
+@numba.njit(nogil=True, cache=True)
+def _contains(cells: Array, place: int) -> bool:
+    found = np.searchsorted(cells, place)
+    return bool(found < len(cells) and cells[found] == place)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from wtawp.certificates import noise_numba
-from wtawp.certificates.noise import Noise, NoisyGraphs, Ones, cut, pairs_of, row_starts
+from wtawp.certificates.noise import Noise, NoisyGraphs, Ones, cut, pairs_of
 from wtawp.graphs import kernels_numba
 from wtawp.graphs.operators import gcn_operator, sparse_features, spmm
 from wtawp.graphs.simd_numba import LANES
@@ -17,6 +17,7 @@ from wtawp.models import fused_numba
 
 Array = np.ndarray
 BLOCK = 1024  # draws of a stream made at once
+MARKS = 1 << 18  # bits that tell most pairs without an edge; they fit the first cache
 
 
 @numba.njit(nogil=True, cache=True)
@@ -137,13 +138,15 @@ class _Edges(_Drawn):
     def __init__(self, noise: Noise, ones: Ones, size: int, dtype: Any) -> None:
         super().__init__(noise, ones)
         self.ends = np.stack([end.numpy() for end in pairs_of(ones.cells, size)]).astype(np.int32)
-        self.starts = np.append(row_starts(size, torch.device("cpu")).numpy(), ones.size)
+        self.marks = np.zeros(MARKS // 64, np.uint64)
+        last = self.cells & (MARKS - 1)
+        np.bitwise_or.at(self.marks, last >> 6, np.uint64(1) << (last & 63).astype(np.uint64))
         self.indptr, self.cursor = np.empty(size + 1, np.int32), np.empty(size, np.int32)
         self.scale = np.empty(size, dtype)
         self._make_room()
 
     def _make_room(self) -> None:
-        self.pairs = np.empty((2, self.room), np.int32)
+        self.pairs, self.places = np.empty((2, self.room), np.int32), np.empty(self.room, np.int64)
         self.indices = np.empty(2 * self.room + len(self.cursor), np.int32)
         self.values = np.empty(len(self.indices), self.scale.dtype)
 
@@ -151,8 +154,8 @@ class _Edges(_Drawn):
         """A_hat of a sample's graph."""
         while True:
             count = noise_numba.edges(
-                keys[0], keys[1], self.rate, self.cut, self.cells, self.ends, self.starts, self.kept, self.numbers,
-                self.steps, self.pairs,
+                keys[0], keys[1], self.rate, self.cut, self.cells, self.marks, self.ends, len(self.cursor), self.kept,
+                self.numbers, self.steps, self.places, self.pairs,
             )  # fmt: skip
             if count >= 0:
                 break
