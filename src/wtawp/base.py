@@ -47,6 +47,16 @@ def home() -> Path:
     return parent / "wtawp"
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Into a file that is there whole or not at all, also if we are killed on the way."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def seed_of(*what: str | int) -> int:
     """A 56-bit seed from names."""
     digest = hashlib.sha256("/".join(map(str, what)).encode()).digest()

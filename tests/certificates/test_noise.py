@@ -21,10 +21,10 @@ def noise(p_add: float, p_del: float) -> Noise:
 
 def flipped(ones: Ones, p: Noise, *, first: int = 0, count: int, seed: int = 0) -> torch.Tensor:  # -> [s, cells]
     sample, cell = ones.flipped(p, seed=seed, first=first, count=count)
-    codes = sample * ones.size + cell
-    assert bool((codes.diff() > 0).all()), "sorted, each once"
+    assert len(torch.unique(sample * ones.size + cell)) == len(cell), "each once"
     out = torch.zeros(count, ones.size, dtype=torch.bool)
     out[sample, cell] = True
+    assert torch.equal(ones.dense(p, seed=seed, first=first, count=count, dtype=torch.bool), out)
     return out
 
 

@@ -60,11 +60,22 @@ class Ones:
     name: str  # "features" or "edges": each has draws of its own
 
     def flipped(self, noise: Noise, *, seed: int, first: int, count: int) -> tuple[Tensor, Tensor]:  # -> [m], [m]
-        """The ones of samples first, ..., first + count - 1: numbers of samples from 0, and cells; sorted by both."""
+        """The ones of samples first, ..., first + count - 1: numbers of samples from 0, and cells; in any order."""
         adding, deleting = self.keys(seed, first, count).to(self.cells.device)
-        kept = self._kept(noise, deleting)
-        added = self._added(noise, adding)
-        return kept if len(added[0]) == 0 else self._merged(kept, added)
+        sample, one = self._is_kept(noise, deleting).nonzero(as_tuple=True)
+        owner, cell = self._added(noise, adding)
+        if len(self.cells):
+            nearest = self.cells[torch.searchsorted(self.cells, cell).clamp_max(len(self.cells) - 1)]
+            owner, cell = owner[nearest != cell], cell[nearest != cell]
+        return torch.cat([sample, owner]), torch.cat([self.cells[one], cell])
+
+    def dense(self, noise: Noise, *, seed: int, first: int, count: int, dtype: torch.dtype) -> Tensor:  # -> [s, size]
+        """The same samples with a number for every cell, 0 or 1."""
+        adding, deleting = self.keys(seed, first, count).to(self.cells.device)
+        out = torch.zeros(count, self.size, dtype=dtype, device=self.cells.device)
+        out[self._added(noise, adding)] = 1
+        out[:, self.cells] = self._is_kept(noise, deleting).to(dtype)
+        return out
 
     def keys(self, seed: int, first: int, count: int) -> Tensor:  # -> [2, count] int64, on the CPU
         """The start of each sample's draws for additions and for deletions."""
@@ -72,10 +83,8 @@ class Ones:
         base = seed_of("noise", self.name, seed)
         return mixed(base + mixed(torch.stack([2 * numbers, 2 * numbers + 1])))
 
-    def _kept(self, noise: Noise, keys: Tensor) -> tuple[Tensor, Tensor]:
-        kept = drawn(keys[:, None], torch.arange(len(self.cells), device=keys.device)) >= cut(noise.p_del)
-        sample, one = kept.nonzero(as_tuple=True)
-        return sample, self.cells[one]
+    def _is_kept(self, noise: Noise, keys: Tensor) -> Tensor:  # -> [s, k]
+        return drawn(keys[:, None], torch.arange(len(self.cells), device=keys.device)) >= cut(noise.p_del)
 
     def _added(self, noise: Noise, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Cells at geometric gaps, whatever they hold."""
@@ -95,13 +104,6 @@ class Ones:
         places = torch.cat(found, 1)
         sample, draw = (places < self.size).nonzero(as_tuple=True)
         return sample, places[sample, draw]
-
-    def _merged(self, kept: tuple[Tensor, Tensor], added: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        if len(self.cells):
-            nearest = self.cells[torch.searchsorted(self.cells, added[1]).clamp_max(len(self.cells) - 1)]
-            added = added[0][nearest != added[1]], added[1][nearest != added[1]]
-        codes = torch.cat([kept[0] * self.size + kept[1], added[0] * self.size + added[1]]).sort().values
-        return codes // self.size, codes % self.size
 
 
 def drawn(key: Tensor, counter: Tensor) -> Tensor:
@@ -190,9 +192,7 @@ class NoisyGraphs:
         x: Tensor = self.data.x if self.data.x.layout == torch.strided else self.data.x.to_dense()
         if self.features is None or self.feature_ones is None:
             return x.expand(count, *x.shape)
-        sample, cell = self.feature_ones.flipped(self.features, seed=seed, first=first, count=count)
-        out = x.new_zeros(count, x.numel())
-        out[sample, cell] = 1
+        out = self.feature_ones.dense(self.features, seed=seed, first=first, count=count, dtype=x.dtype)
         return out.view(count, *x.shape)
 
     def noisy_edges(self, *, seed: int, first: int, count: int) -> Tensor:  # -> [2, e]

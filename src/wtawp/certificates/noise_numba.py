@@ -128,7 +128,7 @@ def edges(
 
 
 @numba.njit(nogil=True, cache=True)
-def _contains(cells: Array, place: int) -> bool:
+def _contains(cells: Array, place: np.int64) -> bool:
     found = np.searchsorted(cells, place)
     return bool(found < len(cells) and cells[found] == place)
 

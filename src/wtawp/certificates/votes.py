@@ -8,7 +8,6 @@ alone, noise on edges leaves X W alone, and neither needs anything but the sampl
 
 import hashlib
 import io
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.base import CertificateError
+from wtawp.base import CertificateError, write_whole
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
 from wtawp.graphs.kernels import multiply
 from wtawp.graphs.operators import Operator, gcn_operator, sparse_features, spmm
@@ -37,8 +36,8 @@ Voter = Callable[[int, int], Tensor]  # first sample and their number -> counts
 Progress = Callable[[float, str], None]
 MEMBERS = ("counts", "samples", "seed", "noise", "provenance")
 PARTS = ("features", "edges")
-CELLS_AT_ONCE = 1 << 25  # entries of noisy features that are held together, at most
-MOST_AT_ONCE = 64  # graphs
+CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # entries of noisy features that are held together, at most
+MOST_AT_ONCE = {"cpu": 64, "cuda": 512}  # graphs
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +63,7 @@ class Votes:
             noise=np.array([(name, repr(p.p_add), repr(p.p_del)) for name, p in self.noise.items()], dtype=np.str_),
             provenance=np.array(self.provenance, dtype=np.str_),
         )  # fmt: skip
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(content.getvalue())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(path, content.getvalue())
 
     @staticmethod
     def load(path: Path) -> "Votes":
@@ -156,7 +150,8 @@ def provenance_of(data: Data, victim: Victim) -> tuple[tuple[str, str], ...]:
 def _voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> tuple[Voter, int]:
     """Who casts votes, and of how many samples at once."""
     data = graphs.data
-    at_once = max(1, min(MOST_AT_ONCE, CELLS_AT_ONCE // max(data.x.numel(), 1)))
+    device = "cuda" if data.x.device.type == "cuda" else "cpu"
+    at_once = max(1, min(MOST_AT_ONCE[device], CELLS_AT_ONCE[device] // max(data.x.numel(), 1)))
     model: object = victim
     if not isinstance(model, StacksConvolutions) or not _has_plain_loops(data):
         plain = _Plain(graphs, victim, seed)
@@ -165,8 +160,8 @@ def _voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> tuple[Voter, int]:
     if not all(bool(torch.isfinite(t).all()) for layer in layers for t in layer):
         raise CertificateError("the model's weights are not all finite, so it has no class to vote for")
     if HAS_NUMBA and data.x.device.type == "cpu":
-        return CompiledVoter(graphs, layers, seed), MOST_AT_ONCE
-    return _Shared(graphs, layers, seed), at_once
+        return CompiledVoter(graphs, layers, seed), MOST_AT_ONCE[device]
+    return _Shared(graphs, layers, seed), at_once if graphs.features is not None else MOST_AT_ONCE[device]
 
 
 def _has_plain_loops(data: Data) -> bool:
@@ -252,9 +247,10 @@ class _Shared:
         assert self.graphs.features is not None
         assert self.graphs.feature_ones is not None
         sample, cell = self.graphs.feature_ones.flipped(self.graphs.features, seed=self.seed, first=first, count=count)
-        indptr = _row_pointers(sample * size + cell // width, count * size)
+        rows, order = (sample * size + cell // width).sort()
         values = torch.ones(1, len(cell), dtype=weight.dtype)
-        return multiply(indptr, (cell % width).int(), values, weight[None]).view(count, size, -1)
+        columns = (cell % width)[order].int()
+        return multiply(_row_pointers(rows, count * size), columns, values, weight[None]).view(count, size, -1)
 
     def _operators(self, first: int, count: int) -> tuple[Operator, Operator]:
         """The samples' operators on top of each other, [s n, n], and side by side, [s n, s n]."""
@@ -264,7 +260,7 @@ class _Shared:
         sample, cell = self.graphs.edge_ones.flipped(self.graphs.edges, seed=self.seed, first=first, count=count)
         i, j = (end + sample * size for end in pairs_of(cell, size))
         everybody = torch.arange(count * size, device=device)
-        rows, order = torch.cat([i, j, everybody]).sort(stable=True)
+        rows, order = torch.cat([i, j, everybody]).sort()
         columns = torch.cat([j, i, everybody])[order]
         indptr = _row_pointers(rows, count * size)
         scale = indptr.diff().to(self.product.dtype).rsqrt()
