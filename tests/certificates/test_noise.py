@@ -148,5 +148,7 @@ def test_noise_must_be_on_something() -> None:
         NoisyGraphs.of(DATA, None, None)
     with pytest.raises(ValueError, match="features takes Noise"):
         NoisyGraphs.of(DATA, (0.1, 0.2), None)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="no features"):
+        NoisyGraphs.of(Data(edge_index=DATA.edge_index, num_nodes=60), None, noise(0.1, 0.1))
     with pytest.raises(DataError, match="undirected"):
         NoisyGraphs.of(Data(x=DATA.x, edge_index=DATA.edge_index[:, :3]), None, noise(0.1, 0.1))

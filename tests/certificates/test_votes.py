@@ -142,6 +142,13 @@ def test_self_loops_of_the_graph_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(votes, "HAS_NUMBA", False)
 
 
+def test_sparse_features_vote_as_dense_ones_do() -> None:
+    sparse = Data(x=DATA.x.double().to_sparse(), edge_index=DATA.edge_index)
+    for noise in ({"features": FEATURES}, {"edges": EDGES}):
+        one, other = (vote(data, gcn(), **noise, samples=10, seed=2) for data in (sparse, double(DATA)))
+        assert torch.equal(one.counts, other.counts)
+
+
 def test_progress_tells_the_share_done() -> None:
     told: list[tuple[float, str]] = []
     vote(

@@ -172,6 +172,8 @@ class NoisyGraphs:
         """Of a graph that is looked at once."""
         if features is None and edges is None:
             raise ValueError("say what the noise is on: features=Noise(...), edges=Noise(...) or both")
+        if data.x is None:
+            raise DataError("the graph has no features x; give each node its own (x = torch.eye(num_nodes)) or a 1")
         for name, noise in (("features", features), ("edges", edges)):
             if noise is not None and not isinstance(noise, Noise):
                 raise ValueError(f"{name} takes Noise(p_add=..., p_del=...), got {noise!r}")

@@ -135,10 +135,16 @@ def _check_continues(votes: Votes, noise: dict[str, Noise], seed: int, provenanc
 
 
 def provenance_of(data: Data, victim: Victim) -> tuple[tuple[str, str], ...]:
-    """Names of this graph and of these weights, so that votes of others are not mixed with theirs."""
+    """Names of this graph and of these weights, so that votes of others are not mixed with theirs.
+
+    A callable that is no module shows no weights: of those only the type is named.
+    """
     graph = hashlib.blake2b(digest_size=8)
-    x = data.x if data.x.layout == torch.strided else data.x.to_dense()
-    for tensor in (x, data.edge_index):
+    x: tuple[Tensor, ...] = (data.x,)
+    if data.x.layout != torch.strided:
+        entries = data.x.to_sparse().coalesce()
+        x = (entries.indices(), entries.values())
+    for tensor in (*x, data.edge_index):
         graph.update(str(tuple(tensor.shape)).encode() + tensor.cpu().contiguous().numpy().tobytes())
     weights = hashlib.blake2b(digest_size=8)
     for name, tensor in victim.state_dict().items() if isinstance(victim, nn.Module) else ():
@@ -199,7 +205,7 @@ class _Plain:
         self.classes = found.shape[1]
         if bool(torch.isnan(found).any()):
             raise CertificateError("the victim returns NaN, which is no vote; was it trained?")
-        return found.view(count, size, -1)
+        return found.reshape(count, size, -1)
 
     def takes_graphs_together(self) -> bool:
         """Whether it gives two graphs side by side what it gives each alone; one that looks at all nodes does not."""
