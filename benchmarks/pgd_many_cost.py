@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from wtawp import fit, load
+from wtawp import fit_many, load
 from wtawp.attacks import pgd, pgd_many
 from wtawp.base import rng
 from wtawp.graphs import stratified
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--victims", type=int, default=43)
     parser.add_argument("--alone", type=int, default=2, help="how many of them are attacked alone as well")
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args()
     if chosen.device == "cpu":
@@ -37,8 +37,7 @@ def main() -> None:
         GCN(data.num_features, int(data.y.max()) + 1, generator=rng("init", s)).to(chosen.device)
         for s in range(chosen.victims)
     ]
-    for seed, (victim, split) in enumerate(zip(victims, splits, strict=True)):
-        fit(victim, data, split, seed=seed, epochs=chosen.epochs)
+    fit_many(victims, data, splits, seeds=list(range(chosen.victims)), epochs=chosen.epochs)
     options = {"budget": chosen.budget, "steps": chosen.steps}
 
     def timed(count: int) -> tuple[list[float], float]:

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from wtawp.attacks import pgd, pgd_many
 from wtawp.base import rng
 from wtawp.certificates import Noise, vote
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import load, stratified
-from wtawp.models import GCN, GIN, MLP, GraphSAGE
+from wtawp.graphs import citation, load, stratified
+from wtawp.models import GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
 from wtawp.training import fit
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
@@ -71,3 +72,17 @@ def test_votes_on_the_gpu_are_those_on_the_cpu(part: str, is_ours: bool) -> None
         victim = model if is_ours else lambda x, edge_index, model=model: model(x, edge_index)
         counts.append(vote(copy.copy(data).to(device), victim, **parts, samples=20, seed=1).counts)
     assert torch.equal(*counts)
+
+
+@pytest.mark.parametrize("kind", [GCN, GCNJaccard, RGCN, SimPGCN, GCNSVD])
+def test_many_attacks_on_the_gpu_find_what_each_finds_on_the_cpu(kind: type) -> None:
+    data = citation(seed=0, num_nodes=120, num_words=40)
+    data.x = data.x.double()
+    models = [kind(40, 7, generator=rng("victim", s)).double() for s in range(3)]
+    nodes, options = data.y >= 0, {"budget": 0.1, "steps": 20}
+    alone = [pgd(data, m, nodes=nodes, labels=data.y, seed=s, **options) for s, m in enumerate(models)]
+    together = pgd_many(
+        data.cuda(), [m.cuda() for m in models], nodes=[nodes] * 3, labels=[data.y] * 3, seeds=[0, 1, 2], **options
+    )
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one.pairs, other.pairs)

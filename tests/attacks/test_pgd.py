@@ -1,3 +1,4 @@
+from importlib import import_module
 from itertools import combinations
 
 import pytest
@@ -232,7 +233,9 @@ def test_victims_that_do_not_go_together_are_refused() -> None:
         pgd_many(data, [], budget=1, nodes=[], labels=[], seeds=[])
 
 
-def test_of_many_victims_the_one_that_cannot_be_attacked_is_named() -> None:
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_of_many_victims_the_one_that_cannot_be_attacked_is_named(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(import_module("wtawp.attacks.gradient").BLOCK, "cpu", block)
     data, dead, nan = small(), victim(), victim()
     nn.init.zeros_(dead.convs[1].weight)  # type: ignore[arg-type]
     nn.init.constant_(nan.convs[0].weight, float("nan"))  # type: ignore[arg-type]

@@ -259,3 +259,11 @@ def test_an_attack_that_knows_the_defence_is_at_least_as_strong_as_one_that_does
     losses = [evaluate(defence, flips.apply(data), split.test)[0] for flips in (transferred, adaptive)]
     assert losses[1] >= losses[0]
     assert losses[1] > evaluate(defence, data, split.test)[0]
+
+
+def test_a_cut_through_equal_eigenvalues_gives_numbers_all_the_same() -> None:
+    stars = torch.tensor([(c, c + leaf) for c in (0, 5, 10, 15, 20) for leaf in range(1, 5)]).T
+    data = graph(7)
+    data.edge_index = torch.cat([stars, stars.flip(0)], 1)
+    flips = pgd(data, make("svd"), budget=3, nodes=NODES, labels=data.y, seed=0, steps=5, step_size=5.0)
+    assert 0 < len(flips) <= 3

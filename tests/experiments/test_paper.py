@@ -57,6 +57,7 @@ def test_the_robustness_tables_have_every_row_with_its_own_radius_and_share_the_
     simple = places["SimPGCN+WT-AWP", "Metattack, polblogs"]
     assert simple.printed == (77.68, 2.41)
     assert str(simple.setting.awp) == "rho=2.0, lam=0.3"
+    assert str(places["SimPGCN+WT-AWP", "clean, cora"].setting.awp) == "rho=0.5, lam=0.3"
     assert places["GCNSVD+WT-AWP", "PGD, cora"].setting.awp == places["GCN+WT-AWP", "PGD, cora"].setting.awp
     assert len({c.setting.surrogate for c in poison.cells if c.setting.poison}) == 6
     assert len({c.setting.surrogate for c in plan("tab:dicepoison").cells if c.setting.poison}) == 3

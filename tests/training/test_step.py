@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -58,3 +60,29 @@ def test_a_stack_s_gradient_is_what_wtawp_gives_each_member(options: dict[str, o
         torch.testing.assert_close(result.natural_norm[i], norm)
     if not config.is_plain and config.projection == "sphere":
         assert (result.gap > 0).all()
+
+
+@pytest.mark.parametrize(
+    "options", [{"rho": 0.5, "lam": 0.7}, {"rho": 0.5, "lam": 0.7, "steps": 3}, {"rho": 0.0, "lam": 1.0}]
+)
+def test_a_term_of_the_model_s_own_counts_in_the_natural_gradient_and_not_in_the_ascent(
+    options: dict[str, float],
+) -> None:
+    config = AwpConfig(layers="all-but-last", **options)
+    ensemble = Ensemble(members())
+
+    def losses(weights: Stack, number: int, *, taxed: bool) -> Tensor | tuple[Tensor, Tensor]:
+        logits = ensemble.logits(weights, {}, (X,), None)
+        plain = torch.stack([F.cross_entropy(member, Y) for member in logits])
+        return (plain, 5 * weights["0.weight"].square().sum((1, 2))) if taxed and number == 0 else plain
+
+    theta = ensemble.parameters()
+    with_term, without = (
+        stack_gradient(partial(losses, taxed=taxed), theta, ("0.weight",), config) for taxed in (True, False)
+    )
+    share = 1.0 if config.is_plain else 1 - config.lam
+    for name, gradient in without.gradient.items():
+        term = share * 10 * theta[name].detach() if name == "0.weight" else 0
+        torch.testing.assert_close(with_term.gradient[name], gradient + term, rtol=0, atol=1e-12)
+    torch.testing.assert_close(with_term.gap, without.gap)
+    torch.testing.assert_close(with_term.loss, without.loss + 5 * theta["0.weight"].detach().square().sum((1, 2)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from wtawp.attacks.checks import refuse_without_weights
 from wtawp.attacks.projection import thresholds
@@ -42,8 +43,10 @@ class FactoredGradient:
 
     def at(self, codes: Tensor) -> Tensor:  # [k] -> [k]
         """The gradient of some pairs."""
-        i, j = self.target.ends(codes)
-        slope = (self.left.flatten(0, 1)[i] * self.right.flatten(0, 1)[j]).sum(1)
+        left, right = self.left.flatten(0, 1), self.right.flatten(0, 1)
+        some = max(1, entries_at_once(left.device) // left.shape[1])  # to bound the memory
+        ends = zip(*(torch.split(end, some) for end in self.target.ends(codes)), strict=True)
+        slope = torch.cat([(left[i] * right[j]).sum(1) for i, j in ends])
         return torch.where(contains(self.target.edges, codes), -slope, slope)
 
     def is_zero(self) -> Tensor:  # -> [b]
@@ -63,14 +66,14 @@ class FactoredGradient:
         rows = max(1, entries_at_once(self.left.device) // (target.copies * target.size))
         for first in range(0, target.size, rows):
             block = self._unknown(first, rows, known)
-            if not bool(least.all()):  # else nearly all pairs that help would come in
-                best = torch.cat([target.padded(values, codes), step * block.amax(2)], 1)
-                least = torch.maximum(least, thresholds(best, budget))
+            if not bool(least.all()):  # else nearly all pairs that help would come in: the best of every 32 first
+                best = step * F.max_pool1d(block, 32, ceil_mode=True).flatten(1)
+                least = thresholds(torch.cat([target.padded(values, codes), best], 1), budget, least)
             copy, i, j = (block > (least / step).to(block)[:, None, None]).nonzero(as_tuple=True)
             if len(i):
                 found = (copy * target.size + i + first) * target.size + j + first
                 codes, values = torch.cat([codes, found]), torch.cat([values, step * block[copy, i, j]])
-                least = torch.maximum(least, thresholds(target.padded(values, codes), budget))
+                least = thresholds(target.padded(values, codes), budget, least)
                 kept = values > least[target.copy_of(codes)]
                 codes, values = codes[kept], values[kept]
         return Relaxed.of(codes, (values - least[target.copy_of(codes)]).clamp(0, 1).to(values))

@@ -76,7 +76,8 @@ def pgd_many(
     for first in range(0, len(victims), together):
         part = slice(first, first + together)
         with evaluating(victims[first]):
-            target = target_of(data, nodes[part], labels[part], loss)
+            number = first if len(victims) > 1 else None
+            target = target_of(data, nodes[part], labels[part], loss, number)
             attacked, flips = attacked_by_gradient(target, victims[part]), target.nothing()
             for t in range(steps):
                 flips = ascend(attacked, flips, step_size / math.sqrt(t + 1), count, is_first=t == 0)

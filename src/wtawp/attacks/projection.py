@@ -13,20 +13,20 @@ def project_onto_budget(values: Tensor, budget: float) -> Tensor:  # [k] -> [k]
     return (values - thresholds(values[None], budget).to(values)).clamp(0, 1)
 
 
-def thresholds(values: Tensor, budget: float) -> Tensor:  # [b, k] -> [b], float64
+def thresholds(values: Tensor, budget: float, least: Tensor | None = None) -> Tensor:  # [b, k], [b] -> [b], float64
     """For each row the least mu >= 0 for which the sum of clamp(values - mu, 0, 1) is at most `budget`.
 
-    Values below the answer for any part of the values, such as the largest few, have no say in the answer; zeros and
-    negative ones never have, so rows of different lengths are filled up with them.
+    Values below the answer for any part of the values, such as the largest few, have no say in the answer: such answers
+    may be given as `least`. Zeros and negative ones never have, so rows of different lengths are filled up with them.
     """
     if budget <= 0:
         raise ValueError(f"the budget must be positive, got {budget}")
     if not bool(torch.isfinite(values).all()):
         raise ValueError("values must be finite numbers, got NaN or infinite ones")
-    least = values.new_zeros(len(values), dtype=torch.float64)
+    least = values.new_zeros(len(values), dtype=torch.float64) if least is None else least
     values, few = _above(values, least), 8 * int(budget) + 64
     if values.shape[1] > 4 * few:
-        least = _thresholds(values.topk(few, sorted=False).values.double(), budget)
+        least = torch.maximum(least, _thresholds(values.topk(few, sorted=False).values.double(), budget))
         values = _above(values, least)
     return torch.maximum(least, _thresholds(values.double(), budget))
 

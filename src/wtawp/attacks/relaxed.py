@@ -46,6 +46,7 @@ class Target:
     """What is attacked: copies of the graph, the nodes and labels that count in each, and the loss to raise."""
 
     data: Data
+    size: int  # n, asked for so often that PyG's counting would take a while
     copies: int
     edges: Tensor  # [b m], codes of the undirected edges, sorted
     loops: Tensor  # [2, b l], self-loops, which stay
@@ -53,10 +54,7 @@ class Target:
     share: Tensor  # [b, k], what each counts in the loss: 1 over their number, or 0
     labels: Tensor  # [b, k], of `nodes`
     kind: Loss
-
-    @property
-    def size(self) -> int:
-        return int(self.data.num_nodes)
+    number: int | None  # of the first copy's victim among all victims; None: there is but one
 
     def nothing(self) -> Relaxed:
         """No flips at all."""
@@ -106,9 +104,9 @@ class Target:
 
     def who(self, are: Tensor) -> str:  # [b] bool
         """The victims that something is true of, in words."""
-        if self.copies == 1:
+        if self.number is None:
             return "the victim"
-        return "a victim, number " + ", ".join(map(str, are.nonzero()[:, 0].tolist())) + ","
+        return "a victim, number " + ", ".join(str(self.number + b) for b in are.nonzero()[:, 0].tolist()) + ","
 
     def both_ways(self, codes: Tensor) -> Tensor:  # [k] -> [2, 2 k + b l]
         """Pairs as edges in both directions of one graph of b n nodes, and the self-loops behind them."""
@@ -130,7 +128,9 @@ class Target:
         return self.both_ways(codes), self.both_weights(self.weights(codes, flips))
 
 
-def target_of(data: Data, nodes: Sequence[Tensor], labels: Sequence[Tensor], loss: Loss) -> Target:
+def target_of(
+    data: Data, nodes: Sequence[Tensor], labels: Sequence[Tensor], loss: Loss, number: int | None = None
+) -> Target:
     """One copy of the graph for each of the `nodes` (indices or a mask) and `labels` [n]."""
     size, device, copies = int(data.num_nodes), data.edge_index.device, len(nodes)
     chosen = [_checked_nodes(each, size).to(device) for each in nodes]
@@ -145,7 +145,7 @@ def target_of(data: Data, nodes: Sequence[Tensor], labels: Sequence[Tensor], los
     loops = data.edge_index[:, data.edge_index[0] == data.edge_index[1]]
     loops = (first * size + loops[:, None]).flatten(1)
     rows = [torch.stack([torch.cat([t, t[:1].expand(most - len(t))]) for t in each]) for each in (chosen, wanted)]
-    return Target(data, copies, edges, loops, rows[0], share, rows[1], loss)
+    return Target(data, size, copies, edges, loops, rows[0], share, rows[1], loss, number)
 
 
 def _checked_nodes(nodes: Tensor, size: int) -> Tensor:

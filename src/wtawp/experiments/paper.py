@@ -144,7 +144,8 @@ def _poisoning(name: str, title: str, attacks: dict[str, str], table: str, pairs
                 if model == "GCNJaccard" and dataset == "polblogs":
                     continue
                 own = {row: entry[key] for row, entry in numbers.items()}
-                pair = pairs.get(f"{model}, {attack}", pairs.get(model, pairs["GCN"]))[dataset]
+                told = (f"{model}, {attack}", f"{model}, PGD", model, "GCN")  # unattacked, the paper says nothing else
+                pair = next(pairs[name] for name in told if name in pairs)[dataset]
                 cells += _poisoned_row(model, dataset, POISONS.get(attack), pair, own, attack)
     with_and_without = tuple((m, f"{m}+WT-AWP") for m in ROBUST if m != "RGCN")
     return Plan(name, title, tuple(cells), with_and_without)

@@ -106,12 +106,12 @@ def train_together(
     def epoch_step(epoch: Tensor, view: _View) -> None:
         """All of one epoch, as a function of tensors, so that a GPU can replay it."""
 
-        def losses(weights: Stack, number: int) -> Tensor:
+        def losses(weights: Stack, number: int) -> Tensor | tuple[Tensor, Tensor]:
             statistics = buffers if number == 0 else {n: b.clone() for n, b in buffers.items()}
             keys = mixed(base + mixed(epoch * MAX_PASSES + number))
             if number == 0 and ensemble.has_extra_loss:  # of the natural weights alone, as in the released code
                 logits, extra = ensemble.logits_and_extra(weights, statistics, view.arguments, keys)
-                return _losses(view.take(logits), view.y) + extra
+                return _losses(view.take(logits), view.y), extra
             return _losses(view.take(ensemble.logits(weights, statistics, view.arguments, keys)), view.y)
 
         result = stack_gradient(losses, theta, names, awp)

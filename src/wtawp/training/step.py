@@ -11,7 +11,8 @@ from torch.func import vmap
 from wtawp.core import AwpConfig, ascend, mix, project, shorten
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
-Losses = Callable[[Stack, int], Tensor]  # weights, number of the pass -> [b]
+# Weights, number of the pass -> [b]; of pass 0 also the terms that the models add to their loss themselves, if any.
+Losses = Callable[[Stack, int], Tensor | tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class StackGradient:
     """The gradient to descend along, and what was met on the way; everything [b] or stacked."""
 
     gradient: Stack
-    loss: Tensor  # L(theta)
+    loss: Tensor  # L(theta), with the term of the model's own
     gap: Tensor  # L(theta + delta) - L(theta)
     natural_norm: Tensor  # |g(theta)|
     perturbed_norm: Tensor  # |g(theta + delta)|
@@ -30,14 +31,21 @@ def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: A
     """Lam * g(theta + delta) + (1 - lam) * g(theta) for each member; `names` are the perturbed parameters.
 
     `losses` is called with pass 0 at theta, then with the passes of the ascent, then at theta + delta: each pass has
-    dropout masks of its own. Members do not meet, so one backward pass of the sum gives each its own gradient.
+    dropout masks of its own. Members do not meet, so one backward pass of the sum gives each its own gradient. A term
+    of the model's own counts in g(theta) and not in the ascent: delta is to raise L, as in the released code.
     """
     exact = config is not None and config.exact
-    loss = losses(theta, 0)
-    natural = _gradient(loss, theta, create_graph=exact)
+    found = losses(theta, 0)
+    loss, extra = found if isinstance(found, tuple) else (found, None)
+    if extra is None or config is None or config.is_plain:
+        steepest = natural = _gradient(loss if extra is None else loss + extra, theta, create_graph=exact)
+    else:
+        steepest = _gradient(loss, theta, create_graph=exact, again=True)
+        natural = _added(steepest, _gradient(extra, theta, create_graph=exact))
+    whole = (loss if extra is None else loss + extra).detach()
     norm, size = _norm(natural), _norm({n: w for n, w in theta.items() if w.requires_grad})
     if config is None or config.is_plain:
-        return StackGradient(natural, loss.detach(), torch.zeros_like(norm), norm, norm, size)
+        return StackGradient(natural, whole, torch.zeros_like(norm), norm, norm, size)
 
     passes = iter(range(1, config.steps + 1))
 
@@ -45,28 +53,41 @@ def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: A
         with torch.enable_grad():
             at = {n: theta[n] + s for n, s in step.items()}
             at = at if exact else {n: w.detach().requires_grad_() for n, w in at.items()}
-            return _gradient(losses({**theta, **at}, next(passes)), at, create_graph=exact)
+            return _gradient(_plain(losses({**theta, **at}, next(passes))), at, create_graph=exact)
 
-    first = natural if config.steps > 1 else {n: natural[n] for n in names if n in natural}
+    first = steepest if config.steps > 1 else {n: steepest[n] for n in names if n in steepest}
     with torch.set_grad_enabled(exact):
         step = ascend(first, gradient_at, steps=config.steps, step_size=config.step_size)
         step = {n: step[n] for n in names if n in step}
         pull = partial(project, rho=config.rho, radius=config.radius, onto=config.projection)
         delta = vmap(pull)(step, {n: theta[n] for n in step})
-    perturbed_loss = losses({**theta, **{n: theta[n] + d for n, d in delta.items()}}, next(passes))
+    perturbed_loss = _plain(losses({**theta, **{n: theta[n] + d for n, d in delta.items()}}, next(passes)))
     perturbed = _gradient(perturbed_loss, theta)
     perturbed_norm = _norm(perturbed)
     with torch.no_grad():
         if config.balance is not None:
             perturbed = vmap(partial(shorten, balance=config.balance))(perturbed, natural)
         mixed = mix(natural, perturbed, lam=config.lam)  # element by element, so a stack needs no mapping
-    return StackGradient(mixed, loss.detach(), (perturbed_loss - loss).detach(), norm, perturbed_norm, size)
+    return StackGradient(mixed, whole, (perturbed_loss - loss).detach(), norm, perturbed_norm, size)
 
 
-def _gradient(loss: Tensor, at: Stack, *, create_graph: bool = False) -> Stack:
+def _plain(losses: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+    assert isinstance(losses, Tensor), "only pass 0 has a term of the model's own"
+    return losses
+
+
+def _gradient(loss: Tensor, at: Stack, *, create_graph: bool = False, again: bool = False) -> Stack:
+    """Of the sum; `again`: the graph is needed for another gradient."""
     wanted = {n: w for n, w in at.items() if w.requires_grad}
-    found = torch.autograd.grad(loss.sum(), list(wanted.values()), None, create_graph, create_graph, allow_unused=True)
+    found = torch.autograd.grad(
+        loss.sum(), list(wanted.values()), None, create_graph or again, create_graph, allow_unused=True
+    )
     return {n: g for n, g in zip(wanted, found, strict=True) if g is not None}
+
+
+def _added(one: Stack, other: Stack) -> Stack:
+    both = {n: one[n] + other[n] for n in one.keys() & other.keys()}
+    return {**one, **other, **both}
 
 
 @torch.no_grad()
