@@ -89,6 +89,28 @@ def test_the_smallest_majority_equals_the_exact_one(p_add: float, p_del: float) 
         assert least(found, Fraction(p) - Fraction(1, 10**12)) <= Fraction(1, 2), "and little that is true is not"
 
 
+def greatest(found: list[Outcome], p: Fraction) -> Fraction:
+    """The greatest P(h | x') over all h with P(h | x) = p: what is impossible under x costs nothing."""
+    total = sum((b for a, b in found if a == 0), start=Fraction(0))
+    for a, b in sorted((o for o in found if o[0] > 0), key=lambda o: o[0] / o[1] if o[1] else math.inf):
+        taken = min(p, a)
+        total, p = total + taken / a * b, p - taken
+    return total
+
+
+@noises
+def test_a_multiclass_certificate_holds_just_where_no_two_classifiers_can_meet(p_add: float, p_del: float) -> None:
+    noise, votes = noise_of(p_add, p_del), np.array([[950, 30, 20], [800, 150, 50], [600, 390, 10], [1000, 0, 0]])
+    for kind in ("binary", "multiclass"):
+        certificate = certificate_of(votes, {"edges": noise}, kind=kind, alpha=0.1)
+        for r_add, r_del in radii(4):
+            found, ours = outcomes(*inputs(r_add, r_del), noise), certificate.certified(edges=(r_add, r_del))
+            for node, (p, q) in enumerate(zip(certificate.p_lower, certificate.p_upper, strict=True)):
+                other = greatest(found, Fraction(q)) if kind == "multiclass" else Fraction(1, 2)
+                gap = least(found, Fraction(p)) - other
+                assert ours[node] == (gap > 0) or 0 < gap < 1e-11
+
+
 def test_it_is_the_worst_case_of_all_perturbations_and_all_randomised_classifiers() -> None:
     """A linear program over classifiers, for every x' within the radius of every x of three coordinates."""
     noise, p, r_add, r_del = noise_of(0.2, 0.35), 0.93, 1, 1
