@@ -14,7 +14,7 @@ from wtawp.certificates.noise import NoisyGraphs
 from wtawp.graphs import Split
 
 PARTS = ("features", "edges")
-BETWEEN_SAVES = 10_000  # samples
+BETWEEN_SAVES = 20_000  # samples; each time the model is looked at anew, for some hundredths of a second
 
 
 def certification_of(

@@ -37,11 +37,13 @@ def soundness(
 ) -> dict[str, Any]:
     """Try to break `pairs` guarantees, each of a node and a radius; plain data that goes through JSON.
 
-    `group` nodes share a perturbation.
-    A guarantee is "broken" if after the attack another class has most votes, for certain at the level `alpha`. "margin"
-    is how far the votes of the certified class stayed ahead of the next, at least, in shares of all votes.
+    `group` nodes share a perturbation. A guarantee is "broken" if after the attack another class has most votes, for
+    certain at the level `alpha`. "margin" is how far the votes of the certified class stayed ahead of the next, at
+    least, in shares of all votes.
     """
-    certificate = _certificate(data, model, on, noise, samples, seed, alpha)
+    parts: dict[str, Any] = {on: noise}
+    votes = vote(data, model, **parts, samples=samples, seed=seed)
+    certificate = certificate_of(votes.counts, votes.noise, alpha=alpha)
     prediction = torch.from_numpy(certificate.prediction).to(data.y.device)
     attacks = FEATURE_ATTACKS if on == "features" else EDGE_ATTACKS
     attempts: list[dict[str, Any]] = []
@@ -51,7 +53,7 @@ def soundness(
         name = list(attacks)[number % len(attacks)]
         chosen = torch.from_numpy(nodes).to(data.y.device)
         changed = attacks[name](data, model, chosen, prediction, radius, number)
-        again = vote(changed, model, **_noise(on, noise), samples=samples, seed=seed + 1 + number)
+        again = vote(changed, model, **parts, samples=samples, seed=seed + 1 + number)
         after = certificate_of(again.counts, again.noise, alpha=alpha)
         moved = (after.prediction != certificate.prediction) & ~after.abstained
         shares = again.counts[nodes] / samples
@@ -73,17 +75,6 @@ def soundness(
         "pairs": tried, "broken": sum(len(a["broken"]) for a in attempts),
         "margin": min(a["margin"] for a in attempts), "attempts": attempts,
     }  # fmt: skip
-
-
-def _noise(on: str, noise: Noise) -> dict[str, Any]:
-    return {on: noise}
-
-
-def _certificate(
-    data: Data, model: nn.Module, on: str, noise: Noise, samples: int, seed: int, alpha: float
-) -> Certificate:
-    votes = vote(data, model, **_noise(on, noise), samples=samples, seed=seed)
-    return certificate_of(votes.counts, votes.noise, alpha=alpha)
 
 
 def _groups(certificate: Certificate, size: int, seed: int) -> Iterator[tuple[Radius, np.ndarray]]:
