@@ -54,6 +54,10 @@ class CompiledVoter:
             self.hidden[0] = spmm(sparse_features(data.x.to(weight.dtype)), first)[None].numpy()
         if graphs.edges is not None and graphs.edge_ones is not None:
             self.edges = _Edges(graphs.edges, graphs.edge_ones, self.size, dtype)
+        # For torch's product, not numpy's, which would take all cores whatever torch is told: the same memory.
+        sources, targets = ([torch.from_numpy(t[0]) for t in ts] for ts in (self.spread[:-1], self.hidden[1:]))
+        self.products = list(zip(sources, map(torch.from_numpy, self.weights[1:]), targets, strict=True))
+        self.rows = [b[None] for b in self.biases]
         self.one, self.keys, self.places = np.ones(1, dtype), np.zeros(1, np.int64), np.arange(self.size)
 
     def __call__(self, first: int, count: int) -> Tensor:
@@ -74,14 +78,12 @@ class CompiledVoter:
     def _forward(self, operator: tuple[Array, ...]) -> None:
         """From X W of the first layer to the logits without their bias."""
         indptr, indices, values = operator
-        for layer, bias in enumerate(self.biases[:-1]):
-            source, target = self.hidden[layer], self.spread[layer]
+        for layer, (activated, weight, following) in enumerate(self.products):
             fused_numba.propagate(
-                0, self.one, indptr, indices, values, source, bias[None], self.keys, self.places, target
-            )
-            # torch's, not numpy's, which would take all cores whatever torch is told
-            following = torch.from_numpy(self.hidden[layer + 1][0])
-            torch.mm(torch.from_numpy(target[0]), torch.from_numpy(self.weights[layer + 1]), out=following)
+                0, self.one, indptr, indices, values, self.hidden[layer], self.rows[layer], self.keys, self.places,
+                self.spread[layer],
+            )  # fmt: skip
+            torch.mm(activated, weight, out=following)
         kernels_numba.multiply(indptr, indices, values[None], self.hidden[-1], self.spread[-1])
 
 
