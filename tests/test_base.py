@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from wtawp.base import DataError, DownloadError, NotPerturbableError, WtawpError, fenced_rng, home, rng
+from wtawp.base import DataError, DownloadError, NotPerturbableError, WtawpError, fenced_rng, home, rng, write_whole
 
 
 def test_equal_names_give_equal_numbers_and_others_do_not() -> None:
@@ -45,3 +45,13 @@ def test_our_folder_is_the_chosen_one_or_the_platforms(monkeypatch: pytest.Monke
         assert home() == tmp_path / "data" / "wtawp"
     monkeypatch.setattr(sys, "platform", "darwin")
     assert home() == Path.home() / "Library" / "Application Support" / "wtawp"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.bin"
+    write_whole(path, b"one")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write_whole(path, b"two")
+    assert path.read_bytes() == b"one"
+    assert list(tmp_path.iterdir()) == [path]

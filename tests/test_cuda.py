@@ -1,5 +1,7 @@
 """The same results on a GPU; skipped, with a reason, where there is none."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch.nn import functional as F
 
 from wtawp.attacks import pgd, pgd_many
 from wtawp.base import rng
+from wtawp.certificates import Noise, vote
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import citation, load, stratified
 from wtawp.models import GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
@@ -55,6 +58,20 @@ def test_training_replayed_on_the_gpu_is_training_on_the_cpu(kind: type) -> None
         result = fit(model, data, stratified(data.y, seed=0), seed=0, awp=AwpConfig(rho=0.5, lam=0.5), epochs=10)
         losses.append(result.history["train_loss"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("part", ["features", "edges", "both"])
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_votes_on_the_gpu_are_those_on_the_cpu(part: str, is_ours: bool) -> None:
+    data, noise = load("citation"), Noise(p_add=0.002, p_del=0.4)
+    data.x = data.x.double()
+    parts = {name: noise for name in ("features", "edges") if part in (name, "both")}
+    counts = []
+    for device in ("cpu", "cuda"):
+        model = GCN(data.num_features, 7, generator=rng("init")).double().to(device).eval()
+        victim = model if is_ours else lambda x, edge_index, model=model: model(x, edge_index)
+        counts.append(vote(copy.copy(data).to(device), victim, **parts, samples=20, seed=1).counts)
+    assert torch.equal(*counts)
 
 
 @pytest.mark.parametrize("kind", [GCN, GCNJaccard, RGCN, SimPGCN, GCNSVD])

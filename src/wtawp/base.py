@@ -26,6 +26,10 @@ class AttackError(WtawpError):
     """A victim cannot be attacked as asked: it ignores the graph, or what it returns is not a number."""
 
 
+class CertificateError(WtawpError):
+    """A victim cannot be certified: what it returns is not a class for every node, or votes are of something else."""
+
+
 class DownloadError(WtawpError):
     """A data file is not here and could not be fetched."""
 
@@ -41,6 +45,16 @@ def home() -> Path:
     else:
         parent = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return parent / "wtawp"
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Into a file that is there whole or not at all, also if we are killed on the way."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def seed_of(*what: str | int) -> int:

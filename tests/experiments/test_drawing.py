@@ -1,4 +1,5 @@
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 from wtawp.experiments.drawing import COLOURS, drawing, line_look, use_log_scale, with_ids
 
@@ -21,6 +22,13 @@ def words(svg: str) -> list[str]:
 def test_a_drawing_is_svg_that_repeats_byte_for_byte() -> None:
     assert draw("one") == draw("one")
     assert draw("one").startswith("<svg")
+
+
+def test_pixels_are_written_where_asked_for(tmp_path: Path) -> None:
+    with drawing(1, 1, 2, 2, png=tmp_path / "a.png") as (axes, out):
+        axes[0].plot([1, 2])
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert out[0].startswith("<svg")
 
 
 def test_names_are_shown_as_they_are() -> None:

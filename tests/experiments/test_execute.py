@@ -7,7 +7,8 @@ from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.experiments import execute, runner
 from wtawp.experiments.execute import PlanError, check, train
-from wtawp.experiments.plan import MODELS, Cell, Plan, Run, Setting
+from wtawp.experiments.plan import MODELS, Cell, Measure, Plan, Run, Setting
+from wtawp.experiments.robustness import certifying, noise_of
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN
 from wtawp.training import fit
@@ -43,6 +44,16 @@ def test_what_is_to_be_kept_is_kept() -> None:
     assert all(-1 <= s <= 1 for s in record.scores)
 
 
+def test_noise_in_training_is_the_same_alone_and_in_a_chunk() -> None:
+    noisy = Setting(dataset="citation", epochs=3, noise=noise_of(certifying("edges", 1)))
+    together = train((Run(noisy, 0, 0), Run(noisy, 0, 1)), device="cpu")
+    (alone,) = train((Run(noisy, 0, 1),), device="cpu")
+    (plain,) = train((Run(replace(noisy, noise=None), 0, 1),), device="cpu")
+    assert alone.loss is not None
+    assert alone.loss == pytest.approx(together[1].loss, rel=1e-4)
+    assert alone.loss != plain.loss
+
+
 def test_toys_are_drawn_anew_for_each_split() -> None:
     setting = Setting(dataset="toy-linear", epochs=1)
     first, second = (train((Run(setting, split, 0),), device="cpu")[0] for split in (0, 1))
@@ -72,6 +83,8 @@ def test_threads_are_left_as_they_were() -> None:
         ({"options": (("widht", 3),)}, "unexpected keyword argument 'widht'"),
         ({"awp": AwpConfig(rho=1.0, lam=0.5, layers="conv9.*")}, "match none of"),
         ({"model": "RGCN"}, "are distributions and cannot be perturbed"),
+        ({"noise": Measure("nose")}, "must be a measure called noise, got 'nose'"),
+        ({"noise": noise_of(certifying("features", 1))}, "for binary ones"),
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_is_refused_first(change: dict[str, object], words: str) -> None:

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from wtawp.base import rng
 from wtawp.experiments.execute import PlanError, check, train
 from wtawp.experiments.measures import ATTACKS, LABELS, NODES, Trained, find_flips, flips_of, measure
 from wtawp.experiments.plan import Cell, Measure, Plan, Run, Setting
-from wtawp.experiments.robustness import POISONING, evading, poisoning
+from wtawp.experiments.robustness import POISONING, certifying, evading, poisoning
 from wtawp.graphs import load, stratified, undirected_pairs
 from wtawp.models import GCN
 from wtawp.training import fit_many
@@ -101,10 +102,21 @@ def test_records_hold_what_was_measured_and_a_poisoned_run_needs_its_flips() -> 
     assert "flips" not in clean.versions
 
 
+def test_a_certificate_is_kept_with_its_votes(empty_home: Path) -> None:
+    setting = Setting(dataset="citation", epochs=2, measures=(certifying("edges", 30),))
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.measured is not None, record.error
+    assert record.measured[0]["samples"] == 30
+    assert 0 <= record.measured[0]["certified"][0][0] <= record.measured[0]["accuracy"] <= 1
+    assert len(list((empty_home / "votes").iterdir())) == 1
+
+
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        (Measure("certificat"), "a measure is one of evasion, poison, got 'certificat'"),
+        (certifying("edges", 0), "samples must be a whole number"),
+        (certifying("features", 10), "for binary ones"),
+        (Measure("certificat"), "a measure is one of certificate, evasion, poison, got 'certificat'"),
         (Measure("evasion", (("attack", "pdg"), ("budget", 0.1))), "attack must be one of random, dice, .* got 'pdg'"),
         (Measure("evasion", (("attack", "pgd"),)), "needs a budget: a share"),
         (evading("pgd", 0.1, step=3), "pgd has no option 'step'; it has .*attack, budget"),

@@ -37,10 +37,11 @@ def test_a_setting_survives_json() -> None:
 def test_attacks_and_measures_are_part_of_the_key_and_their_absence_is_not() -> None:
     attack = Measure("evasion", (("budget", 0.05), ("attack", "pgd")))
     changed = [replace(PLAIN, poison=attack), replace(PLAIN, measures=(attack,)), replace(PLAIN, model="my.module:Net")]
-    assert len({Run(setting, 0, 0).key for setting in (PLAIN, *changed)}) == 4
+    changed.append(replace(PLAIN, noise=Measure("noise", (("on", "edges"), ("p_add", 0.1), ("p_del", 0.2)))))
+    assert len({Run(setting, 0, 0).key for setting in (PLAIN, *changed)}) == 5
     for setting in changed:
         assert Setting.from_content(json.loads(json.dumps(setting.content))) == setting
-    assert not {"poison", "measures", "code", "digest"} & set(PLAIN.content)
+    assert not {"poison", "measures", "code", "digest", "noise"} & set(PLAIN.content)
     assert attack == Measure("evasion", (("attack", "pgd"), ("budget", 0.05)))
     assert str(changed[0]) == "GCN on karate after evasion (attack='pgd', budget=0.05), plain, epochs=5"
     with pytest.raises(ValueError, match="option budget must be a finite number"):

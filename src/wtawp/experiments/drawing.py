@@ -4,6 +4,7 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -31,14 +32,18 @@ STYLE: dict[Any, Any] = {
 
 
 @contextmanager
-def drawing(rows: int, columns: int, width: float, height: float) -> Iterator[tuple[list[Axes], list[str]]]:
-    """Axes to draw on; the SVG is appended to the list when the block ends."""
+def drawing(
+    rows: int, columns: int, width: float, height: float, *, png: Path | None = None
+) -> Iterator[tuple[list[Axes], list[str]]]:
+    """Axes to draw on; the SVG is appended to the list when the block ends, and its pixels go into `png` if given."""
     out: list[str] = []
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield list(figure.subplots(rows, columns, squeeze=False).flat), out
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        if png is not None:
+            figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
         out.append(text.getvalue()[text.getvalue().index("<svg") :])
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from platform import python_version
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,9 +20,11 @@ from torch_geometric.data import Data
 
 from wtawp import __version__
 from wtawp.base import DataError, WtawpError, fenced_rng, rng
+from wtawp.certificates import Noise, noisy_training
+from wtawp.certificates.noise import Augment
 from wtawp.core import select
 from wtawp.experiments import measures
-from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run
+from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting
 from wtawp.experiments.records import Record
 from wtawp.graphs import EdgeFlips, get, load, stratified
 from wtawp.models import (
@@ -66,9 +69,11 @@ def check(plan: Plan) -> None:
             model = _build(Run(setting, 0, 0), data)
             if setting.awp is not None and not setting.awp.is_plain:
                 select(model, setting.awp.layers)
+            if (augment := _augment(setting)) is not None:
+                augment(data, 0)
             surrogate = setting.surrogate
             for wanted in (*setting.measures, *(() if surrogate is None else surrogate.measures)):
-                measures.check(wanted)
+                measures.check(wanted, data)
         except (WtawpError, ValueError, TypeError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
 
@@ -135,7 +140,7 @@ def train_one(
     measured = fit(
         model, data, stratified(data.y, seed=run.split), seed=run.split * MAX_INITS + run.init, awp=setting.awp,
         epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay, select_on=setting.select_on,
-        observe=tell,
+        augment=_augment(setting), observe=tell,
     )  # fmt: skip
     if save is not None:
         torch.save({name: t.cpu() for name, t in model.state_dict().items()}, save)
@@ -154,7 +159,7 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
     fits = fit_many(
         models, data, [splits[run.split] for run in runs], seeds=[run.split * MAX_INITS + run.init for run in runs],
         awp=setting.awp, epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay,
-        select_on=setting.select_on, tf32=tf32,
+        select_on=setting.select_on, tf32=tf32, augment=_augment(setting),
     )  # fmt: skip
     shown = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[measures.Result] | None] = [None] * len(runs)
@@ -172,6 +177,16 @@ def _scores(model: nn.Module, data: Data, device: str) -> list[float]:
     """The probability of class 1 less that of class 0, of every node."""
     p = model.eval()(data.x.to(device), data.edge_index.to(device)).softmax(1)
     return [round(float(s), 4) for s in p[:, 1] - p[:, 0]]
+
+
+def _augment(setting: Setting) -> Augment | None:
+    """Noise in training: a function of the epoch alone, so that it does not matter which runs are trained together."""
+    if setting.noise is None:
+        return None
+    if setting.noise.name != "noise":
+        raise PlanError(f"noise must be a measure called noise, got {setting.noise.name!r}")
+    told: dict[str, Any] = dict(setting.noise.options)
+    return noisy_training(**{told.pop("on"): Noise(**told)}, seed=0)
 
 
 def _build(run: Run, data: Data) -> nn.Module:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp import attacks
-from wtawp.base import rng
+from wtawp.base import home, rng
+from wtawp.experiments.certification import certification_of, check_options
 from wtawp.experiments.plan import MAX_INITS, Measure, Option
 from wtawp.experiments.robustness import BEFORE_TRAINING
 from wtawp.graphs import EdgeFlips, Split
@@ -56,11 +57,13 @@ def measure(wanted: Measure, trained: Trained) -> list[Result]:
     return MEASURES[wanted.name](trained, **dict(wanted.options))
 
 
-def check(wanted: Measure) -> None:
-    """Refuse, before anything is trained, what no measure is or takes."""
+def check(wanted: Measure, data: Data | None = None) -> None:
+    """Refuse, before anything is trained, what no measure is or takes; of `data` too, what it cannot work with."""
     if wanted.name not in MEASURES:
         raise ValueError(f"a measure is one of {', '.join(MEASURES)}, got {wanted.name!r}")
-    options = dict(wanted.options)
+    options: dict[str, Any] = dict(wanted.options)
+    if wanted.name == "certificate":
+        check_options(**options, data=data)
     if wanted.name not in ("evasion", "poison"):
         return
     if options.get("attack") not in ATTACKS:
@@ -103,7 +106,14 @@ def poison(trained: Trained, *, attack: str, budget: float | int, **options: Any
     return [_told(flipped, trained.data) for flipped in flips]
 
 
-MEASURES: dict[str, Callable[..., list[Result]]] = {"evasion": evasion, "poison": poison}
+def certificate(trained: Trained, **options: Any) -> list[Result]:
+    """Certified accuracy of each model on the test nodes; votes are kept, so that more can be added to them later."""
+    return certification_of(
+        trained.models, trained.data, trained.splits, trained.seeds, **options, folder=home() / "votes"
+    )
+
+
+MEASURES: dict[str, Callable[..., list[Result]]] = {"certificate": certificate, "evasion": evasion, "poison": poison}
 
 
 def flips_of(result: Result) -> EdgeFlips:

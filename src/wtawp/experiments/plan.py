@@ -75,6 +75,7 @@ class Setting:
     code: str | None = None  # of the module's source, where the model is one's own; likewise
     poison: Measure | None = None  # who flips edges of the graph before the training
     measures: tuple[Measure, ...] = ()  # what is done with the trained models
+    noise: Measure | None = None  # flips drawn anew in each epoch of the training, as a certificate's are
 
     def __post_init__(self) -> None:
         if self.model not in MODELS and not _is_place(self.model):
@@ -113,16 +114,17 @@ class Setting:
     @property
     def content(self) -> dict[str, Any]:
         """As plain data, for JSON. What came into settings later is left out where there is none: keys stay."""
-        later = {"digest": None, "code": None, "poison": None, "measures": ()}
+        later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None}
         return {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Setting":
         """The setting that `content` came from, also after a way through JSON."""
-        awp, poison = content["awp"], content.get("poison")
+        awp, poison, noise = content["awp"], content.get("poison"), content.get("noise")
         return Setting(**{**content, "options": _options(content["options"]), "keep": tuple(content["keep"]),
                           "awp": None if awp is None else AwpConfig(**awp),
                           "poison": None if poison is None else Measure.from_content(poison),
+                          "noise": None if noise is None else Measure.from_content(noise),
                           "measures": tuple(map(Measure.from_content, content.get("measures", ())))})  # fmt: skip
 
     @property
@@ -143,12 +145,13 @@ class Setting:
                        epochs=self.epochs, measures=(Measure("poison", tuple(told.items())),))  # fmt: skip
 
     def __str__(self) -> str:
-        told = ("dataset", "model", "awp", "options", "keep", "digest", "code", "poison", "measures")
+        told = ("dataset", "model", "awp", "options", "keep", "digest", "code", "poison", "measures", "noise")
         others = [f for f in fields(self) if f.name not in told and getattr(self, f.name) != f.default]
         details = [*self.options, *((f.name, getattr(self, f.name)) for f in others)]
         method = "plain" if self.awp is None else str(self.awp)
         graph = self.dataset if self.poison is None else f"{self.dataset} after {self.poison}"
-        parts = [f"{self.model} on {graph}", method, *(f"{k}={v!r}" for k, v in details), *map(str, self.measures)]
+        later = (*(() if self.noise is None else (self.noise,)), *self.measures)
+        parts = [f"{self.model} on {graph}", method, *(f"{k}={v!r}" for k, v in details), *map(str, later)]
         return ", ".join(parts)
 
 
@@ -288,8 +291,8 @@ class Plan:
 
 
 def _smoke(setting: Setting, epochs: int) -> Setting:
-    """Fewer epochs, and attacks of few flips and steps."""
-    small = {"budget": 4, "steps": 10}
+    """Fewer epochs, attacks of few flips and steps, certificates of few votes."""
+    small = {"budget": 4, "steps": 10, "samples": 100}
 
     def smaller(measure: Measure) -> Measure:
         return measure.with_options(**{k: v for k, v in small.items() if k in dict(measure.options)})

@@ -12,6 +12,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from wtawp.experiments.certified_figures import certified_means, certified_table, has_certificates
 from wtawp.experiments.claims import check
 from wtawp.experiments.drawing import with_ids
 from wtawp.experiments.report_figures import captions_of, figures_of
@@ -111,7 +112,9 @@ def as_data(report: PlanReport) -> dict[str, object]:
          "gain": None if p.gain is None else asdict(p.gain), "p_holm": p.holm_p_value} for p in report.pairs
     ]  # fmt: skip
     claims = [{"text": claim.text, **asdict(check(claim, report))} for claim in report.plan.claims]
-    return {"plan": report.plan.name, "device": report.device, "cells": cells, "pairs": pairs, "claims": claims}
+    found: dict[str, object] = {"plan": report.plan.name, "device": report.device, "cells": cells, "pairs": pairs}
+    certified = {"certified": certified_means(report)} if has_certificates(report) else {}
+    return {**found, "claims": claims, **certified}
 
 
 def headlines(reports: Sequence[PlanReport]) -> list[str]:
@@ -151,9 +154,11 @@ def as_markdown(table: Table) -> str:
 
 
 def tables_of(report: PlanReport) -> list[Table]:
-    """Claims, cells and pairs, as far as the plan has them."""
+    """Claims, cells, certificates and pairs, as far as the plan has them."""
     tables = [claim_table(report)] if report.plan.claims else []
     tables.append(cell_table(report))
+    if has_certificates(report):
+        tables.append(certified_table(report))
     return [*tables, pair_table(report)] if report.pairs else tables
 
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import FuncFormatter
 
+from wtawp.experiments.certified_figures import certified_accuracy
 from wtawp.experiments.drawing import COLOURS, drawing, line_look, use_log_scale
 from wtawp.experiments.plan import Plan
 from wtawp.experiments.summary import CellReport, PlanReport, split_means
@@ -243,6 +244,11 @@ DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan 
         accuracy_over_rho,
         "Test accuracy over the radius: ours as lines with bands of one standard deviation over runs, the paper's as "
         "dashed lines with dots. The right panel shows the means again, where the models train.",
+    ),
+    "certified_accuracy": (
+        certified_accuracy,
+        "Certified accuracy: test nodes that are right, and certainly so within that many additions and deletions. "
+        "Heat maps and lines are means over runs, bands one standard deviation.",
     ),
     "decisions": (
         decisions,

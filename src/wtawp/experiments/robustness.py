@@ -1,4 +1,4 @@
-"""Plans that ask how robust a model is: attacked before training (poisoning) or after it (evasion)."""
+"""Plans that ask how robust a model is: attacked before training (poisoning) or after it (evasion), or certified."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +16,7 @@ POISONING: dict[str, dict[str, Option]] = {  # what the attacker looks at before
     "prbcd": {"nodes": "train", "labels": "true"},
     "grbcd": {"nodes": "train", "labels": "true"},
 }
+PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_del, sec:rand_smooth_details
 BEFORE_TRAINING = ("minmax", "metattack")  # they attack a training, so there is nothing for them to evade
 
 
@@ -73,3 +74,41 @@ def attack_plan(
     title = f"{base.model} on {base.dataset} under {kind} with {attack}, {how}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))
+
+
+def certifying(
+    on: str, samples: int, *, p_add: float | None = None, p_del: float | None = None, alpha: float = 0.01
+) -> Measure:
+    """A certificate against flips of "features" or "edges", under the paper's noise unless another is given."""
+    if on not in PAPER_NOISE:
+        raise ValueError(f"a certificate is on {' or on '.join(PAPER_NOISE)}, got {on!r}")
+    paper = PAPER_NOISE[on]
+    options: dict[str, Option] = {
+        "on": on, "p_add": paper[0] if p_add is None else p_add, "p_del": paper[1] if p_del is None else p_del,
+        "samples": samples, "alpha": alpha,
+    }  # fmt: skip
+    return Measure("certificate", tuple(options.items()))
+
+
+def noise_of(certificate: Measure) -> Measure:
+    """The noise of a certificate, to train under it."""
+    told = dict(certificate.options)
+    return Measure("noise", tuple((name, told[name]) for name in ("on", "p_add", "p_del")))
+
+
+def certificate_plan(
+    base: Setting, certificates: Sequence[Measure], *, awp: AwpConfig | None, splits: int, inits: int
+) -> Plan:
+    """`base` without and with `awp` (None: without alone), plain and smoothed under the noise of each certificate."""
+    rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
+    cells = []
+    for row, method in rows.items():
+        setting = replace(base, awp=method, measures=tuple(certificates))
+        cells.append(Cell(row, "not smoothed", setting, splits, inits))
+        for place, wanted in enumerate(certificates):
+            on = f"smoothed, {dict(wanted.options)['on']}"
+            cells.append(Cell(row, on, setting, splits, inits, measure=place))
+    how = "" if base.noise is None else ", trained under noise"
+    title = f"{base.model} on {base.dataset}{how}, certified by randomized smoothing"
+    pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
+    return Plan("certificate", title, tuple(cells), pairs, figures=("certified_accuracy",))

@@ -4,7 +4,6 @@ import base64
 import binascii
 import copy
 import io
-import os
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.base import DataError
+from wtawp.base import DataError, write_whole
 
 MEMBERS = ("pairs", "num_nodes", "provenance")
 
@@ -86,12 +85,7 @@ class EdgeFlips:
         content = io.BytesIO()
         text = np.array(self.provenance, dtype=np.str_).reshape(-1, 2)
         np.savez_compressed(content, pairs=self.pairs.numpy(), num_nodes=np.int64(self.num_nodes), provenance=text)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(content.getvalue())
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(path, content.getvalue())
 
     @staticmethod
     def load(path: Path) -> "EdgeFlips":

@@ -94,6 +94,18 @@ class Filters(Protocol):
         ...
 
 
+@runtime_checkable
+class StacksConvolutions(Protocol):
+    """A module that in evaluation mode is graph convolutions A_hat (X W) + b with ReLU between them, and nothing else.
+
+    A_hat is that of `gcn_operator`. Votes under noise then share what noise leaves alone, and go around the module.
+    """
+
+    def convolutions(self) -> list[tuple[Tensor, Tensor]]:
+        """The weight [d_in, d_out] and the bias [d_out] of each."""
+        ...
+
+
 def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
     """Arguments for `model`, and the rows still to be taken from what it returns (None: it returns just those)."""
     if isinstance(model, Prepares):

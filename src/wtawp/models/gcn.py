@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +62,10 @@ class GCN(nn.Module):
         gathered = aligned(multiply(blocks.operators[0], given))
         stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
         return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))
+
+    def convolutions(self) -> list[tuple[Tensor, Tensor]]:
+        """See `StacksConvolutions`."""
+        return [(cast(Tensor, conv.weight).detach(), cast(Tensor, conv.bias).detach()) for conv in self.convs]
 
     def views(self) -> tuple[View, ...]:
         """See `Traces`."""

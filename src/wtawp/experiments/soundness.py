@@ -1,0 +1,176 @@
+"""Does a certificate keep its word? Perturb inside the certified radius, vote again with fresh noise, and look.
+
+A proof needs no experiment, but a program does. Nodes are taken in small groups that are certified for the same radius;
+each group is attacked together, with additions and deletions each within its own budget.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from wtawp.attacks import dice, pgd
+from wtawp.base import rng
+from wtawp.certificates import Certificate, Noise, certificate_of, vote
+from wtawp.graphs import EdgeFlips, undirected_pairs
+
+Radius = tuple[int, int]  # additions, deletions
+Perturb = Callable[[Data, nn.Module, Tensor, Tensor, Radius, int], Data]
+
+
+def soundness(
+    data: Data,
+    model: nn.Module,
+    *,
+    on: str,
+    noise: Noise,
+    pairs: int,
+    samples: int,
+    seed: int,
+    alpha: float = 1e-6,
+    group: int = 10,
+    progress: Callable[[float, str], None] | None = None,
+) -> dict[str, Any]:
+    """Try to break `pairs` guarantees, each of a node and a radius; plain data that goes through JSON.
+
+    `group` nodes share a perturbation. A guarantee is "broken" if after the attack another class has most votes, for
+    certain at the level `alpha`. "margin" is how far the votes of the certified class stayed ahead of the next, at
+    least, in shares of all votes.
+    """
+    parts: dict[str, Any] = {on: noise}
+    votes = vote(data, model, **parts, samples=samples, seed=seed)
+    certificate = certificate_of(votes.counts, votes.noise, alpha=alpha)
+    prediction = torch.from_numpy(certificate.prediction).to(data.y.device)
+    attacks = FEATURE_ATTACKS if on == "features" else EDGE_ATTACKS
+    attempts: list[dict[str, Any]] = []
+    tried = 0
+    for number, (radius, nodes) in enumerate(_groups(certificate, group, seed)):
+        nodes = nodes[: pairs - tried]
+        name = list(attacks)[number % len(attacks)]
+        chosen = torch.from_numpy(nodes).to(data.y.device)
+        changed = attacks[name](data, model, chosen, prediction, radius, number)
+        again = vote(changed, model, **parts, samples=samples, seed=seed + 1 + number)
+        after = certificate_of(again.counts, again.noise, alpha=alpha)
+        moved = (after.prediction != certificate.prediction) & ~after.abstained
+        shares = again.counts[nodes] / samples
+        own = shares.gather(1, prediction.cpu()[nodes][:, None])[:, 0]
+        others = shares.scatter(1, prediction.cpu()[nodes][:, None], -1.0).amax(1)
+        attempts.append({
+            "attack": name, "radius": list(radius), "nodes": nodes.tolist(), "broken": nodes[moved[nodes]].tolist(),
+            "margin": round(float((own - others).min()), 4),
+        })  # fmt: skip
+        tried += len(nodes)
+        if progress is not None:
+            progress(tried / pairs, f"{tried} of {pairs} pairs")
+        if tried >= pairs:
+            break
+    if tried < pairs:
+        raise ValueError(f"only {tried} guarantees could be tried, {pairs} were asked for; take more samples or fewer")
+    return {
+        "on": on, "p_add": noise.p_add, "p_del": noise.p_del, "samples": samples, "alpha": alpha, "seed": seed,
+        "pairs": tried, "broken": sum(len(a["broken"]) for a in attempts),
+        "margin": min(a["margin"] for a in attempts), "attempts": attempts,
+    }  # fmt: skip
+
+
+def _groups(certificate: Certificate, size: int, seed: int) -> Iterator[tuple[Radius, np.ndarray]]:
+    """Groups of nodes at the edge of what is certified for them, one of each radius in turn."""
+    stairs = certificate.deletions()
+    buckets: dict[Radius, list[int]] = {}
+    for node, steps in enumerate(stairs):
+        for r_add, r_del in enumerate(steps.tolist()):
+            if r_del >= 0 and (r_add, r_del) != (0, 0):
+                buckets.setdefault((r_add, r_del), []).append(node)
+    order = torch.randperm(len(stairs), generator=rng("soundness", seed)).numpy()
+    waiting = {radius: order[np.isin(order, nodes)] for radius, nodes in sorted(buckets.items())}
+    while waiting:
+        for radius in list(waiting):
+            some, waiting[radius] = waiting[radius][:size], waiting[radius][size:]
+            if len(some) == 0:
+                del waiting[radius]
+                continue
+            yield radius, some
+
+
+def _random_features(data: Data, _: nn.Module, nodes: Tensor, __: Tensor, radius: Radius, number: int) -> Data:
+    """Flips of features of the nodes and their neighbours, by lot."""
+    near = torch.isin(data.edge_index[1], nodes)
+    rows = torch.unique(torch.cat([nodes, data.edge_index[0][near]]))
+    luck = torch.rand(len(rows), data.num_features, generator=rng("random features", number)).to(data.x.device)
+    score = torch.zeros_like(data.x)
+    score[rows] = luck.to(data.x.dtype)
+    return _with_features(data, _flip_best(data.x, score, -score, radius))
+
+
+def _greedy_features(data: Data, model: nn.Module, nodes: Tensor, labels: Tensor, radius: Radius, _: int) -> Data:
+    """One flip after the other, each where the gradient of the loss promises most."""
+    x, left = data.x, list(radius)
+    while sum(left):
+        moving = x.clone().requires_grad_()
+        with torch.enable_grad():
+            loss = F.cross_entropy(model.eval()(moving, data.edge_index)[nodes], labels[nodes])
+            (slope,) = torch.autograd.grad(loss, moving)
+        rise = torch.where(x == 0, slope, -slope)
+        spent = ((x == 0) & (left[0] == 0)) | ((x == 1) & (left[1] == 0))
+        rise = torch.where((x != data.x) | spent, -torch.inf, rise)
+        best = int(rise.argmax())
+        x = x.clone()
+        added = bool(x.view(-1)[best] == 0)
+        x.view(-1)[best] = 1.0 if added else 0.0
+        left[0 if added else 1] -= 1
+    return _with_features(data, x)
+
+
+def _flip_best(x: Tensor, adding: Tensor, deleting: Tensor, radius: Radius) -> Tensor:
+    """The zeros with the highest `adding` and the ones with the lowest `deleting` flipped."""
+    out = x.clone().view(-1)
+    for count, value, score in ((radius[0], 1.0, adding), (radius[1], 0.0, -deleting)):
+        candidates = torch.where(x.view(-1) == 1 - value, score.view(-1), -torch.inf)
+        out[candidates.topk(count).indices] = value
+    return out.view_as(x)
+
+
+def _with_features(data: Data, x: Tensor) -> Data:
+    return Data(x=x, edge_index=data.edge_index, y=data.y)
+
+
+def _dice_near(data: Data, _: nn.Module, nodes: Tensor, labels: Tensor, radius: Radius, number: int) -> Data:
+    """DICE among the nodes, their neighbours and some others: apart what belongs together, together what does not."""
+    size = int(data.num_nodes)
+    near = torch.cat([nodes, data.edge_index[0][torch.isin(data.edge_index[1], nodes)]])
+    others = torch.randperm(size, generator=rng("dice", number))[:30].to(nodes.device)
+    known = torch.full_like(labels, -1)
+    known[near], known[others] = labels[near], labels[others]
+    return _within(data, dice(data, budget=_generous(data, radius), labels=known, seed=number), nodes, radius)
+
+
+def _pgd_on(data: Data, model: nn.Module, nodes: Tensor, labels: Tensor, radius: Radius, number: int) -> Data:
+    """PGD against the nodes' own predictions."""
+    flips = pgd(data, model, budget=_generous(data, radius), nodes=nodes, labels=labels, seed=number, steps=40)
+    return _within(data, flips, nodes, radius)
+
+
+def _generous(data: Data, radius: Radius) -> int:
+    """More flips than may be used, so that there are enough of both kinds."""
+    return min(4 * sum(radius) + 20, undirected_pairs(data).shape[1])
+
+
+def _within(data: Data, flips: EdgeFlips, nodes: Tensor, radius: Radius) -> Data:
+    """As many additions and deletions as the radius allows, those at the attacked nodes first."""
+    size, present = flips.num_nodes, undirected_pairs(data)
+    is_edge = torch.isin(flips.pairs[0] * size + flips.pairs[1], present[0] * size + present[1])
+    touches = torch.isin(flips.pairs, nodes.cpu()).any(0)
+    kept = []
+    for count, kind in ((radius[0], ~is_edge), (radius[1], is_edge)):
+        of_kind = kind.nonzero()[:, 0]
+        order = torch.argsort(touches[of_kind].int(), descending=True, stable=True)
+        kept.append(of_kind[order][:count])
+    return EdgeFlips.of(flips.pairs[:, torch.cat(kept)], size).apply(data)
+
+
+FEATURE_ATTACKS: dict[str, Perturb] = {"random": _random_features, "greedy": _greedy_features}
+EDGE_ATTACKS: dict[str, Perturb] = {"dice": _dice_near, "pgd": _pgd_on}

@@ -1,0 +1,238 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+from wtawp.base import CertificateError, rng
+from wtawp.certificates import Noise, Votes, vote, votes
+from wtawp.certificates.noise import NoisyGraphs
+from wtawp.graphs import citation
+from wtawp.models import GCN, GCNSVD, MLP
+
+DATA = citation(seed=0, num_nodes=60, num_words=30)
+FEATURES, EDGES = Noise(p_add=0.02, p_del=0.5), Noise(p_add=0.01, p_del=0.3)
+PARTS = {"features": (FEATURES, None), "edges": (None, EDGES), "both": (FEATURES, EDGES)}
+parts = pytest.mark.parametrize("part", PARTS)
+
+
+def gcn(hidden: tuple[int, ...] = (8,)) -> GCN:
+    """In float64, so that no two ways of adding up disagree about the first class."""
+    return GCN(30, 7, hidden=hidden, generator=rng("voter")).double()
+
+
+def double(data: Data) -> Data:
+    return Data(x=data.x.double(), edge_index=data.edge_index)
+
+
+def naive(victim: Callable[[Tensor, Tensor], Tensor], part: str, samples: int, first: int = 0) -> Tensor:
+    """One graph after the other."""
+    graphs, counts = NoisyGraphs.of(double(DATA), *PARTS[part]), torch.zeros(60, 7, dtype=torch.int64)
+    for i in range(first, first + samples):
+        classes = victim(*graphs.together(seed=2, first=i, count=1)).argmax(1)
+        for node, c in enumerate(classes.tolist()):
+            counts[node, c] += 1
+    return counts
+
+
+@parts
+@pytest.mark.parametrize("hidden", [(8,), (20, 5)])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_fast_way_counts_as_a_plain_loop_does(
+    part: str, hidden: tuple[int, ...], compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(votes, "HAS_NUMBA", compiled and votes.HAS_NUMBA)
+    model = gcn(hidden).eval()
+    found = vote(double(DATA), model, features=PARTS[part][0], edges=PARTS[part][1], samples=25, seed=2)
+    with torch.no_grad():
+        assert torch.equal(found.counts, naive(model, part, 25))
+    assert found.samples == 25
+    assert torch.equal(found.counts.sum(1), torch.full((60,), 25))
+    assert found.counts.amax(1).min() < 25, "noise that never changes a vote would test nothing"
+
+
+@parts
+def test_votes_in_parts_are_votes_at_once(part: str) -> None:
+    model, (features, edges) = gcn(), PARTS[part]
+
+    def cast(samples: int, after: Votes | None = None) -> Votes:
+        return vote(double(DATA), model, features=features, edges=edges, samples=samples, seed=2, after=after)
+
+    together, split = cast(100), cast(1, cast(69, cast(30)))
+    assert torch.equal(together.counts, split.counts)
+    assert together.samples == split.samples
+    assert not torch.equal(cast(30).counts * 100, together.counts * 30)
+
+
+class Own(nn.Module):
+    """Somebody's PyG model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.one, self.two = GCNConv(30, 8), GCNConv(8, 7)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.two(self.one(x, edge_index).relu(), edge_index)
+
+
+@parts
+def test_any_victim_votes_and_gets_many_graphs_at_once(part: str) -> None:
+    sizes: list[int] = []
+    model = Own().double().eval()
+
+    def victim(x: Tensor, edge_index: Tensor) -> Tensor:
+        sizes.append(len(x))
+        return model(x, edge_index)
+
+    features, edges = PARTS[part]
+    found = vote(double(DATA), victim, features=features, edges=edges, samples=25, seed=2)
+    assert max(sizes) == 25 * 60
+    with torch.no_grad():
+        assert torch.equal(found.counts, naive(model, part, 25))
+
+
+def test_a_victim_that_looks_at_all_nodes_gets_one_graph_at_a_time() -> None:
+    sizes: list[int] = []
+
+    def victim(x: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG001
+        sizes.append(len(x))
+        return x[:, :7] * x.sum() / 10 - (x[:, 7:14] + x.mean(0)[:7])
+
+    found = vote(double(DATA), victim, features=FEATURES, samples=9, seed=2)
+    assert sizes.count(60) == 2 + 9
+    assert torch.equal(found.counts, naive(victim, "features", 9))
+    fixed = torch.randn(60, 7, generator=rng("fixed"), dtype=torch.float64)
+    found = vote(double(DATA), lambda x, _: x[:, :7] + fixed, features=FEATURES, samples=9, seed=2)
+    assert torch.equal(found.counts, naive(lambda x, _: x[:, :7] + fixed, "features", 9))
+    svd = GCNSVD(30, 7, rank=5, hidden=(4,), generator=rng("svd")).double().eval()
+    with torch.no_grad():
+        few = vote(double(DATA), svd, edges=EDGES, samples=3, seed=2)
+        assert torch.equal(few.counts, naive(svd, "edges", 3))
+
+
+def test_modules_vote_without_dropout_and_come_back_as_they_were() -> None:
+    model = MLP(30, 7, hidden=(8,), generator=rng("mlp")).double().train()
+    state = torch.get_rng_state()
+    one, same = (vote(double(DATA), model, features=FEATURES, samples=5, seed=2) for _ in range(2))
+    assert torch.equal(one.counts, same.counts)
+    assert torch.equal(one.counts, naive(model.eval(), "features", 5))
+    model.train()
+    vote(double(DATA), model, features=FEATURES, samples=1, seed=2)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_self_loops_of_the_graph_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    once, twice = torch.tensor([[3, 4], [3, 4]]), torch.tensor([[3, 3], [3, 3]])
+    model = gcn().eval()
+    for loops in (once, twice):
+        data = double(DATA)
+        data.edge_index = torch.cat([DATA.edge_index, loops], 1)
+        graphs = NoisyGraphs.of(data, None, EDGES)
+        with torch.no_grad():
+            logits = [model(*graphs.together(seed=2, first=i, count=1)) for i in range(20)]
+        expected = votes.tally(torch.stack(logits))
+        assert torch.equal(vote(data, model, edges=EDGES, samples=20, seed=2).counts, expected)
+        monkeypatch.setattr(votes, "HAS_NUMBA", False)
+
+
+def test_sparse_features_vote_as_dense_ones_do() -> None:
+    sparse = Data(x=DATA.x.double().to_sparse(), edge_index=DATA.edge_index)
+    for noise in ({"features": FEATURES}, {"edges": EDGES}):
+        one, other = (vote(data, gcn(), **noise, samples=10, seed=2) for data in (sparse, double(DATA)))
+        assert torch.equal(one.counts, other.counts)
+
+
+def test_progress_tells_the_share_done() -> None:
+    told: list[tuple[float, str]] = []
+    vote(
+        double(DATA),
+        gcn(),
+        features=FEATURES,
+        samples=130,
+        seed=0,
+        progress=lambda share, what: told.append((share, what)),
+    )
+    assert told[-1] == (1.0, "130 samples")
+    assert [share for share, _ in told] == sorted(share for share, _ in told)
+    assert len(told) == 3
+
+
+def test_votes_are_saved_and_go_on(tmp_path: Path) -> None:
+    path, model = tmp_path / "votes.npz", gcn()
+
+    def cast(samples: int, after: Votes | None = None, victim: GCN = model, **changed: object) -> Votes:
+        options = {"features": FEATURES, "edges": EDGES, "seed": 7, **changed}
+        return vote(double(DATA), victim, samples=samples, after=after, **options)  # type: ignore[arg-type]
+
+    cast(5).save(path)
+    loaded = Votes.load(path)
+    assert loaded.noise == {"features": FEATURES, "edges": EDGES}
+    assert dict(loaded.provenance)["victim"] == "GCN"
+    assert torch.equal(cast(6, loaded).counts, cast(11).counts)
+    assert list(tmp_path.iterdir()) == [path]
+    for match, options in (
+        ("their seed was 7 and is now 8", {"seed": 8}),
+        ("their noise", {"edges": None}),
+        ("their graph and model", {"victim": gcn((9,))}),
+    ):
+        with pytest.raises(CertificateError, match=match):
+            cast(1, loaded, **options)  # type: ignore[arg-type]
+
+
+def test_files_that_are_not_votes_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "votes.npz"
+    with pytest.raises(CertificateError, match="there is no file"):
+        Votes.load(path)
+    path.write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(CertificateError, match="not a file of votes"):
+        Votes.load(path)
+    np.savez(path, counts=np.zeros((2, 2)))
+    with pytest.raises(CertificateError, match="not a file of votes"):
+        Votes.load(path)
+    Votes(torch.tensor([[1, 2], [2, 2]]), 3, {"features": FEATURES}, 0, (("graph", "a"),)).save(path)
+    with pytest.raises(CertificateError, match="not of 3 votes"):
+        Votes.load(path)
+
+
+@pytest.mark.parametrize(
+    ("victim", "match"),
+    [
+        (lambda x, _: x[:, :1], "2 or more logits"),
+        (lambda x, _: x[:-1], "for each of 60 nodes, got"),
+        (lambda x, _: x.sum(), "got"),
+        (lambda *_: "class 3", "got str"),
+        (lambda x, _: x * float("nan"), "NaN"),
+    ],
+)
+def test_victims_that_do_not_vote_are_refused(victim: Callable[[Tensor, Tensor], Tensor], match: str) -> None:
+    with pytest.raises(CertificateError, match=match):
+        vote(double(DATA), victim, features=FEATURES, samples=5, seed=0)
+
+
+def test_a_victim_whose_output_changes_shape_is_refused() -> None:
+    calls: list[int] = []
+
+    def victim(x: Tensor, _: Tensor) -> Tensor:
+        calls.append(0)
+        return x[:, : 7 if len(calls) < 4 else 6]
+
+    with pytest.raises(CertificateError, match="7 classes and now 6"):
+        vote(double(DATA), victim, features=FEATURES, samples=5, seed=0)
+    broken = gcn()
+    with torch.no_grad():
+        broken.convs[0].bias[0] = float("inf")
+    with pytest.raises(CertificateError, match="not all finite"):
+        vote(double(DATA), broken, features=FEATURES, samples=5, seed=0)
+
+
+@pytest.mark.parametrize("samples", [0, -1, 2.5, True])
+def test_no_samples_are_no_votes(samples: int) -> None:
+    with pytest.raises(ValueError, match="whole number >= 1"):
+        vote(double(DATA), gcn(), features=FEATURES, samples=samples, seed=0)
