@@ -35,8 +35,8 @@ Columns = Annotated[list[str] | None, typer.Option(help="Only this column; likew
 Model = Annotated[
     str,
     typer.Option(
-        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, GNNGuard, SoftMedianGCN, or yours: "
-        "package.module:Class."
+        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, GNNGuard, SoftMedianGCN, or "
+        "your own: package.module:Class."
     ),
 ]
 Rho = Annotated[float, typer.Option(help="Radius of the perturbation, relative to each layer's norm.")]
