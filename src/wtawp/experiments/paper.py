@@ -188,7 +188,7 @@ def _certified(dataset: str) -> Plan:
     """GCN without and with WT-AWP under the paper's noise on features and on edges, trained without noise."""
     label = "fig:certcora" if dataset == "cora" else "fig:certcite"
     wanted = [certifying(on, 100_000) for on in ("features", "edges")]
-    plan = certificate_plan(Setting(dataset=dataset), wanted, awp=_awp(0.5, 1.0), splits=10, inits=1)
+    plan = certificate_plan(Setting(dataset=dataset), wanted, awp=_awp(0.5, 1.0), splits=8, inits=1)
     return replace(plan, name=label, title=f"Certified accuracy on {dataset.title()}")
 
 
