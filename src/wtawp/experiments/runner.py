@@ -54,7 +54,7 @@ def carry_out(
     known = store.done((run.key for run in runs), *where)
     trained = [chunk for chunk in chunks(runs, together=device != "cpu") if not all(run.key in known for run in chunk)]
     attackers = tuple({run.key: run for c in trained if (run := surrogate_of(c[0])) is not None}.values())
-    attacked = store.done((run.key for run in attackers), *where)
+    attacked = {record.key for record in store.records((run.key for run in attackers), status="done")}  # on any device
     first = [c for c in chunks(attackers, together=device != "cpu") if not all(run.key in attacked for run in c)]
     total, done, failed = sum(map(_cost, first + trained)), 0.0, 0
     for stage in (first, trained):  # the second trains on the flips that the first finds
