@@ -180,21 +180,23 @@ def report(
     html: Annotated[Path | None, typer.Option(help="Write a page with tables and figures.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Write Markdown and figures into a folder.")] = None,
-    records: Annotated[list[Path] | None, typer.Option(help="Read exported records instead of the store.")] = None,
+    records: Annotated[
+        list[Path] | None, typer.Option(help="Read exported records, a file or a folder of them, instead of the store.")
+    ] = None,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
     """Show what was measured beside the paper; it trains nothing."""
     with errors_in_plain_words():
         from wtawp.experiments import report as write
-        from wtawp.experiments.store import Store, load_lines
+        from wtawp.experiments.store import Store, load_all
         from wtawp.experiments.summary import summarise
 
         for path in (html, markdown):
             can_be_written(path)
         plans = _of_the_paper(labels or ["all"], scale)
         if records:
-            given = [record for file in records for record in load_lines(file)]
+            given = load_all(records)
             found = [summarise(plan, given) for plan in plans]
         else:
             with Store(store, create=False) as opened:
