@@ -320,7 +320,7 @@ def load_all(paths: Iterable[Path]) -> list[Record]:
     """The records of files, and of all files of records in folders."""
     files: list[Path] = []
     for path in paths:
-        inside = sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
+        inside = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
         if not inside:
             raise StoreError(f"the folder {path} holds no file of records (*.jsonl or *.jsonl.gz)")
         files += inside
