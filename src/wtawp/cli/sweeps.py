@@ -261,11 +261,15 @@ def sweep(
             asides.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
             raise typer.Exit(130) from None
         _show(reports_of(plans, opened), as_json)
+        failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
         where = (
             f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
         )
     asides.print(where, highlight=False, soft_wrap=True)
     if outcome.failed:
+        if failures:
+            reason = (failures[0].error or "no reason kept").strip().splitlines()[-1]
+            asides.print(f"The first failed with: {reason}", style="red", highlight=False, markup=False, soft_wrap=True)
         asides.print("Failed runs: `wtawp results ls --failed`; the same command tries them again.", style="red")
         raise typer.Exit(1)
 

@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
 from wtawp.core import select
 from wtawp.experiments import measures
-from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting
+from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting, look_in_working_folder
 from wtawp.experiments.records import Record
 from wtawp.graphs import EdgeFlips, get, load, stratified
 from wtawp.models import (
@@ -60,20 +59,31 @@ class PlanError(WtawpError):
 
 def check(plan: Plan) -> None:
     """Refuse, before anything is trained, a plan with data that are not there or options that no model takes."""
+    tried: set[tuple[object, ...]] = set()
     for setting in dict.fromkeys(cell.setting for cell in plan.cells):
         try:
             if not Path(setting.dataset).suffix:
                 get(setting.dataset)
             data = _data(setting.dataset, 0)
-            stratified(data.y, seed=0)
+            split = stratified(data.y, seed=0)
             model = _build(Run(setting, 0, 0), data)
             if setting.awp is not None and not setting.awp.is_plain:
                 select(model, setting.awp.layers)
             if (augment := _augment(setting)) is not None:
                 augment(data, 0)
             surrogate = setting.surrogate
-            for wanted in (*setting.measures, *(() if surrogate is None else surrogate.measures)):
-                measures.check(wanted, data)
+            for owner in (setting,) if surrogate is None else (setting, surrogate):
+                for wanted in owner.measures:
+                    measures.check(wanted, data)
+                    about: tuple[object, ...] = (owner.dataset, owner.model, owner.options, wanted)
+                    if about not in tried:
+                        measures.rehearse(wanted, _build(Run(owner, 0, 0), data), data, split)
+                        tried.add(about)
+            about = setting.dataset, setting.model, setting.options
+            if about not in tried:
+                with torch.no_grad():
+                    model.eval()(data.x, data.edge_index)  # a model may need features that the graph does not have
+                tried.add(about)
         except (WtawpError, ValueError, TypeError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
 
@@ -166,7 +176,9 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
     if setting.measures:
         places = [(run.split, run.init) for run in runs]
         where = copy.copy(data).to(device)
-        trained = measures.Trained(models, where, setting.dataset, [splits[run.split] for run in runs], places)
+        trained = measures.Trained(
+            models, where, setting.dataset, [splits[run.split] for run in runs], places, setting.model, str(setting.awp)
+        )
         each = [measures.measure(wanted, trained) for wanted in setting.measures]
         measured = [list(of_a_run) for of_a_run in zip(*each, strict=True)]
     return list(zip(fits, shown, measured, strict=True))
@@ -205,8 +217,7 @@ def _build(run: Run, data: Data) -> nn.Module:
 def _own_model(place: str) -> Callable[..., object]:
     """The class that `package.module:Class` names; modules of the working folder are found too."""
     module, _, name = place.partition(":")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    look_in_working_folder()
     try:
         found: Callable[..., object] = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:

@@ -7,9 +7,11 @@ and without WT-AWP start from the same weights on the same split.
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from importlib import invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -181,8 +183,16 @@ def _digest(dataset: str) -> str | None:
     return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
 
 
+def look_in_working_folder() -> None:
+    """Let modules of the working folder be found, as `python -m` does and a command does not."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    invalidate_caches()  # of files that came while we run
+
+
 def _code(model: str) -> str | None:
     """Names the source of the module that has somebody's own model: another source is another model."""
+    look_in_working_folder()
     try:
         spec = find_spec(model.partition(":")[0])
     except ImportError:
