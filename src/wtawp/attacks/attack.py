@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import evaluating
 from wtawp.attacks.dice import dice
 from wtawp.attacks.metattack import metattack, self_training_labels
 from wtawp.attacks.minmax import minmax
@@ -15,6 +14,7 @@ from wtawp.attacks.pgd import pgd
 from wtawp.attacks.prbcd import grbcd, prbcd
 from wtawp.attacks.random_flips import random_flips
 from wtawp.graphs.flips import EdgeFlips
+from wtawp.models.adapter import evaluating
 
 BY_GRADIENT: dict[str, Callable[..., EdgeFlips]] = {"pgd": pgd, "minmax": minmax, "prbcd": prbcd, "grbcd": grbcd}
 METHODS = ("random", "dice", *BY_GRADIENT, "metattack")

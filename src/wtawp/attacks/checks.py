@@ -1,8 +1,6 @@
 """What attacks that differentiate by edge weights ask of a victim."""
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -25,15 +23,3 @@ def refuse_without_weights(victim: nn.Module, attack: str) -> None:
             f"{type(victim).__name__} takes no edge_weight, and {attack} differentiates by it;"
             " it must be called as victim(x, edge_index, edge_weight)"
         )
-
-
-@contextmanager
-def evaluating(victim: nn.Module) -> Iterator[None]:
-    """Inside, evaluation mode; afterwards each module is in the mode it was in."""
-    modes = [(module, module.training) for module in victim.modules()]
-    victim.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

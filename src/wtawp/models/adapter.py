@@ -4,7 +4,8 @@ Our modules take more than edges: an `Operator` in their place, sparse features 
 compute some rows only. `prepare` asks a module for such arguments; any other module gets the graph as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 from weakref import ref
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from wtawp.base import WtawpError
 from wtawp.graphs.operators import Blocks, Multiplies, Operator, sparse_features
 
 Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
@@ -104,6 +106,31 @@ class StacksConvolutions(Protocol):
     def convolutions(self) -> list[tuple[Tensor, Tensor]]:
         """The weight [d_in, d_out] and the bias [d_out] of each."""
         ...
+
+
+@contextmanager
+def evaluating(victim: object) -> Iterator[None]:
+    """Inside, a module is in evaluation mode; afterwards each of its modules is in the mode it was in."""
+    modes = [(module, module.training) for module in victim.modules()] if isinstance(victim, nn.Module) else []
+    for module, _ in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def refuse_cached(victim: object) -> None:
+    """A layer that keeps the first graph it saw (PyG's `cached=True`) would not notice that the graph was changed."""
+    for name, module in victim.named_modules() if isinstance(victim, nn.Module) else ():
+        cached = getattr(module, "cached", False)
+        if isinstance(cached, int) and cached:  # a module may well have a method of that name
+            layer = f"{type(victim).__name__}.{name}" if name else "the model"
+            raise WtawpError(
+                f"{layer}, a {type(module).__name__}, keeps the graph it saw first (cached=True) and would ignore every"
+                " change of it; build it with cached=False (its weights can be loaded into that)"
+            )
 
 
 def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
