@@ -1,11 +1,12 @@
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.nn import GCNConv
 
 import wtawp
 from wtawp.attacks import attack, dice, metattack, pgd, self_training_labels
 from wtawp.attacks.attack import METHODS
-from wtawp.base import rng
+from wtawp.base import WtawpError, rng
 from wtawp.graphs import EdgeFlips, citation
 from wtawp.models import GCN
 
@@ -53,3 +54,9 @@ def test_it_is_at_the_front_door_and_refuses_other_names() -> None:
     assert wtawp.attack is attack
     with pytest.raises(ValueError, match=r"method must be one of random, dice, pgd, .* got 'nettack'"):
         attack(DATA, VICTIM, method="nettack", budget=5, nodes=NODES)
+
+
+def test_a_victim_that_keeps_the_first_graph_is_refused() -> None:
+    keeps = GCNConv(40, 7, cached=True)
+    with pytest.raises(WtawpError, match="cached=False"):
+        attack(DATA, keeps, method="dice", budget=5, nodes=NODES)

@@ -14,7 +14,7 @@ from wtawp.attacks.pgd import pgd
 from wtawp.attacks.prbcd import grbcd, prbcd
 from wtawp.attacks.random_flips import random_flips
 from wtawp.graphs.flips import EdgeFlips
-from wtawp.models.adapter import evaluating
+from wtawp.models.adapter import evaluating, refuse_cached
 
 BY_GRADIENT: dict[str, Callable[..., EdgeFlips]] = {"pgd": pgd, "minmax": minmax, "prbcd": prbcd, "grbcd": grbcd}
 METHODS = ("random", "dice", *BY_GRADIENT, "metattack")
@@ -37,6 +37,7 @@ def attack(
     training nodes: the labels of all others are what the victim predicts. "random" and "dice" look at no victim.
     """
     labels = data.y if labels is None else labels
+    refuse_cached(victim)
     if method in BY_GRADIENT:
         return BY_GRADIENT[method](data, victim, budget=budget, nodes=nodes, labels=labels, seed=seed, **options)
     if method == "random":
