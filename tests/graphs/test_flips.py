@@ -158,11 +158,6 @@ def test_other_bad_parts_are_refused() -> None:
         flips.apply(graph())
 
 
-def test_a_self_loop_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(DataError, match="the same edge more than once"):
-        undirected_pairs(Data(edge_index=torch.tensor([[0, 0, 0, 1], [0, 0, 1, 0]]), num_nodes=2))
-
-
 def test_only_plain_undirected_graphs_have_pairs() -> None:
     edges = torch.tensor([[0, 1], [1, 0]])
     for bad, message in [
