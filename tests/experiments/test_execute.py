@@ -78,7 +78,7 @@ def test_threads_are_left_as_they_were() -> None:
     ("change", "words"),
     [
         ({"dataset": "coral"}, "there is no graph called 'coral'"),
-        ({"dataset": "karate"}, "leave no node of some classes"),
+        ({"dataset": "karate"}, "leave none of some classes"),
         ({"dataset": "missing.npz"}, "missing.npz"),
         ({"options": (("widht", 3),)}, "unexpected keyword argument 'widht'"),
         ({"awp": AwpConfig(rho=1.0, lam=0.5, layers="conv9.*")}, "match none of"),

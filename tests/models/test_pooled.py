@@ -166,7 +166,7 @@ def test_sparse_features_may_stand_in_and_a_model_can_be_copied() -> None:
 def test_bad_arguments_say_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"hidden must hold the width of one convolution or more, got \(\)"):
         PooledGCN(4, 3, hidden=(), generator=rng("init"))
-    with pytest.raises(ValueError, match="must be a node-level model of wtawp.models, got Linear"):
+    with pytest.raises(ValueError, match=r"must be a node-level model of wtawp\.models, got Linear"):
         Pooled(nn.Linear(4, 16), 16, 3, generator=rng("init"))
     model, _ = twins("GCN")
     with pytest.raises(DataError, match="Pooled classifies whole graphs and this is one graph"):

@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,12 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 
 def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
     """The graph in a file, or the graphs of a TU archive, with such features; the name's ending tells the format."""
-    readers = {".npz": read_npz, ".csv": read_csv, ".pt": read_pt, ".zip": partial(read_tu, features=features)}
+    readers: dict[str, Callable[[Path], Data | list[Data]]] = {
+        ".npz": read_npz,
+        ".csv": read_csv,
+        ".pt": read_pt,
+        ".zip": partial(read_tu, features=features),
+    }
     if path.suffix not in readers:
         raise DataError(f"{path}: a graph's file must end in {', '.join(SUFFIXES)}, got {path.suffix or 'no ending'!r}")
     if not path.is_file():
