@@ -170,10 +170,10 @@ def _evasion() -> Plan:
 def _graphs(row: str, dataset: str, *, splits: int = 10, inits: int = 10, **changed: Any) -> list[Cell]:
     """A classifier of whole graphs without and with WT-AWP on its first convolution (sec:datagraphc).
 
-    10 or 100 graphs test, so that a single split is noise: no cell is judged by the printed mean, which is one split's.
+    100 to 150 graphs test, so a single split is noise: not cells are judged by their means, but pairs over splits.
     """
     awp = _awp(*GRAPHS[dataset], layers=changed.pop("layers", "first"))
-    told = {**{"model": "PooledGCN", "select_on": "accuracy"}, **changed}
+    told = {"model": "PooledGCN", "select_on": "accuracy", **changed}
     numbers = printed()["graph_classification"] if row == "GCN" else {}
     return [
         Cell(name, dataset, Setting(dataset=dataset, awp=config, **told), splits, inits,
