@@ -35,8 +35,8 @@ Columns = Annotated[list[str] | None, typer.Option(help="Only this column; likew
 Model = Annotated[
     str,
     typer.Option(
-        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, GNNGuard, SoftMedianGCN, or "
-        "your own: package.module:Class."
+        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, GNNGuard, SoftMedianGCN, of "
+        "whole graphs PooledGCN, PooledGIN, PooledSAGE, or your own: package.module:Class."
     ),
 ]
 Rho = Annotated[float, typer.Option(help="Radius of the perturbation, relative to each layer's norm.")]
@@ -167,7 +167,7 @@ def train(
         measures = {"epoch": measured.epoch, "accuracy": measured.accuracy, "loss": measured.loss}
         typer.echo(json.dumps({"setting": wanted.setting.content, **measures}))
         return
-    table = Table("nodes", "accuracy, %", "loss", title=f"{wanted.setting}, epoch {measured.epoch} of {epochs}")
+    table = Table("part", "accuracy, %", "loss", title=f"{wanted.setting}, epoch {measured.epoch} of {epochs}")
     for part in ("train", "val", "test"):
         table.add_row(part, f"{100 * measured.accuracy[part]:.2f}", f"{measured.loss[part]:.3f}")
     console.print(table)

@@ -25,7 +25,7 @@ from wtawp.core import select
 from wtawp.experiments import measures
 from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting, look_in_working_folder
 from wtawp.experiments.records import Record
-from wtawp.graphs import EdgeFlips, get, load, stratified
+from wtawp.graphs import EdgeFlips, Split, batched, get, is_collection, load, stratified
 from wtawp.models import (
     APPNP,
     GAT,
@@ -37,15 +37,20 @@ from wtawp.models import (
     GCNJaccard,
     GNNGuard,
     GraphSAGE,
+    PooledGCN,
+    PooledGIN,
+    PooledSAGE,
     SimPGCN,
     SoftMedianGCN,
 )
-from wtawp.training import Fit, fit, fit_many
+from wtawp.models.adapter import arguments_of, check_kind
+from wtawp.training import Fit, fit, fit_batches, fit_many
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
     "GCNJaccard": GCNJaccard, "GCNSVD": GCNSVD, "RGCN": RGCN, "SimPGCN": SimPGCN,
     "GNNGuard": GNNGuard, "SoftMedianGCN": SoftMedianGCN,
+    "PooledGCN": PooledGCN, "PooledGIN": PooledGIN, "PooledSAGE": PooledSAGE,
 }  # fmt: skip
 
 
@@ -64,9 +69,10 @@ def check(plan: Plan) -> None:
         try:
             if not Path(setting.dataset).suffix:
                 get(setting.dataset)
-            data = _data(setting.dataset, 0)
-            split = stratified(data.y, seed=0)
+            data = _data(setting.dataset, 0, setting.features)
+            split = _split(data, 0)
             model = _build(Run(setting, 0, 0), data)
+            _check_kind(setting, model, data)
             if setting.awp is not None and not setting.awp.is_plain:
                 select(model, setting.awp.layers)
             if (augment := _augment(setting)) is not None:
@@ -82,7 +88,7 @@ def check(plan: Plan) -> None:
             about = setting.dataset, setting.model, setting.options
             if about not in tried:
                 with torch.no_grad():
-                    model.eval()(data.x, data.edge_index)  # a model may need features that the graph does not have
+                    model.eval()(*arguments_of(data))  # a model may need features that the graph does not have
                 tried.add(about)
         except (WtawpError, ValueError, TypeError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
@@ -139,8 +145,10 @@ def train_one(
     """Train one run outside any store, telling `progress` of every epoch; `save` gets the selected weights."""
     setting = run.setting
     device_name(device, tf32=False)
+    if setting.batch_size is not None:
+        raise PlanError("one training at a time is full batch; put batch_size into a plan, or call fit_batches")
     check(Plan("this training", "", (Cell("", "", setting),)))
-    data = _data(setting.dataset, run.split if setting.is_redrawn else 0)
+    data = _data(setting.dataset, run.split if setting.is_redrawn else 0, setting.features)
     model = _build(run, data).to(device)
 
     def tell(_: nn.Module, epoch: int) -> None:
@@ -148,7 +156,7 @@ def train_one(
             progress((epoch + 1) / setting.epochs, f"epoch {epoch + 1}")
 
     measured = fit(
-        model, data, stratified(data.y, seed=run.split), seed=run.split * MAX_INITS + run.init, awp=setting.awp,
+        model, data, _split(data, run.split), seed=run.split * MAX_INITS + run.init, awp=setting.awp,
         epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay, select_on=setting.select_on,
         augment=_augment(setting), observe=tell,
     )  # fmt: skip
@@ -159,35 +167,38 @@ def train_one(
 
 def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[Outcome]:
     setting = runs[0].setting
-    data = _data(setting.dataset, runs[0].split if setting.is_redrawn else 0)
+    data = _data(setting.dataset, runs[0].split if setting.is_redrawn else 0, setting.features)
     if setting.poison is not None:
         if flips is None:
             raise PlanError(f"the attack failed that should poison split {runs[0].split}; see the run of its surrogate")
         data = flips.apply(data)
     models = [_build(run, data).to(device) for run in runs]
-    splits = {split: stratified(data.y, seed=split) for split in dict.fromkeys(run.split for run in runs)}
-    fits = fit_many(
-        models, data, [splits[run.split] for run in runs], seeds=[run.split * MAX_INITS + run.init for run in runs],
-        awp=setting.awp, epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay,
-        select_on=setting.select_on, tf32=tf32, augment=_augment(setting),
-    )  # fmt: skip
+    splits = {split: _split(data, split) for split in dict.fromkeys(run.split for run in runs)}
+    parts, seeds = [splits[run.split] for run in runs], [run.split * MAX_INITS + run.init for run in runs]
+    how: dict[str, Any] = {
+        name: getattr(setting, name) for name in ("awp", "epochs", "lr", "weight_decay", "select_on")
+    }
+    if setting.batch_size is None:
+        fits = fit_many(models, data, parts, seeds=seeds, **how, tf32=tf32, augment=_augment(setting))
+    else:
+        graphs = _graphs(setting.dataset, 0, setting.features)
+        each = zip(models, parts, seeds, strict=True)
+        fits = [fit_batches(m, graphs, part, seed=s, batch_size=setting.batch_size, **how) for m, part, s in each]
     shown = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[measures.Result] | None] = [None] * len(runs)
     if setting.measures:
         places = [(run.split, run.init) for run in runs]
         where = copy.copy(data).to(device)
-        trained = measures.Trained(
-            models, where, setting.dataset, [splits[run.split] for run in runs], places, setting.model, str(setting.awp)
-        )
-        each = [measures.measure(wanted, trained) for wanted in setting.measures]
-        measured = [list(of_a_run) for of_a_run in zip(*each, strict=True)]
+        trained = measures.Trained(models, where, setting.dataset, parts, places, setting.model, str(setting.awp))
+        results = [measures.measure(wanted, trained) for wanted in setting.measures]
+        measured = [list(of_a_run) for of_a_run in zip(*results, strict=True)]
     return list(zip(fits, shown, measured, strict=True))
 
 
 @torch.no_grad()
 def _scores(model: nn.Module, data: Data, device: str) -> list[float]:
-    """The probability of class 1 less that of class 0, of every node."""
-    p = model.eval()(data.x.to(device), data.edge_index.to(device)).softmax(1)
+    """The probability of class 1 less that of class 0, of every node, or graph."""
+    p = model.eval()(*arguments_of(copy.copy(data).to(device))).softmax(1)
     return [round(float(s), 4) for s in p[:, 1] - p[:, 0]]
 
 
@@ -225,12 +236,29 @@ def _own_model(place: str) -> Callable[..., object]:
     return found
 
 
+def _check_kind(setting: Setting, model: nn.Module, data: Data) -> None:
+    """Nodes, or graphs? The model must fit, and what is only there for the one must not be asked of the other."""
+    check_kind(model, data)
+    asked = {"measures": setting.measures, "noise": setting.noise, "poison": setting.poison}
+    if is_collection(data) and (wanted := [name for name, value in asked.items() if value]):
+        raise DataError(f"{setting.dataset} is a list of graphs, and {wanted[0]} are for the nodes of one graph")
+    if setting.batch_size is not None and not is_collection(data):
+        raise DataError(f"batch_size counts graphs, and {setting.dataset} is one graph; leave it out")
+
+
+def _split(data: Data, seed: int) -> Split:
+    """The paper's shares: of nodes 10 / 10 / 80, of graphs 80 / 10 / 10 (sec:datagraphc)."""
+    return stratified(data.y, seed=seed, train=0.8 if is_collection(data) else 0.1, val=0.1)
+
+
 @lru_cache(maxsize=8)
-def _data(name: str, seed: int) -> Data:
-    data = load(name, seed=seed)
-    if not isinstance(data, Data):
-        raise DataError(f"{name} is a collection of graphs; here nodes are classified")
-    return data
+def _data(name: str, seed: int, features: str | None) -> Data:
+    return batched(_graphs(name, seed, features))
+
+
+@lru_cache(maxsize=2)
+def _graphs(name: str, seed: int, features: str | None) -> Data | list[Data]:
+    return load(name, seed=seed, features=features)  # type: ignore[arg-type]  # `load` says what it takes
 
 
 @contextmanager
