@@ -30,6 +30,10 @@ class CertificateError(WtawpError):
     """A victim cannot be certified: what it returns is not a class for every node, or votes are of something else."""
 
 
+class AnalysisError(WtawpError):
+    """A model cannot be looked at as asked: its loss is not a number, or it cannot be differentiated by the graph."""
+
+
 class DownloadError(WtawpError):
     """A data file is not here and could not be fetched."""
 
