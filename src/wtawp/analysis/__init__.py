@@ -27,9 +27,17 @@ from wtawp.analysis.losses import NodeLoss
 from wtawp.analysis.sharpness import sharpness, sharpness_over
 from wtawp.analysis.smoothness import input_gradient_norms
 from wtawp.analysis.spectrum import Hessian, SpectralDensity, Trace, hessian_trace, spectral_density, top_eigenvalues
+from wtawp.analysis.vanishing import SaturationWatch
 
-__all__ = ["Bound", "BoundAt", "Hessian", "NodeLoss", "SpectralDensity", "Trace", "adversarial_direction"]
-__all__ += ["bound_over_rho", "direction_between", "gaussian_kl", "graph_level_bound", "hessian_trace"]
+__all__ = ["Bound", "BoundAt", "Hessian", "NodeLoss", "SaturationWatch", "SpectralDensity", "Trace"]
+__all__ += [
+    "adversarial_direction",
+    "bound_over_rho",
+    "direction_between",
+    "gaussian_kl",
+    "graph_level_bound",
+    "hessian_trace",
+]
 __all__ += ["input_gradient_norms", "lemma_1", "loss_along", "loss_along_random_directions", "losses_at"]
 __all__ += ["losses_on_plane", "num_gaps", "random_direction", "sharpness", "sharpness_over", "spectral_density"]
 __all__ += ["theorem_1", "top_eigenvalues", "total_radius"]

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import import_module
@@ -19,6 +20,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from wtawp import __version__
+from wtawp.analysis import SaturationWatch
 from wtawp.base import DataError, WtawpError, fenced_rng, rng
 from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
@@ -26,7 +28,7 @@ from wtawp.core import select
 from wtawp.experiments import measures
 from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting
 from wtawp.experiments.records import Record
-from wtawp.graphs import EdgeFlips, get, load, stratified
+from wtawp.graphs import EdgeFlips, Split, get, load, stratified
 from wtawp.models import (
     APPNP,
     GAT,
@@ -116,7 +118,7 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
             epoch=None if one is None else one.epoch,
             accuracy=None if one is None else one.accuracy,
             loss=None if one is None else one.loss,
-            history=one.history if one is not None and "history" in run.setting.keep else None,
+            history=one.history if one is not None and {"history", "saturation"} & set(run.setting.keep) else None,
             scores=scores, measured=measured, error=error, seconds=seconds, created=now, versions=known,
         )
         for run, (one, scores, measured) in zip(runs, outcomes, strict=True)
@@ -156,11 +158,15 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
         data = flips.apply(data)
     models = [_build(run, data).to(device) for run in runs]
     splits = {split: stratified(data.y, seed=split) for split in dict.fromkeys(run.split for run in runs)}
+    watches = _watches(setting, data, [splits[run.split] for run in runs], device)
     fits = fit_many(
         models, data, [splits[run.split] for run in runs], seeds=[run.split * MAX_INITS + run.init for run in runs],
         awp=setting.awp, epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay,
-        select_on=setting.select_on, tf32=tf32, augment=_augment(setting),
+        select_on=setting.select_on, tf32=tf32, augment=_augment(setting), observe=_observe(watches),
     )  # fmt: skip
+    if watches:
+        seen = zip(fits, watches, strict=True)
+        fits = [replace(one, history={**one.history, **watch.history}) for one, watch in seen]
     shown = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[measures.Result] | None] = [None] * len(runs)
     if setting.measures:
@@ -170,6 +176,21 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
         each = [measures.measure(wanted, trained) for wanted in setting.measures]
         measured = [list(of_a_run) for of_a_run in zip(*each, strict=True)]
     return list(zip(fits, shown, measured, strict=True))
+
+
+def _watches(setting: Setting, data: Data, splits: list[Split], device: str) -> list[SaturationWatch]:
+    if "saturation" not in setting.keep:
+        return []
+    where = copy.copy(data).to(device)
+    return [SaturationWatch(where, split.train, setting.awp) for split in splits]
+
+
+def _observe(watches: list[SaturationWatch]) -> Callable[[list[nn.Module], int], None] | None:
+    def observe(models: list[nn.Module], epoch: int) -> None:
+        for watch, model in zip(watches, models, strict=True):
+            watch(model, epoch)
+
+    return observe if watches else None
 
 
 @torch.no_grad()
