@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from wtawp.experiments.flat_figures import flatness_comparisons, landscape_ends, smooth_pairs
+from wtawp.experiments.flat_summary import flatness_comparisons, landscape_ends, smooth_pairs
 from wtawp.experiments.plan import Claim
 from wtawp.experiments.statistics import holm
 from wtawp.experiments.summary import PlanReport, paired_over_splits

@@ -129,24 +129,43 @@ def train_one(
     run: Run, *, device: str, save: Path | None = None, progress: Callable[[float, str], None] | None = None
 ) -> Fit:
     """Train one run outside any store, telling `progress` of every epoch; `save` gets the selected weights."""
+    model, data, split = model_of(run, device=device)
+    measured = _fit(run, model, data, split, progress)
+    if save is not None:
+        torch.save({name: t.cpu() for name, t in model.state_dict().items()}, save)
+    return measured
+
+
+def train_model(
+    run: Run, *, device: str, progress: Callable[[float, str], None] | None = None
+) -> tuple[nn.Module, Data, Split]:
+    """The same for whoever wants the model: with the selected weights, and the data where it is."""
+    model, data, split = model_of(run, device=device)
+    _fit(run, model, data, split, progress)
+    return model, data, split
+
+
+def model_of(run: Run, *, device: str) -> tuple[nn.Module, Data, Split]:
+    """The model of a run as it is before training, with its data on the device and its split."""
     setting = run.setting
     device_name(device, tf32=False)
     check(Plan("this training", "", (Cell("", "", setting),)))
     data = _data(setting.dataset, run.split if setting.is_redrawn else 0)
-    model = _build(run, data).to(device)
+    return _build(run, data).to(device), copy.copy(data).to(device), stratified(data.y, seed=run.split)
+
+
+def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callable[[float, str], None] | None) -> Fit:
+    setting = run.setting
 
     def tell(_: nn.Module, epoch: int) -> None:
         if progress is not None:
             progress((epoch + 1) / setting.epochs, f"epoch {epoch + 1}")
 
-    measured = fit(
-        model, data, stratified(data.y, seed=run.split), seed=run.split * MAX_INITS + run.init, awp=setting.awp,
+    return fit(
+        model, data, split, seed=run.split * MAX_INITS + run.init, awp=setting.awp,
         epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay, select_on=setting.select_on,
         augment=_augment(setting), observe=tell,
     )  # fmt: skip
-    if save is not None:
-        torch.save({name: t.cpu() for name, t in model.state_dict().items()}, save)
-    return measured
 
 
 def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[Outcome]:

@@ -2,55 +2,26 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from wtawp.experiments.drawing import COLOURS, drawing, method_look, use_log_scale
-from wtawp.experiments.plan import Measure
-from wtawp.experiments.statistics import PairedDifference, holm, paired_difference
-from wtawp.experiments.summary import CellReport, PlanReport
+from wtawp.experiments.flat_summary import (
+    FlatComparison,
+    SmoothPair,
+    flatness_comparisons,
+    measures_of,
+    results_of,
+    smooth_pairs,
+)
+from wtawp.experiments.statistics import holm
+from wtawp.experiments.summary import PlanReport
 from wtawp.experiments.tables import NOTHING, Entry, Table
 
-Place = tuple[int, int]  # split, initialisation
-SIGNIFICANT = 0.05
-MATRICES = {"adjacency": "A", "features": "X"}
 GREY = "#767676"
-
-
-@dataclass(frozen=True)
-class SmoothPair:
-    """A model without and with the method: gradient norm and test accuracy in per cent."""
-
-    before: tuple[float, float]
-    after: tuple[float, float]
-
-    @property
-    def is_better(self) -> bool:
-        """More accurate, and smoother."""
-        return self.after[0] < self.before[0] and self.after[1] > self.before[1]
-
-
-def smooth_pairs(report: PlanReport) -> dict[tuple[str, str, str], list[SmoothPair]]:
-    """By column, matrix (A or X) and definition: the pairs that share split and initialisation."""
-    found: dict[tuple[str, str, str], list[SmoothPair]] = {}
-    for column in report.columns:
-        cells = report.column(column)
-        if len(cells) != 2:
-            continue
-        for place, measure in enumerate(cells[0].cell.setting.measures):
-            if measure.name != "smoothness":
-                continue
-            told = dict(measure.options)
-            sides = [{p: (r["norm"], c.accuracies[p]) for p, r in _results(c, place).items()} for c in cells]
-            pairs = [SmoothPair(sides[0][p], sides[1][p]) for p in sorted(sides[0].keys() & sides[1].keys())]
-            if pairs:
-                found[column, MATRICES[str(told["wrt"])], str(told.get("definition", "paper"))] = pairs
-    return found
 
 
 def smoothness_arrows(report: PlanReport, png: Path | None = None) -> str:
@@ -116,15 +87,15 @@ def landscape_lines(report: PlanReport, png: Path | None = None) -> str:
     panels = [
         (column, place, measure)
         for column in report.columns
-        for place, measure in _measures(report, column)
-        if measure.name == "landscape" and any(_results(c, place) for c in report.column(column))
+        for place, measure in measures_of(report, column)
+        if measure.name == "landscape" and any(results_of(c, place) for c in report.column(column))
     ]
     if not panels:
         return ""
     with drawing(1, len(panels), 3.9 * len(panels), 3.2, png=png) as (axes, out):
         for ax, (column, place, measure) in zip(axes, panels, strict=True):
             for cell in report.column(column):
-                results = list(_results(cell, place).values())
+                results = list(results_of(cell, place).values())
                 if results:
                     lines = np.array([np.subtract(r["mean"], r["loss"]) for r in results])
                     draw_lines(ax, results[0]["distances"], lines, cell.cell.row, [r["loss"] for r in results])
@@ -158,47 +129,6 @@ def draw_lines(
     ax.plot(distances, np.where(holes, np.nan, np.nan_to_num(finite).mean(0)), linewidth=1.6, label=told, **look)
 
 
-@dataclass(frozen=True)
-class FlatComparison:
-    """One quantity, smaller being flatter, of two methods paired over splits."""
-
-    column: str
-    quantity: str
-    is_flatness: bool  # False: a loss, told beside it
-    before: float
-    after: float
-    difference: PairedDifference | None
-    ratio: tuple[float, ...]  # of each split, with / without
-
-    def verdict(self, p_value: float) -> str:
-        """Flatter, sharper, or not to be told apart."""
-        if not self.is_flatness or self.difference is None:
-            return NOTHING
-        if p_value >= SIGNIFICANT:
-            return "undecided"
-        return "flatter" if self.difference.mean < 0 else "sharper"
-
-
-def flatness_comparisons(report: PlanReport) -> list[FlatComparison]:
-    """Every measure of flatness, and the final losses, on the splits that both methods have."""
-    found = []
-    for column in report.columns:
-        cells = report.column(column)
-        if len(cells) != 2 or not any(m.name == "sharpness" for _, m in _measures(report, column)):
-            continue
-        sides = [_quantities(cell) for cell in cells]
-        for name in sides[0]:
-            shared = sorted(sides[0][name].keys() & sides[1].get(name, {}).keys())
-            one, two = ([side[name][p] for p in shared] for side in sides)
-            if not shared or not np.isfinite([*one, *two]).all():
-                continue
-            difference = paired_difference(one, two) if len(shared) > 1 else None
-            ratio = tuple(b / a if a > 0 else math.nan for a, b in zip(one, two, strict=True))
-            means = float(np.mean(one)), float(np.mean(two))
-            found.append(FlatComparison(column, name, not name.endswith(" loss"), *means, difference, ratio))
-    return found
-
-
 def flatness_table(report: PlanReport) -> Table:
     """Which measures call the second method flatter, with the losses beside them."""
     compared = flatness_comparisons(report)
@@ -208,10 +138,11 @@ def flatness_table(report: PlanReport) -> Table:
     for c in compared:
         p, told = corrected.get(id(c), 1.0), c.difference
         interval = NOTHING if told is None else f"{told.mean:+.4g} ({told.low:+.4g} to {told.high:+.4g})"
+        said = f"{p:.2g}" if id(c) in corrected else NOTHING
         won = NOTHING if told is None else f"{told.num_pairs - told.won} of {told.num_pairs}"
         rows.append((
             Entry(c.column), Entry(c.quantity), Entry(f"{c.before:.4g}", c.before), Entry(f"{c.after:.4g}", c.after),
-            Entry(interval), Entry(won), Entry(f"{p:.2g}" if id(c) in corrected else NOTHING), Entry(c.verdict(p)),
+            Entry(interval), Entry(won), Entry(said), Entry(c.verdict(p) or NOTHING),
         ))  # fmt: skip
     names = [c.cell.row for c in report.column(report.columns[0])]
     return Table(
@@ -294,49 +225,3 @@ def has_smoothness(report: PlanReport) -> bool:
 def has_flatness(report: PlanReport) -> bool:
     """Whether there is anything for `flatness_table`."""
     return bool(flatness_comparisons(report))
-
-
-def landscape_ends(report: PlanReport) -> dict[str, dict[str, float]]:
-    """By scale of the directions: each row's mean rise at the farthest distances, over runs."""
-    found: dict[str, dict[str, float]] = {}
-    for column in report.columns:
-        for place, measure in _measures(report, column):
-            if measure.name == "landscape":
-                for cell in report.column(column):
-                    rises = [(r["mean"][0] + r["mean"][-1]) / 2 - r["loss"] for r in _results(cell, place).values()]
-                    if rises:
-                        scale = str(dict(measure.options).get("scale", "layer"))
-                        found.setdefault(scale, {})[cell.cell.row] = float(np.mean(rises))
-    return found
-
-
-def _measures(report: PlanReport, column: str) -> list[tuple[int, Measure]]:
-    cells = report.column(column)
-    return list(enumerate(cells[0].cell.setting.measures)) if cells else []
-
-
-def _results(cell: CellReport, place: int) -> dict[Place, dict[str, Any]]:
-    records = [r for r in cell.records if r.measured is not None and len(r.measured) > place]
-    return {(r.split, r.init): (r.measured or [])[place] for r in records}
-
-
-def _quantities(cell: CellReport) -> dict[str, dict[Place, float]]:
-    """Each measure by split and initialisation, and the final losses."""
-    found: dict[str, dict[Place, float]] = {}
-    for place, measure in enumerate(cell.cell.setting.measures):
-        results = _results(cell, place)
-        told: dict[str, Any] = dict(measure.options)
-        if measure.name == "sharpness":
-            for i in (1, 3) if results else ():
-                rho = next(iter(results.values()))["rhos"][i]
-                name = f"sharpness, {told.get('radius', 'layer')}, rho={rho:g}"
-                found[name] = {p: r["rises"][i] for p, r in results.items()}
-        elif measure.name == "spectrum":
-            found["largest eigenvalue"] = {p: r["top"][0] for p, r in results.items()}
-            found["trace of the Hessian"] = {p: r["trace"] for p, r in results.items()}
-        elif measure.name == "landscape":
-            name = f"rise along random lines, {told.get('scale', 'layer')}"
-            found[name] = {p: (r["mean"][0] + r["mean"][-1]) / 2 - r["loss"] for p, r in results.items()}
-    for part in ("train", "val", "test"):
-        found[f"{part} loss"] = {(r.split, r.init): (r.loss or {}).get(part, math.nan) for r in cell.records}
-    return found
