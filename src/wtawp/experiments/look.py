@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from torch import nn
 from torch_geometric.data import Data
 
@@ -119,6 +120,10 @@ def landscape(
         raise ValueError(f"points must be >= 3 and reach finite and > 0, got {points} and {reach}")
     distances = torch.linspace(-reach, reach, points).tolist()
     losses, found = looked.losses(), {}
+    with torch.no_grad():
+        here = {name: float(loss()) for name, loss in losses.items()}
+    if broken := [name for name, loss in here.items() if not math.isfinite(loss)]:
+        raise AnalysisError(f"the training loss of {broken[0]} is {here[broken[0]]}; there is no landscape around it")
     for name, model in looked.models.items():
         if plane:
             u, v = (analysis.random_direction(model, seed=0, number=i, scale=scale) for i in (0, 1))
@@ -130,8 +135,6 @@ def landscape(
             found[name] = analysis.loss_along_random_directions(
                 model, losses[name], distances, seed=0, num_directions=directions, scale=scale
             )
-    with torch.no_grad():
-        here = {name: float(loss()) for name, loss in losses.items()}
     rows = []
     for name, values in found.items():
         ends = _edge(values, plane) - here[name]
@@ -170,22 +173,29 @@ def _edge(values: torch.Tensor, plane: bool) -> torch.Tensor:
 def _planes(
     distances: Sequence[float], found: dict[str, np.ndarray], here: dict[str, float], unit: str, png: Path | None
 ) -> str:
-    """A map with contours for each model, in one scale of colours, and a cut through the middle as seen from above."""
+    """A map with contours and a surface for each model, all in one scale of colours."""
     rises = {name: np.where(np.isfinite(v), v - here[name], np.nan) for name, v in found.items()}
     top = max(float(np.nanmax(rise)) for rise in rises.values())
     low = min(float(np.nanmin(rise)) for rise in rises.values())
-    levels = np.linspace(low, top, 13) if top > low else np.array([low, low + 1])
-    with drawing(1, len(rises), 4.3 * len(rises) + 0.6, 3.8, png=png) as (axes, out):
-        for ax, (name, rise) in zip(axes, rises.items(), strict=True):
-            shown = ax.contourf(distances, distances, rise.T, levels=levels, cmap="viridis")
-            ax.contour(distances, distances, rise.T, levels=levels[1::2], colors="white", linewidths=0.5)
+    levels = MaxNLocator(12).tick_values(low, top)
+    look: dict[str, Any] = {"cmap": "viridis", "vmin": levels[0], "vmax": levels[-1]}
+    first, second = np.meshgrid(distances, distances, indexing="ij")
+    with drawing(2, len(rises), 4.3 * len(rises) + 0.6, 7.2, png=png) as (axes, out):
+        figure = axes[0].get_figure(root=True)
+        assert figure is not None
+        for i, (ax, (name, rise)) in enumerate(zip(axes, rises.items(), strict=False)):
+            shown = ax.contourf(first, second, rise, levels=levels, **look)
+            ax.contour(first, second, rise, levels=levels[1::2], colors="white", linewidths=0.5)
             ax.plot([0], [0], "+", color="white")
             gaps = int((~np.isfinite(rise)).sum())
             ax.set_title(f"{name}, loss {here[name]:.3f}" + (f", {gaps} gaps" if gaps else ""))
             ax.set(xlabel=f"first direction\n{unit}", ylabel="second direction", aspect="equal")
-        figure = axes[0].get_figure(root=True)
-        assert figure is not None
-        figure.colorbar(shown, ax=axes, label="rise of the training loss")
+            axes[len(rises) + i].remove()
+            solid: Any = figure.add_subplot(2, len(rises), len(rises) + i + 1, projection="3d")
+            solid.plot_surface(first, second, rise, rcount=26, ccount=26, **look)
+            solid.set(xlabel="first direction", ylabel="second direction", zlabel="rise of the loss")
+            solid.set_zlim(levels[0], levels[-1])
+        figure.colorbar(shown, ax=axes[: len(rises)], label="rise of the training loss")
     return out[0]
 
 
@@ -285,10 +295,13 @@ def _densities(ax: Axes, density: dict[str, analysis.SpectralDensity]) -> None:
     low, high = min(ends[0]), max(ends[1])
     width = max(high - low, 1e-6) / 80
     grid = np.linspace(low - 4 * width, high + 4 * width, 600)
+    floor, highest = 1e-7, 1e-6  # under the floor there is less than one eigenvalue in any model looked at here
     for name, one in density.items():
-        ax.plot(grid, one.at(grid, width), linewidth=1.3, label=name, **method_look(name))
+        curve = one.at(grid, width)
+        highest = max(highest, float(curve.max()))
+        ax.plot(grid, np.maximum(curve, floor), linewidth=1.3, label=name, **method_look(name))
     use_log_scale(ax, "y")
-    ax.set(title="spectrum of the Hessian", xlabel="eigenvalue", ylabel="density", ylim=(1e-6, None))
+    ax.set(title="spectrum of the Hessian", xlabel="eigenvalue", ylabel="density", ylim=(floor, 3 * highest))
 
 
 def bound(looked: Looked, *, rhos: Sequence[float], delta: float, epsilon: float, constant: float) -> Look:
