@@ -4,7 +4,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from wtawp.base import DataError, DownloadError, NotPerturbableError, WtawpError, fenced_rng, home, rng, write_whole
+from wtawp.base import (
+    DataError,
+    DownloadError,
+    NotPerturbableError,
+    VanishingGradientWarning,
+    VanishingWatch,
+    WtawpError,
+    fenced_rng,
+    home,
+    rng,
+    write_whole,
+)
 
 
 def test_equal_names_give_equal_numbers_and_others_do_not() -> None:
@@ -55,3 +66,37 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
         write_whole(path, b"two")
     assert path.read_bytes() == b"one"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def steps(watch: VanishingWatch, natural: float, perturbed: float, times: int) -> None:
+    for _ in range(times):
+        watch([torch.tensor([natural, 0.0])], [torch.tensor([0.0]), torch.tensor([perturbed])], "rho=9")
+
+
+@pytest.mark.parametrize("perturbed", [1e-5, 0.05, 0.0])  # a thousandth of nothing, a hundredth of the first, nothing
+def test_a_perturbed_gradient_that_vanishes_is_warned_of_once(perturbed: float) -> None:
+    watch = VanishingWatch()
+    steps(watch, 1.0, 5.0, 1)
+    steps(watch, 1.0, perturbed, 28)
+    with pytest.warns(VanishingGradientWarning, match="rho=9 is too much here: try a smaller rho") as told:
+        steps(watch, 1.0, perturbed, 100)
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("natural", "perturbed"),
+    [(1.0, 0.3), (1.0, 1.5), (1e-4, 0.0), (float("nan"), 0.0), (float("inf"), 0.0), (0.0, 0.0)],
+    ids=["shorter", "longer", "both vanish", "no number", "infinite", "nothing"],
+)
+def test_healthy_gradients_and_those_that_both_vanish_are_not_warned_of(natural: float, perturbed: float) -> None:
+    watch = VanishingWatch()
+    steps(watch, 1.0, 5.0, 1)
+    steps(watch, natural, perturbed, 100)
+
+
+def test_looks_must_be_in_a_row_and_no_gradient_is_none() -> None:
+    watch = VanishingWatch()
+    for _ in range(20):
+        steps(watch, 1.0, 0.0, 19)
+        steps(watch, 1.0, 3.0, 1)  # every second look
+    watch([], [], "")

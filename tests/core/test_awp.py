@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wtawp.base import rng
+from wtawp.base import VanishingGradientWarning, rng
 from wtawp.core import ASAM, AWP, SAM, TAWP, WAWP, WTAWP
 
 N, D, H, C = 12, 4, 5, 3
@@ -649,3 +649,30 @@ def test_perturbed_follows_the_weights_and_repr_shows_it() -> None:
     )
     assert "0.bias: radius 0.05, shared" in repr(SAM(model))
     assert SAM(model).perturbed == dict.fromkeys(["0.weight", "0.bias", "2.weight", "2.bias"], pytest.approx(0.05))
+
+
+class Hump(nn.Module):
+    """-exp(-w^2): far out, where a large radius leads, it is flat."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1, bias=False)
+        nn.init.constant_(self.layer.weight, 1.0)
+
+    def forward(self) -> Tensor:
+        return -(-self.layer.weight.square()).exp().sum()
+
+
+def test_perturbed_gradients_that_vanish_are_warned_of_once_and_others_are_not() -> None:
+    near, far = Hump(), Hump()
+    small, large = AWP(near, rho=0.5), AWP(far, rho=30.0)
+
+    def train(awp: WTAWP, model: nn.Module) -> None:
+        for _ in range(50):
+            awp.backward(model)
+
+    train(small, near)
+    with pytest.warns(VanishingGradientWarning, match=r"rho=30.0, lam=1.0, layers='all' is too much here") as told:
+        train(large, far)
+    assert len(told) == 1
+    assert told[0].filename == __file__

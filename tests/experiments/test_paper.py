@@ -43,9 +43,9 @@ def test_the_tables_have_the_paper_s_scale_and_settings() -> None:
 
 
 def test_what_is_not_built_yet_is_refused_with_what_it_waits_for() -> None:
-    assert isinstance(plans()["fig:lipcora"], Later)
-    with pytest.raises(NotYetError, match=r"fig:lipcora .* is not reproduced yet: it waits for flatness"):
-        plan("fig:lipcora")
+    assert isinstance(plans()["tab:graphclass"], Later)
+    with pytest.raises(NotYetError, match=r"tab:graphclass .* is not reproduced yet: it waits for graph-level tasks"):
+        plan("tab:graphclass")
     with pytest.raises(WtawpError, match="nothing labelled 'tab:nat'; there are fig:1"):
         plan("tab:nat")
 

@@ -15,10 +15,11 @@ from torch.nn import functional as F
 from wtawp.attacks.checks import refuse_without_weights
 from wtawp.attacks.projection import thresholds
 from wtawp.attacks.relaxed import Relaxed, Target, contains
-from wtawp.attacks.views import RecordingView, view_of
+from wtawp.attacks.views import view_of
 from wtawp.base import AttackError, DataError
 from wtawp.models.adapter import Features, Filters, Normalised, PairFilter, Traces, features
 from wtawp.models.ensemble import Ensemble
+from wtawp.models.traced import RecordingView
 
 MOST_NODES = 1000  # of a victim that shows no factors: all pairs are then edges with messages of their own
 BLOCK = {"cpu": 1 << 20, "cuda": 1 << 28}  # entries of the gradient that are looked at together

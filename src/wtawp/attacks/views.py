@@ -5,7 +5,6 @@ goes back to the adjacency matrix A, as thin factors all the way: of a pair (i, 
 dL/dA_ij + dL/dA_ji = <L_i, R_j> + <R_i, L_j> + t_i + t_j.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,47 +17,27 @@ from wtawp.attacks.relaxed import Relaxed, Target
 from wtawp.base import DataError, rng
 from wtawp.graphs.operators import Operator, gcn_operator, spmm, sum_operator
 from wtawp.models.adapter import Normalised, View
+from wtawp.models.traced import RecordingView
 
 ITERATIONS, TOLERANCE = 500, 1e-10  # of conjugate gradients; the latter is relative
 
 
-def view_of(target: Target, flips: Relaxed, view: View) -> "RecordingView":
+def view_of(target: Target, flips: Relaxed, view: View) -> RecordingView:
     """A view as a module names it, of the relaxed graph."""
     if isinstance(view, Normalised):
         return NormalisedView(target, flips, view.power)
     return TruncatedView(target, flips, view.rank)
 
 
-class RecordingView(ABC):
-    """Stands in for an operator, and remembers its products, which can be differentiated by."""
+class SymmetricView(RecordingView):
+    """A view that is its own transpose, as those of graphs are."""
 
-    def __init__(self) -> None:
-        self.factors: list[Tensor] = []  # [b, n, f] each
-        self.products: list[Tensor] = []  # likewise
-
-    def __matmul__(self, factor: Tensor) -> Tensor:  # [b, n, f] -> [b, n, f]
-        product = self.times(factor)
-        if torch.is_grad_enabled() and not product.requires_grad:
-            product.requires_grad_()
-        self.factors.append(factor.detach())
-        self.products.append(product)
-        return product
-
-    @abstractmethod
-    def times(self, factor: Tensor) -> Tensor:
-        """The product alone. Every view is symmetric."""
-
-    @abstractmethod
-    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """L, R [b, n, f] and t [b, n, 1] from the gradients at the products."""
-
-    def gathered(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """U and G [b, n, f] side by side, and the sums of P * V over row i and column i [b, n, 1]."""
-        u, g, product = (torch.cat(list(parts), 2) for parts in (grads, self.factors, self.products))
-        return u, g, (u * product).sum(2, keepdim=True) + (self.times(u) * g).sum(2, keepdim=True)
+    def transposed_times(self, factor: Tensor) -> Tensor:
+        """See `RecordingView`."""
+        return self.times(factor)
 
 
-class NormalisedView(RecordingView):
+class NormalisedView(SymmetricView):
     """D^p (A + I) D^p, of many graphs as one."""
 
     def __init__(self, target: Target, flips: Relaxed, power: float) -> None:
@@ -79,7 +58,7 @@ class NormalisedView(RecordingView):
         return diagonal.sqrt() * u, diagonal.sqrt() * g, self.power * inverse * sums
 
 
-class TruncatedView(RecordingView):
+class TruncatedView(SymmetricView):
     """D^-1/2 (A_k + I) D^-1/2 for A_k, A cut down to its k largest eigenvalues |l|; see `low_rank_operator`. One graph.
 
     Where the k-th and the next are equally large A_k jumps, and near there its derivative is huge.

@@ -81,7 +81,7 @@ def reproduce(
         from wtawp.experiments.tables import graph_dataset_table, node_dataset_table
 
         for label in pages:
-            _print_table(label, node_dataset_table() if label == "tab:dataset" else graph_dataset_table())
+            print_table(label, node_dataset_table() if label == "tab:dataset" else graph_dataset_table())
         if not (labels := [label for label in labels if label not in PAGES]):
             return
     with errors_in_plain_words():
@@ -288,10 +288,10 @@ def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
         return
     for one in reports:
         for found in tables_of(one):
-            _print_table(f"{one.plan.name}: {one.plan.title}", found)
+            print_table(f"{one.plan.name}: {one.plan.title}", found)
 
 
-def _print_table(title: str, found: "tables.Table") -> None:
+def print_table(title: str, found: "tables.Table") -> None:
     table = Table(*found.headers, title=escape(title), caption=escape(found.caption))
     for row in found.rows:
         table.add_row(*(escape(entry.text) for entry in row))

@@ -13,6 +13,7 @@ from typing import TypedDict, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
+from wtawp.base import VanishingWatch
 from wtawp.core import perturb
 from wtawp.core.perturb import Projection, Radius, Tensors
 
@@ -99,7 +100,7 @@ class WTAWP:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
-        self.model = model
+        self.model, self._watch = model, VanishingWatch()
         how = Options(projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact)
         self.config = AwpConfig(rho=rho, lam=lam, layers=layers, radius=radius, **how)
         self._names = () if self.config.is_plain else perturb.select(model, self.config.layers)  # plain: any model goes
@@ -132,6 +133,7 @@ class WTAWP:
                 natural = _gradient(loss)
         else:
             loss, natural, perturbed = self._two_gradients(closure)
+        self._watch(natural.values(), perturbed.values(), self.config)
         if self.config.balance is not None:
             perturbed = perturb.shorten(perturbed, natural, self.config.balance)
         for leaf in list(natural | perturbed):  # one by one, so that at most two gradients are in memory, not three

@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib import import_module
@@ -18,6 +19,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from wtawp import __version__
+from wtawp.analysis import SaturationWatch
 from wtawp.base import DataError, WtawpError, fenced_rng, rng
 from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
@@ -132,7 +134,7 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
             epoch=None if one is None else one.epoch,
             accuracy=None if one is None else one.accuracy,
             loss=None if one is None else one.loss,
-            history=one.history if one is not None and "history" in run.setting.keep else None,
+            history=one.history if one is not None and {"history", "saturation"} & set(run.setting.keep) else None,
             scores=scores, measured=measured, error=error, seconds=seconds, created=now, versions=known,
         )
         for run, (one, scores, measured) in zip(runs, outcomes, strict=True)
@@ -143,26 +145,45 @@ def train_one(
     run: Run, *, device: str, save: Path | None = None, progress: Callable[[float, str], None] | None = None
 ) -> Fit:
     """Train one run outside any store, telling `progress` of every epoch; `save` gets the selected weights."""
+    model, data, split = model_of(run, device=device)
+    measured = _fit(run, model, data, split, progress)
+    if save is not None:
+        torch.save({name: t.cpu() for name, t in model.state_dict().items()}, save)
+    return measured
+
+
+def train_model(
+    run: Run, *, device: str, progress: Callable[[float, str], None] | None = None
+) -> tuple[nn.Module, Data, Split]:
+    """The same for whoever wants the model: with the selected weights, and the data where it is."""
+    model, data, split = model_of(run, device=device)
+    _fit(run, model, data, split, progress)
+    return model, data, split
+
+
+def model_of(run: Run, *, device: str) -> tuple[nn.Module, Data, Split]:
+    """The model of a run as it is before training, with its data on the device and its split."""
     setting = run.setting
     device_name(device, tf32=False)
     if setting.batch_size is not None:
         raise PlanError("one training at a time is full batch; put batch_size into a plan, or call fit_batches")
     check(Plan("this training", "", (Cell("", "", setting),)))
     data = _data(setting.dataset, run.split if setting.is_redrawn else 0, setting.features)
-    model = _build(run, data).to(device)
+    return _build(run, data).to(device), copy.copy(data).to(device), _split(data, run.split)
+
+
+def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callable[[float, str], None] | None) -> Fit:
+    setting = run.setting
 
     def tell(_: nn.Module, epoch: int) -> None:
         if progress is not None:
             progress((epoch + 1) / setting.epochs, f"epoch {epoch + 1}")
 
-    measured = fit(
-        model, data, _split(data, run.split), seed=run.split * MAX_INITS + run.init, awp=setting.awp,
+    return fit(
+        model, data, split, seed=run.split * MAX_INITS + run.init, awp=setting.awp,
         epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay, select_on=setting.select_on,
         augment=_augment(setting), observe=tell,
     )  # fmt: skip
-    if save is not None:
-        torch.save({name: t.cpu() for name, t in model.state_dict().items()}, save)
-    return measured
 
 
 def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[Outcome]:
@@ -178,12 +199,18 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
     how: dict[str, Any] = {
         name: getattr(setting, name) for name in ("awp", "epochs", "lr", "weight_decay", "select_on")
     }
+    watches = _watches(setting, data, parts, device)
     if setting.batch_size is None:
-        fits = fit_many(models, data, parts, seeds=seeds, **how, tf32=tf32, augment=_augment(setting))
+        fits = fit_many(
+            models, data, parts, seeds=seeds, **how, tf32=tf32, augment=_augment(setting), observe=_observe(watches)
+        )
     else:
         graphs = _graphs(setting.dataset, 0, setting.features)
         each = zip(models, parts, seeds, strict=True)
         fits = [fit_batches(m, graphs, part, seed=s, batch_size=setting.batch_size, **how) for m, part, s in each]
+    if watches:
+        seen = zip(fits, watches, strict=True)
+        fits = [replace(one, history={**one.history, **watch.history}) for one, watch in seen]
     shown = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[measures.Result] | None] = [None] * len(runs)
     if setting.measures:
@@ -193,6 +220,21 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
         results = [measures.measure(wanted, trained) for wanted in setting.measures]
         measured = [list(of_a_run) for of_a_run in zip(*results, strict=True)]
     return list(zip(fits, shown, measured, strict=True))
+
+
+def _watches(setting: Setting, data: Data, splits: list[Split], device: str) -> list[SaturationWatch]:
+    if "saturation" not in setting.keep:
+        return []
+    where = copy.copy(data).to(device)
+    return [SaturationWatch(where, split.train, setting.awp) for split in splits]
+
+
+def _observe(watches: list[SaturationWatch]) -> Callable[[list[nn.Module], int], None] | None:
+    def observe(models: list[nn.Module], epoch: int) -> None:
+        for watch, model in zip(watches, models, strict=True):
+            watch(model, epoch)
+
+    return observe if watches else None
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from wtawp import attacks
 from wtawp.attacks.attack import BY_GRADIENT
 from wtawp.base import home, rng
+from wtawp.experiments import flatness
 from wtawp.experiments.certification import certification_of, check_options
 from wtawp.experiments.plan import MAX_INITS, Measure, Option
 from wtawp.experiments.robustness import BEFORE_TRAINING
@@ -67,6 +68,8 @@ def check(wanted: Measure, data: Data | None = None) -> None:
     options: dict[str, Any] = dict(wanted.options)
     if wanted.name == "certificate":
         check_options(**options, data=data)
+    if wanted.name in flatness.MEASURES:
+        flatness.check_options(wanted.name, options)
     if wanted.name not in ("evasion", "poison"):
         return
     if data is not None and "budget" in options:
@@ -132,7 +135,12 @@ def certificate(trained: Trained, **options: Any) -> list[Result]:
     )
 
 
-MEASURES: dict[str, Callable[..., list[Result]]] = {"certificate": certificate, "evasion": evasion, "poison": poison}
+MEASURES: dict[str, Callable[..., list[Result]]] = {
+    "certificate": certificate,
+    "evasion": evasion,
+    "poison": poison,
+    **flatness.MEASURES,
+}
 
 
 def flips_of(result: Result) -> EdgeFlips:

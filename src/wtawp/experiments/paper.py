@@ -11,6 +11,7 @@ from typing import Any
 
 from wtawp.base import WtawpError
 from wtawp.core import AwpConfig
+from wtawp.experiments.flat_plans import flatness_plan, landscape_plan, smoothness_plan, vanishing_plan
 from wtawp.experiments.plan import Cell, Claim, Measure, Option, Plan, Setting
 from wtawp.experiments.robustness import BEFORE_TRAINING, certificate_plan, certifying, evading, poisoning
 
@@ -293,16 +294,15 @@ MOONS = {"natural": None, "AWP": _awp(1.0, 0.4, layers="all"), "T-AWP": _awp(1.0
 
 @cache
 def plans() -> dict[str, Plan | Later]:
-    """By label, in the order of the paper; then what explains a deviation, and the claims of the text."""
-    flatness = "flatness"
+    """By label, in the order of the paper; then what explains a deviation, the claims of the text, and more."""
     return {
         "fig:1": _toy("fig:1", "AWP on the linearly separable toy", tuple(TOY_METHODS)[:4], ("decisions",)),
         "fig:awpknnloss": _toy("fig:awpknnloss", "Learning curves on the toy", tuple(TOY_METHODS), ("toy_losses",)),
         "fig:2": _toy("fig:2", "Truncated and weighted AWP on the toy",
                       ("GCN", *tuple(TOY_METHODS)[3:]), ("decisions",)),
         "tab:natacc": natacc(),
-        "fig:lipcora": Later("Smoothness of loss and inputs", flatness),
-        "fig:lossland": Later("Loss landscapes", flatness),
+        "fig:lipcora": smoothness_plan(),
+        "fig:lossland": landscape_plan(),
         "tab:poison": _poisoning("tab:poison", "Poisoning with PGD and Metattack",
                                  {"PGD": "pgd_5", "Metattack": "metattack_5"}, "poisoning", POISON),
         "tab:evasion": _evasion(),
@@ -326,6 +326,8 @@ def plans() -> dict[str, Plan | Later]:
         "extra:attacks": _strength(),
         "extra:graphclass": _more_graphclass(),
         **{claim.name: claim for claim in claims()},
+        "extra:flatness": flatness_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}),
+        "extra:vanishing": vanishing_plan(),
     }  # fmt: skip
 
 

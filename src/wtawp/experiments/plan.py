@@ -23,7 +23,7 @@ MODELS = (  # names only: reports read plans, and train nothing
     "GNNGuard", "SoftMedianGCN", "PooledGCN", "PooledGIN", "PooledSAGE",
 )  # fmt: skip
 SelectOn = Literal["either", "loss", "accuracy", "last"]  # as `wtawp.training` has it
-Keep = Literal["history", "scores"]
+Keep = Literal["history", "saturation", "scores"]  # saturation: of the logits, in the history
 Scale = Literal["smoke", "quick", "full"]
 Option = bool | int | float | str | None | tuple[int, ...]
 MAX_INITS = 1000  # of one split; keeps the seeds of (split, initialisation) apart
@@ -307,10 +307,11 @@ class Plan:
 
 def _smoke(setting: Setting, epochs: int) -> Setting:
     """Fewer epochs, attacks of few flips and steps, certificates of few votes."""
-    small = {"budget": 4, "steps": 10, "samples": 100}
+    small = {"budget": 4, "steps": 10, "samples": 100, "directions": 2, "probes": 2}
 
     def smaller(measure: Measure) -> Measure:
-        return measure.with_options(**{k: v for k, v in small.items() if k in dict(measure.options)})
+        few = {**small, "samples": 2} if measure.name == "smoothness" else small
+        return measure.with_options(**{k: v for k, v in few.items() if k in dict(measure.options)})
 
     return replace(setting, epochs=min(setting.epochs, epochs), measures=tuple(map(smaller, setting.measures)),
                    poison=None if setting.poison is None else smaller(setting.poison))  # fmt: skip

@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from wtawp.experiments.certified_figures import certified_accuracy
 from wtawp.experiments.drawing import COLOURS, drawing, line_look, use_log_scale
+from wtawp.experiments.flat_figures import flatness_ratios, landscape_lines, saturation_curves, smoothness_arrows
 from wtawp.experiments.plan import Plan
 from wtawp.experiments.summary import CellReport, PlanReport, split_means
 
@@ -257,6 +258,11 @@ DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan 
         "One run of each method: nodes filled by prediction score (blue for one class, red for the other, pale for "
         "undecided) and outlined by label; lines are the edges that the model sees.",
     ),
+    "flatness_ratios": (
+        flatness_ratios,
+        "Each measure of flatness (light blue) and the final losses (black) with the method over the same without it: "
+        "a dot for each split, a diamond for their geometric mean. Below 1 is flatter.",
+    ),
     "gains": (
         gains,
         "What the method adds: a dot for each split (its initialisations averaged, the first split on top), a diamond "
@@ -266,6 +272,11 @@ DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan 
         gradient_norms,
         "Norm of the gradient at the perturbed weights; a thin line for each run, a thick one for their median.",
     ),
+    "landscape_lines": (
+        landscape_lines,
+        "Rise of the training loss along ten random directions, averaged, all methods aligned at distance 0: the mean "
+        "over runs, with a band between the quartiles of the runs. The legend tells the mean loss where they start.",
+    ),
     "losses_and_gap": (
         losses_and_gap,
         "Training loss, and the rise that the perturbation causes; a thin line for each run, a thick one for their "
@@ -274,6 +285,18 @@ DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan 
     "relative_gradient_norms": (
         relative_gradient_norms,
         "Gradient norm relative to that of the weights; a thin line for each run, a thick one for their median.",
+    ),
+    "saturation_curves": (
+        saturation_curves,
+        "What the perturbation does in training, medians over runs: the mean distance between a node's largest and "
+        "smallest logit and the mean probability of its likeliest class at the perturbed weights, and the norm of the "
+        "gradient there and at the weights as they are. Dashed: balance=1.",
+    ),
+    "smoothness_arrows": (
+        smoothness_arrows,
+        "Test accuracy over the mean norm of the loss gradient by the adjacency matrix A or the features X at noisy "
+        "inputs: an arrow for each initialisation, from the model without the method to the model with it. Up and to "
+        "the left is more accurate and smoother.",
     ),
     "toy_losses": (toy_losses, "Natural training loss of one run of each method."),
 }

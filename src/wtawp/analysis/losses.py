@@ -1,0 +1,81 @@
+"""The loss that is looked at: of a model as it stands, and of a whole stack of weights at once."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from wtawp.models.adapter import prepare
+from wtawp.models.ensemble import Ensemble
+
+LossFn = Callable[[], Tensor]
+Stack = Mapping[str, Tensor]  # name -> [b, ...]
+
+
+@runtime_checkable
+class TakesStacks(Protocol):
+    """A loss that can be told the weights, of many models at once."""
+
+    def of(self, stack: Stack) -> Tensor:  # -> [b]
+        """The loss at each of the weights; parameters that are not named stay as they are."""
+        ...
+
+
+class NodeLoss:
+    """The mean loss of a node classifier on some nodes, without dropout; only their receptive field is computed.
+
+    The cross-entropy or, `bounded`, one less the probability of the right class, which lies between 0 and 1.
+    """
+
+    def __init__(self, model: nn.Module, data: Data, nodes: Tensor, *, bounded: bool = False) -> None:
+        refuse_training_mode(model)
+        self.model, self.bounded = model, bounded
+        nodes = nodes.to(data.y.device)
+        self.arguments, self.rows = prepare(model, data, nodes)
+        self.labels: Tensor = data.y[nodes]
+
+    def __call__(self) -> Tensor:
+        refuse_training_mode(self.model)
+        return self._losses(self._taken(self.model(*self.arguments)[None]))[0]
+
+    def of(self, stack: Stack) -> Tensor:  # -> [b]
+        """See `TakesStacks`."""
+        size = len(next(iter(stack.values())))
+        ensemble = Ensemble([self.model] * size)
+        named = {n: stack.get(n, p.detach().expand(size, *p.shape)) for n, p in self.model.named_parameters()}
+        buffers = {n: b.expand(size, *b.shape) for n, b in self.model.named_buffers()}
+        return self._losses(self._taken(ensemble.logits(named, buffers, self.arguments, None)))
+
+    def _taken(self, logits: Tensor) -> Tensor:  # [b, m, c] -> [b, k, c]
+        return logits if self.rows is None else logits[:, self.rows]
+
+    def _losses(self, logits: Tensor) -> Tensor:  # [b, k, c] -> [b]
+        labels = self.labels.expand(logits.shape[:2])
+        if self.bounded:
+            return 1 - logits.softmax(2).gather(2, labels[..., None])[..., 0].mean(1)
+        return F.cross_entropy(logits.mT, labels, reduction="none").mean(1)
+
+
+def refuse_training_mode(model: nn.Module) -> None:
+    """Dropout would give another loss at each look."""
+    if model.training:
+        raise ValueError(f"{type(model).__name__} is in training mode; call model.eval() before looking at its loss")
+
+
+def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """By name."""
+    found = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no trainable parameters: its loss has no landscape")
+    return found
+
+
+def loss_and_gradient(loss_fn: LossFn, theta: Mapping[str, Tensor]) -> tuple[float, dict[str, Tensor]]:
+    """Of the loss where it is; what the loss does not depend on has a gradient of zero."""
+    with torch.enable_grad():
+        loss = loss_fn()
+        found = torch.autograd.grad(loss, list(theta.values()), allow_unused=True, materialize_grads=True)
+    return float(loss.detach()), dict(zip(theta, found, strict=True))

@@ -1,0 +1,292 @@
+"""How steeply the loss depends on its inputs: gradient norms at noisy graphs (sec:average_gradient, fig:lipcora).
+
+Two definitions, by name. "paper": independent Gaussian noise of standard deviation `noise` on every entry of A or X,
+and the loss on the training nodes, without dropout; A is the adjacency matrix, so that the normalisation is part of
+the function. "released", what the published code does: uniform noise, scaled to the length `noise` as a whole, on A_hat
+or X, and the loss on all nodes, with dropout; the derivative is by A_hat, after the normalisation.
+
+Nothing of the gradient by the graph is kept but thin factors: |U V^T|^2 is the trace of (U^T U)(V^T V).
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+
+from wtawp.base import AnalysisError, fenced_rng, rng, seed_of
+from wtawp.graphs.operators import Operator, gcn_operator, spmm
+from wtawp.models.adapter import Features, Filters, Normalised, Traces, features
+from wtawp.models.ensemble import Ensemble
+from wtawp.models.traced import RecordingView
+
+Definition = Literal["paper", "released"]
+Wrt = Literal["adjacency", "features"]
+MOST_NODES = 1000  # of a model that does not show its products: all pairs are then edges with messages of their own
+MOST_KEPT = 1 << 25  # entries of the noise; where there are more they are drawn anew, in the same blocks, at each use
+BLOCK = 1 << 22  # entries that are drawn together
+
+
+def input_gradient_norms(
+    models: Sequence[nn.Module],
+    data: Data,
+    nodes: Tensor | Sequence[Tensor],
+    *,
+    wrt: Wrt,
+    seed: int,
+    definition: Definition = "paper",
+    noise: float = 0.0005,
+    samples: int = 100,
+) -> Tensor:  # -> [b, samples] float64, on the CPU
+    """The norm of the loss gradient by A or X at noisy inputs, the same ones for all models of one architecture.
+
+    `nodes` are the training nodes, of each model or of all; the released code's definition takes all nodes instead.
+    Their mean over samples is what the paper plots. The models are left as they were.
+    """
+    if definition not in get_args(Definition) or wrt not in get_args(Wrt):
+        known = f"definition one of {get_args(Definition)} and wrt one of {get_args(Wrt)}"
+        raise ValueError(f"{known}, got definition={definition!r} and wrt={wrt!r}")
+    if samples < 1 or not 0 <= noise < float("inf"):
+        raise ValueError(f"samples must be >= 1 and noise finite and >= 0, got {samples} and {noise}")
+    targets = [nodes] * len(models) if isinstance(nodes, Tensor) else list(nodes)
+    if len(targets) != len(models):
+        raise ValueError(f"each model needs its nodes, got {len(models)} models and {len(targets)} sets of nodes")
+    for model in models if definition == "paper" else ():
+        if model.training:
+            raise ValueError(
+                f"{type(model).__name__} is in training mode; the paper's norms are without dropout: eval()"
+            )
+    everybody = torch.arange(len(data.y), device=data.y.device)
+    targets = [everybody if definition == "released" else t.to(data.y.device) for t in targets]
+    look = _by_features if wrt == "features" else _by_traces if _shows_products(models[0]) else _by_pairs
+    with _modes_kept(models):
+        found = [
+            look(models, data, targets, _Sample(definition, noise, seed, number, data)) for number in range(samples)
+        ]
+    norms = torch.stack(found, 1).double().cpu()
+    if not bool(torch.isfinite(norms).all()):
+        raise AnalysisError(f"the gradient of the loss by the {wrt} is NaN or infinite at some noisy inputs")
+    return norms
+
+
+class _Sample:
+    """One noisy input: where its numbers come from."""
+
+    def __init__(self, definition: Definition, noise: float, seed: int, number: int, data: Data) -> None:
+        self.definition, self.noise, self.data = definition, noise, data
+        self.names: tuple[str | int, ...] = ("smoothness", definition, seed, number)
+
+    def matrix(self, rows: int, columns: int) -> "BlockNoise":
+        """The noise of a matrix."""
+        return BlockNoise(rows, columns, self.definition, self.noise, self.names, self.data.x)
+
+    def keys(self, size: int) -> Tensor | None:
+        """Of dropout, where there is any; all models share the mask as they share the noise."""
+        if self.definition == "paper":
+            return None
+        return torch.full((size,), seed_of(*self.names, "dropout"), device=self.data.x.device)
+
+
+class BlockNoise:
+    """A matrix of noise, drawn in blocks of rows on the CPU, so that a seed means the same noise on every device."""
+
+    def __init__(
+        self, rows: int, columns: int, definition: Definition, size: float, names: tuple[str | int, ...], like: Tensor
+    ) -> None:
+        self.shape, self.definition, self.names, self.like = (rows, columns), definition, names, like
+        self.step = max(1, BLOCK // columns)
+        self._kept: list[Tensor] | None = None
+        self.scale = size
+        if rows * columns <= MOST_KEPT:
+            self._kept = [block for _, block in self.blocks()]
+        if definition == "released":
+            length = torch.stack([block.norm() for _, block in self.blocks()]).norm()
+            self.scale = size / float(length)
+
+    def blocks(self) -> Iterator[tuple[int, Tensor]]:
+        """The first row of each block, and the block, not scaled."""
+        generator = None if self._kept is not None else rng(*self.names)
+        for place, first in enumerate(range(0, self.shape[0], self.step)):
+            if self._kept is not None:
+                yield first, self._kept[place]
+                continue
+            shape = (min(self.step, self.shape[0] - first), self.shape[1])
+            draw = torch.randn if self.definition == "paper" else torch.rand
+            yield first, draw(shape, generator=generator, dtype=self.like.dtype).to(self.like.device)
+
+    def times(self, dense: Tensor) -> Tensor:  # [m, f] -> [n, f]
+        """N times a matrix."""
+        return self.scale * torch.cat([block @ dense for _, block in self.blocks()])
+
+    def transposed_times(self, dense: Tensor) -> Tensor:  # [n, f] -> [m, f]
+        """Its transpose times a matrix."""
+        parts = (block.mT @ dense[first : first + len(block)] for first, block in self.blocks())
+        return self.scale * sum(parts, dense.new_zeros(self.shape[1], dense.shape[1]))
+
+    def to_dense(self) -> Tensor:  # -> [n, m]
+        """All of it."""
+        return self.scale * torch.cat([block for _, block in self.blocks()])
+
+
+class _Product(torch.autograd.Function):
+    """V H for a view with a dense part, whose backward pass draws the same noise again."""
+
+    @staticmethod
+    def forward(ctx: "_Context", dense: Tensor, view: "NoisyView") -> Tensor:
+        ctx.view = view
+        return view.product(dense)
+
+    @staticmethod
+    def backward(ctx: "_Context", grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.view.transposed_times(grad), None
+
+
+class _Context(torch.autograd.function.FunctionCtx):
+    view: "NoisyView"
+
+
+class NoisyView(RecordingView):
+    """D^p (A + I + N) D^p, the degrees D being the row sums of A + I + N; or, of the released code, A_hat + N."""
+
+    def __init__(self, data: Data, noise: BlockNoise, view: Normalised) -> None:
+        super().__init__()
+        self.noise, self.power = noise, view.power
+        self.is_normalised_last = noise.definition == "paper"
+        size, dtype = noise.shape[0], data.x.dtype
+        power = 0.0 if self.is_normalised_last else view.power
+        self.operator = gcn_operator(data.edge_index, _weights(data), size, dtype, power=power)
+        ones = torch.ones(size, 1, dtype=dtype, device=data.x.device)
+        self.degree = (spmm(self.operator, ones) + noise.times(ones)) if self.is_normalised_last else ones  # [n, 1]
+        if bool((self.degree <= 0).any()):
+            raise AnalysisError(f"noise of {noise.scale:g} makes degrees negative; take less noise")
+        self.scale = self.degree.pow(view.power) if self.is_normalised_last else ones
+
+    def times(self, factor: Tensor) -> Tensor:
+        """See `RecordingView`."""
+        product: Tensor = _Product.apply(factor, self)  # type: ignore[no-untyped-call]
+        return product
+
+    def product(self, factor: Tensor) -> Tensor:  # [b, n, f] -> [b, n, f]
+        """See `RecordingView`; not to be differentiated."""
+        return self._both(self.operator, self.noise.times, factor)
+
+    def transposed_times(self, factor: Tensor) -> Tensor:
+        """See `RecordingView`."""
+        return self._both(self.operator.T, self.noise.transposed_times, factor)
+
+    def _both(self, operator: Operator, noise: Callable[[Tensor], Tensor], factor: Tensor) -> Tensor:
+        wide = (self.scale * factor).transpose(0, 1).flatten(1)  # [n, b f]: all models share one pass over the noise
+        product = spmm(operator, wide) + noise(wide)
+        return self.scale * product.view(len(wide), len(factor), -1).transpose(0, 1)
+
+    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """See `RecordingView`; by A + N, or by A_hat + N in the released code's definition."""
+        u, g, sums = self.gathered(grads)
+        t = self.power / self.degree * sums if self.is_normalised_last else torch.zeros_like(sums)
+        return self.scale * u, self.scale * g, t
+
+
+def factored_norms(left: Tensor, right: Tensor) -> Tensor:  # [b, n, f], [b, n, f] -> [b]
+    """|L R^T| of each member, in float64: from the f x f matrices L^T L and R^T R alone."""
+    left, right = left.double(), right.double()
+    return ((left.mT @ left) * (right.mT @ right)).sum((1, 2)).clamp_min(0).sqrt()
+
+
+def _by_traces(models: Sequence[nn.Module], data: Data, targets: list[Tensor], sample: _Sample) -> Tensor:  # -> [b]
+    template, size = models[0], len(data.y)
+    assert isinstance(template, Traces)
+    noise = sample.matrix(size, size)
+    views = [NoisyView(data, noise, view) for view in template.views() if isinstance(view, Normalised)]
+    x: Features = features(data.x)
+    ensemble = Ensemble(models)
+    parameters = {n: p.requires_grad_(False) for n, p in ensemble.parameters().items()}
+    with torch.enable_grad():
+        logits = ensemble.logits(parameters, {}, template.through(x, tuple(views)), sample.keys(len(models)))
+        products = [product for view in views for product in view.products]
+        value = _losses(logits, data.y, targets).sum()
+        found = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
+    with torch.no_grad():
+        parts = [view.slopes([next(found) for _ in view.products]) for view in views]
+        t = torch.stack([part[2] for part in parts]).sum(0)
+        left = torch.cat([*(part[0] for part in parts), t], 2)
+        right = torch.cat([*(part[1] for part in parts), torch.ones_like(t)], 2)
+        return factored_norms(left, right)
+
+
+def _by_pairs(models: Sequence[nn.Module], data: Data, targets: list[Tensor], sample: _Sample) -> Tensor:  # -> [b]
+    """Any model that takes edge weights, differentiated by those of all pairs."""
+    name, size = type(models[0]).__name__, len(data.y)
+    if sample.definition == "released":
+        raise AnalysisError(f"{name} does not show where it uses A_hat (see Traces); use the paper's definition")
+    if isinstance(models[0], Filters):
+        raise AnalysisError(f"{name} leaves out edges, so that its loss jumps with A; ask for the features")
+    if size > MOST_NODES:
+        raise AnalysisError(
+            f"{name} shows no factors of its gradient by the graph (see Traces), so all pairs of {size} nodes would be "
+            f"edges; that is done for up to {MOST_NODES} nodes. Ask for the features instead"
+        )
+    if len(inspect.signature(models[0].forward).parameters) < 3:
+        raise AnalysisError(f"{name} takes no edge_weight to differentiate by; call it as model(x, edge_index, weight)")
+    dense = gcn_operator(data.edge_index, _weights(data), size, data.x.dtype, power=0.0).to_dense()
+    pairs = torch.cartesian_prod(torch.arange(size), torch.arange(size)).to(data.y.device)  # target, source
+    noisy = dense + sample.matrix(size, size).to_dense()
+    norms = []
+    for model, nodes in zip(models, targets, strict=True):
+        weight = noisy.flatten().requires_grad_()
+        with torch.enable_grad():
+            logits = model(data.x, pairs.T.flip(0), weight)
+            value = _losses(logits[None], data.y, [nodes]).sum()
+            (slope,) = torch.autograd.grad(value, weight, allow_unused=True, materialize_grads=True)
+        norms.append(slope.double().norm())
+    return torch.stack(norms)
+
+
+def _by_features(models: Sequence[nn.Module], data: Data, targets: list[Tensor], sample: _Sample) -> Tensor:  # -> [b]
+    x = data.x.to_dense() if data.x.layout != torch.strided else data.x
+    noisy = x + sample.matrix(*x.shape).to_dense()
+    norms = []
+    for model, nodes in zip(models, targets, strict=True):
+        given = noisy.requires_grad_()
+        with torch.enable_grad():
+            logits = _logits(model, (given, data.edge_index), sample)
+            (slope,) = torch.autograd.grad(_losses(logits, data.y, [nodes]).sum(), given)
+        norms.append(torch.linalg.vector_norm(slope, dtype=torch.float64))
+    return torch.stack(norms)
+
+
+def _logits(model: nn.Module, arguments: tuple[object, ...], sample: _Sample) -> Tensor:  # -> [1, n, c]
+    ensemble = Ensemble([model])
+    if (keys := sample.keys(1)) is None:
+        out: Tensor = model(*arguments)
+        return out[None]
+    with fenced_rng(*sample.names, "torch dropout"):  # somebody's own module draws from torch's global generator
+        return ensemble.logits(ensemble.parameters(), ensemble.buffers(), arguments, keys)
+
+
+def _losses(logits: Tensor, labels: Tensor, targets: list[Tensor]) -> Tensor:  # [b, n, c] -> [b]
+    own = zip(logits, targets, strict=True)
+    return torch.stack([F.cross_entropy(rows[nodes], labels[nodes]) for rows, nodes in own])
+
+
+def _shows_products(model: nn.Module) -> bool:
+    views = model.views() if isinstance(model, Traces) and not isinstance(model, Filters) else ()
+    return bool(views) and all(isinstance(view, Normalised) for view in views)
+
+
+def _weights(data: Data) -> Tensor | None:
+    weight: Tensor | None = getattr(data, "edge_weight", None)
+    return weight
+
+
+@contextmanager
+def _modes_kept(models: Sequence[nn.Module]) -> Iterator[None]:
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

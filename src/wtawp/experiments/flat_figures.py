@@ -1,0 +1,227 @@
+"""Flatness and smoothness as figures and tables, from records alone."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from wtawp.experiments.drawing import COLOURS, drawing, method_look, use_log_scale
+from wtawp.experiments.flat_summary import (
+    FlatComparison,
+    SmoothPair,
+    flatness_comparisons,
+    measures_of,
+    results_of,
+    smooth_pairs,
+)
+from wtawp.experiments.statistics import holm
+from wtawp.experiments.summary import PlanReport
+from wtawp.experiments.tables import NOTHING, Entry, Table
+
+GREY = "#767676"
+
+
+def smoothness_arrows(report: PlanReport, png: Path | None = None) -> str:
+    """fig:lipcora: an arrow for each initialisation, from the model without the method to the one with it."""
+    found = smooth_pairs(report)
+    if not found:
+        return ""
+    definitions = list(dict.fromkeys(d for *_, d in found))
+    panels = list(dict.fromkeys((c, m) for c, m, _ in found))
+    rows = report.column(report.columns[0])
+    with drawing(len(definitions), len(panels), 2.9 * len(panels), 3.0 * len(definitions), png=png) as (axes, out):
+        for i, definition in enumerate(definitions):
+            for j, (column, matrix) in enumerate(panels):
+                ax = axes[i * len(panels) + j]
+                pairs = found.get((column, matrix, definition), [])
+                _arrows(ax, pairs, [c.cell.row for c in rows])
+                better = sum(pair.is_better for pair in pairs)
+                ax.set_title(f"{column}, {matrix}, {definition}\n{better} of {len(pairs)} better and smoother")
+                ax.set(
+                    xlabel=f"mean gradient norm by {matrix}{'' if definition == 'paper' else '_hat' * (matrix == 'A')}"
+                )
+            axes[i * len(panels)].set_ylabel("test accuracy, %")
+        axes[0].legend(loc="best", fontsize=8)
+    return out[0]
+
+
+def _arrows(ax: Axes, pairs: Sequence[SmoothPair], names: Sequence[str]) -> None:
+    for pair in pairs:
+        ax.annotate("", pair.after, pair.before, arrowprops={"arrowstyle": "->", "color": GREY, "linewidth": 0.8})
+    for name, side in zip(names, ("before", "after"), strict=True):
+        points = np.array([getattr(pair, side) for pair in pairs]).reshape(-1, 2)
+        ax.plot(*points.T, "o", color=method_look(name)["color"], markersize=4, label=name)
+    ax.margins(0.12)
+
+
+def smoothness_table(report: PlanReport) -> Table:
+    """Mean norms without and with the method, and in how many pairs it is better, smoother, both."""
+    rows = []
+    for (column, matrix, definition), pairs in smooth_pairs(report).items():
+        norms = [float(np.mean([getattr(pair, side)[0] for pair in pairs])) for side in ("before", "after")]
+        counts = (
+            sum(p.after[1] > p.before[1] for p in pairs),
+            sum(p.after[0] < p.before[0] for p in pairs),
+            sum(p.is_better for p in pairs),
+        )
+        rows.append((
+            Entry(column), Entry(matrix), Entry(definition), *(Entry(f"{norm:.4g}", norm) for norm in norms),
+            *(Entry(f"{count} of {len(pairs)}", count) for count in counts),
+        ))  # fmt: skip
+    names = [c.cell.row for c in report.column(report.columns[0])]
+    return Table(
+        "Mean norm of the loss gradient by the adjacency matrix A or the features X at noisy inputs, over runs. "
+        "'paper': Gaussian noise on A or X, loss on the training nodes; 'released': uniform noise of that length as a "
+        "whole on the normalised matrix or on X, loss on all nodes, with dropout. "
+        "Then the pairs in which the second method is more accurate, smoother, and both.",
+        ("data", "by", "definition", *(f"norm, {name}" for name in names), "more accurate", "smoother", "both"),
+        tuple(rows),
+    )
+
+
+def landscape_lines(report: PlanReport, png: Path | None = None) -> str:
+    """fig:lossland: the rise of the loss along random directions, all methods aligned at 0."""
+    panels = [
+        (column, place, measure)
+        for column in report.columns
+        for place, measure in measures_of(report, column)
+        if measure.name == "landscape" and any(results_of(c, place) for c in report.column(column))
+    ]
+    if not panels:
+        return ""
+    with drawing(1, len(panels), 3.9 * len(panels), 3.2, png=png) as (axes, out):
+        for ax, (column, place, measure) in zip(axes, panels, strict=True):
+            for cell in report.column(column):
+                results = list(results_of(cell, place).values())
+                if results:
+                    lines = np.array([np.subtract(r["mean"], r["loss"]) for r in results])
+                    draw_lines(ax, results[0]["distances"], lines, cell.cell.row, [r["loss"] for r in results])
+            ax.set(title=column, xlabel=unit_of(str(dict(measure.options).get("scale", "layer"))))
+            ax.legend(loc="upper center", fontsize=8)
+        axes[0].set_ylabel("rise of the training loss")
+    return out[0]
+
+
+def unit_of(scale: str) -> str:
+    """What a distance along a direction is measured in."""
+    return {
+        "unit": "distance",
+        "layer": "distance, in lengths of each layer's weights",
+        "filter": "distance, in lengths of each filter's weights",
+    }[scale]
+
+
+def draw_lines(
+    ax: Axes, distances: Sequence[float], lines: NDArray[np.float64], row: str, losses: Sequence[float]
+) -> None:
+    """Curves [k, distances] of a method: their mean, and quartiles as a band; what is not finite is a gap."""
+    finite = np.where(np.isfinite(lines), lines, np.nan)
+    look = method_look(row)
+    gaps = int((~np.isfinite(lines)).sum())
+    told = f"{row}, loss {np.mean(losses):.3f}" + (f", {gaps} gaps" if gaps else "")
+    holes = np.isnan(finite).any(0)  # a mean over the rest would be of other lines than beside it
+    if len(finite) > 1:
+        band = np.quantile(np.nan_to_num(finite), [0.25, 0.75], axis=0)
+        ax.fill_between(distances, *np.where(holes, np.nan, band), color=look["color"], alpha=0.18, linewidth=0)
+    ax.plot(distances, np.where(holes, np.nan, np.nan_to_num(finite).mean(0)), linewidth=1.6, label=told, **look)
+
+
+def flatness_table(report: PlanReport) -> Table:
+    """Which measures call the second method flatter, with the losses beside them."""
+    compared = flatness_comparisons(report)
+    judged = [c for c in compared if c.is_flatness and c.difference is not None]
+    corrected = dict(zip(map(id, judged), holm([_p(c) for c in judged]), strict=True))
+    rows = []
+    for c in compared:
+        p, told = corrected.get(id(c), 1.0), c.difference
+        interval = NOTHING if told is None else f"{told.mean:+.4g} ({told.low:+.4g} to {told.high:+.4g})"
+        said = f"{p:.2g}" if id(c) in corrected else NOTHING
+        won = NOTHING if told is None else f"{told.num_pairs - told.won} of {told.num_pairs}"
+        rows.append((
+            Entry(c.column), Entry(c.quantity), Entry(f"{c.before:.4g}", c.before), Entry(f"{c.after:.4g}", c.after),
+            Entry(interval), Entry(won), Entry(said), Entry(c.verdict(p) or NOTHING),
+        ))  # fmt: skip
+    names = [c.cell.row for c in report.column(report.columns[0])]
+    return Table(
+        "Is the second method's solution flatter? Means over splits, the paired difference with its 95 % interval, the "
+        "splits in which it is smaller, p after Holm's correction over the measures of flatness, and what that says. "
+        "Losses are told beside them: a lower loss alone makes many of these measures smaller.",
+        ("data", "measure", *names, "difference", "smaller in", "p, Holm", "second is"),
+        tuple(rows),
+    )
+
+
+def _p(comparison: FlatComparison) -> float:
+    assert comparison.difference is not None
+    return comparison.difference.p_value
+
+
+def flatness_ratios(report: PlanReport, png: Path | None = None) -> str:
+    """Each measure with the method over that without, a dot for each split."""
+    compared = flatness_comparisons(report)
+    columns = list(dict.fromkeys(c.column for c in compared))
+    if not compared:
+        return ""
+    names = list(dict.fromkeys(c.quantity for c in compared))
+    with drawing(1, len(columns), 4.6 * len(columns), 0.9 + 0.34 * len(names), png=png) as (axes, out):
+        for ax, column in zip(axes, columns, strict=True):
+            ax.axvline(1, color=GREY, linewidth=0.8)
+            for c in (c for c in compared if c.column == column):
+                ratios = np.array([r for r in c.ratio if r > 0])
+                if len(ratios):
+                    height = names.index(c.quantity)
+                    spread = height + np.linspace(-0.22, 0.22, len(ratios))
+                    ax.plot(ratios, spread, "o", color=COLOURS[5 if c.is_flatness else 6], markersize=3, alpha=0.7)
+                    ax.plot([np.exp(np.log(ratios).mean())], [height], "D", color=COLOURS[1], markersize=5)
+            use_log_scale(ax, "x")
+            ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
+            ax.set(title=column, ylim=(len(names) - 0.5, -0.5), xlabel="with WT-AWP / without; below 1 is flatter")
+            ax.set_xticks(_nice_ticks(*ax.get_xlim()))
+    return out[0]
+
+
+def _nice_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+
+
+def saturation_curves(report: PlanReport, png: Path | None = None) -> str:
+    """Logit scale, saturation and gradient norm at the perturbed weights, a row of panels for each column."""
+    titles = {
+        "perturbed_logit_scale": "logit scale, perturbed",
+        "perturbed_saturation": "likeliest class, perturbed",
+        "perturbed_norm": "gradient norm, perturbed",
+        "gradient_norm": "gradient norm, natural",
+    }
+    columns = [c for c in report.columns if any(cell.histories("perturbed_saturation") for cell in report.column(c))]
+    if not columns:
+        return ""
+    with drawing(len(columns), len(titles), 3.1 * len(titles) + 1.5, 2.5 * len(columns), png=png) as (axes, out):
+        for i, column in enumerate(columns):
+            row = axes[i * len(titles) : (i + 1) * len(titles)]
+            for ax, (name, title) in zip(row, titles.items(), strict=True):
+                for cell in report.column(column):
+                    if curves := cell.histories(name):
+                        ax.plot(
+                            np.median(curves, axis=0), linewidth=1.2, label=cell.cell.row, **method_look(cell.cell.row)
+                        )
+                if "saturation" not in name:
+                    use_log_scale(ax, "y")
+                ax.set(title=title, xlabel="epoch", xmargin=0)
+            row[0].set_ylabel(column, fontsize=8)
+        axes[len(titles) - 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+    return out[0]
+
+
+def has_smoothness(report: PlanReport) -> bool:
+    """Whether there is anything for `smoothness_table`."""
+    return bool(smooth_pairs(report))
+
+
+def has_flatness(report: PlanReport) -> bool:
+    """Whether there is anything for `flatness_table`."""
+    return bool(flatness_comparisons(report))

@@ -1,0 +1,85 @@
+"""Plans that ask how flat and how smooth trained models are: two figures of the paper, and two questions of our own."""
+
+from dataclasses import replace
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.plan import Cell, Claim, Measure, Option, Plan, Setting
+
+# What is measured of flatness, by the name it has in tables; radii at which the loss rises a little and a lot.
+SMOOTHNESS = {
+    f"{matrix}, {definition}": Measure("smoothness", (("wrt", wrt), ("definition", definition), ("samples", 100)))
+    for definition in ("paper", "released")
+    for matrix, wrt in (("A", "adjacency"), ("X", "features"))
+}
+LANDSCAPES = {
+    "layer": Measure("landscape", (("scale", "layer"), ("reach", 1.0))),
+    "unit": Measure("landscape", (("scale", "unit"), ("reach", 30.0))),
+}
+SHARPNESS = {
+    "layer": Measure("sharpness", (("radius", "layer"), ("rho", 0.1))),
+    "adaptive": Measure("sharpness", (("radius", "adaptive"), ("rho", 2.0))),
+    "global": Measure("sharpness", (("radius", "global"), ("rho", 0.5))),
+}
+SPECTRUM = Measure("spectrum", (("top", 1), ("probes", 30)))
+FLATNESS = (*SHARPNESS.values(), SPECTRUM, *LANDSCAPES.values())
+PAIR = ("GCN", "GCN+WT-AWP")
+
+
+def smoothness_plan() -> Plan:
+    """fig:lipcora: ten initialisations of one split, paired, with lam = 0.5 and rho = 1 on both data sets."""
+    cells = [
+        Cell(row, dataset, Setting(dataset=dataset, awp=awp, measures=tuple(SMOOTHNESS.values())), 1, 10, judged=False)
+        for dataset in ("cora", "citeseer")
+        for row, awp in zip(PAIR, (None, AwpConfig(lam=0.5, rho=1.0)), strict=True)
+    ]
+    claim = Claim("In most cases (37 out of 40) the models trained with WT-AWP have both better accuracy and smaller "
+                  "average gradient norm.", "more_accurate_and_smoother")  # fmt: skip
+    return Plan("fig:lipcora", "Smoothness: gradient norms by graph and features", tuple(cells), (),
+                ("smoothness_arrows",), (claim,))  # fmt: skip
+
+
+def landscape_plan() -> Plan:
+    """fig:lossland: three methods from the same initialisations, along ten directions."""
+    methods = {
+        "GCN": None,
+        "GCN+AWP": AwpConfig(lam=1.0, rho=0.1, layers="all"),
+        "GCN+WT-AWP": AwpConfig(lam=0.5, rho=0.5),
+    }
+    cells = [
+        Cell(row, "cora", Setting(dataset="cora", awp=awp, measures=tuple(LANDSCAPES.values())), 1, 10, judged=False)
+        for row, awp in methods.items()
+    ]
+    claim = Claim("The loss landscape of GCN+AWP is slightly flatter than the vanilla GCN. GCN+WT-AWP is flatter than "
+                  "both of them.", "landscapes_in_order")  # fmt: skip
+    return Plan("fig:lossland", "Loss landscapes", tuple(cells), (), ("landscape_lines",), (claim,))
+
+
+def flatness_plan(pairs: dict[str, tuple[float, float]]) -> Plan:
+    """Is the solution of WT-AWP flatter? By every measure, paired over 20 splits; (lam, rho) for each data set."""
+    cells = []
+    for dataset, (lam, rho) in pairs.items():
+        for row, awp in zip(PAIR, (None, AwpConfig(lam=lam, rho=rho)), strict=True):
+            cells.append(Cell(row, dataset, Setting(dataset=dataset, awp=awp, measures=FLATNESS), 20, 1, judged=False))
+    claim = Claim("WT-AWP finds flatter local minima.", "flatter_by_every_measure")
+    return Plan("extra:flatness", "Is the solution of WT-AWP flatter?", tuple(cells), (PAIR,),
+                ("flatness_ratios", "landscape_lines"), (claim,))  # fmt: skip
+
+
+def vanishing_plan() -> Plan:
+    """Logits and gradients while AWP and its variants train, with and without `balance`, on a toy and on Cora."""
+    cells = []
+    linear: tuple[tuple[str, Option], ...] = (("dropout", 0.0), ("hidden", (100, 100)), ("linear", True))
+    columns = {
+        "toy, GCN, rho=2.5": (Setting(dataset="toy-linear"), 2.5),
+        "toy, linear network, rho=0.25": (Setting(dataset="toy-linear", model="MLP", options=linear), 0.25),
+        "cora, GCN, rho=2.5": (Setting(dataset="cora"), 2.5),
+    }
+    for column, (base, rho) in columns.items():
+        for name, lam, layers in (("AWP", 1.0, "all"), ("W-AWP", 0.5, "all"), ("T-AWP", 1.0, "all-but-last"),
+                                  ("WT-AWP", 0.5, "all-but-last")):  # fmt: skip
+            for balance in (None, 1.0):
+                awp = AwpConfig(lam=lam, rho=rho, layers=layers, balance=balance)
+                row = name if balance is None else f"{name}, balance=1"
+                setting = replace(base, awp=awp, keep=("history", "saturation"))
+                cells.append(Cell(row, column, setting, 1, 3, judged=False))
+    return Plan("extra:vanishing", "Logits and gradients while training", tuple(cells), (), ("saturation_curves",))

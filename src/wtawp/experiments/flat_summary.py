@@ -1,0 +1,135 @@
+"""Flatness and smoothness of trained models in numbers, from records alone."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wtawp.experiments.plan import Measure
+from wtawp.experiments.statistics import PairedDifference, paired_difference
+from wtawp.experiments.summary import CellReport, PlanReport
+
+Place = tuple[int, int]  # split, initialisation
+SIGNIFICANT = 0.05
+MATRICES = {"adjacency": "A", "features": "X"}
+
+
+@dataclass(frozen=True)
+class SmoothPair:
+    """A model without and with the method: gradient norm and test accuracy in per cent."""
+
+    before: tuple[float, float]
+    after: tuple[float, float]
+
+    @property
+    def is_better(self) -> bool:
+        """More accurate, and smoother."""
+        return self.after[0] < self.before[0] and self.after[1] > self.before[1]
+
+
+def smooth_pairs(report: PlanReport) -> dict[tuple[str, str, str], list[SmoothPair]]:
+    """By column, matrix (A or X) and definition: the pairs that share split and initialisation."""
+    found: dict[tuple[str, str, str], list[SmoothPair]] = {}
+    for column in report.columns:
+        cells = report.column(column)
+        if len(cells) != 2:
+            continue
+        for place, measure in enumerate(cells[0].cell.setting.measures):
+            if measure.name != "smoothness":
+                continue
+            told = dict(measure.options)
+            sides = [{p: (r["norm"], c.accuracies[p]) for p, r in results_of(c, place).items()} for c in cells]
+            pairs = [SmoothPair(sides[0][p], sides[1][p]) for p in sorted(sides[0].keys() & sides[1].keys())]
+            if pairs:
+                found[column, MATRICES[str(told["wrt"])], str(told.get("definition", "paper"))] = pairs
+    return found
+
+
+@dataclass(frozen=True)
+class FlatComparison:
+    """One quantity, smaller being flatter, of two methods paired over splits."""
+
+    column: str
+    quantity: str
+    is_flatness: bool  # False: a loss, told beside it
+    before: float
+    after: float
+    difference: PairedDifference | None
+    ratio: tuple[float, ...]  # of each split, with / without
+
+    def verdict(self, p_value: float) -> str:
+        """Flatter, sharper, or not to be told apart."""
+        if not self.is_flatness or self.difference is None:
+            return ""
+        if p_value >= SIGNIFICANT:
+            return "undecided"
+        return "flatter" if self.difference.mean < 0 else "sharper"
+
+
+def flatness_comparisons(report: PlanReport) -> list[FlatComparison]:
+    """Every measure of flatness, and the final losses, on the splits that both methods have."""
+    found = []
+    for column in report.columns:
+        cells = report.column(column)
+        if len(cells) != 2 or not any(m.name == "sharpness" for _, m in measures_of(report, column)):
+            continue
+        sides = [_quantities(cell) for cell in cells]
+        for name in sides[0]:
+            shared = sorted(sides[0][name].keys() & sides[1].get(name, {}).keys())
+            one, two = ([side[name][p] for p in shared] for side in sides)
+            if not shared or not np.isfinite([*one, *two]).all():
+                continue
+            difference = paired_difference(one, two) if len(shared) > 1 else None
+            ratio = tuple(b / a if a > 0 else math.nan for a, b in zip(one, two, strict=True))
+            means = float(np.mean(one)), float(np.mean(two))
+            found.append(FlatComparison(column, name, not name.endswith(" loss"), *means, difference, ratio))
+    return found
+
+
+def landscape_ends(report: PlanReport) -> dict[str, dict[str, float]]:
+    """By scale of the directions: each row's mean rise at the farthest distances, over runs."""
+    found: dict[str, dict[str, float]] = {}
+    for column in report.columns:
+        for place, measure in measures_of(report, column):
+            if measure.name == "landscape":
+                for cell in report.column(column):
+                    rises = [(r["mean"][0] + r["mean"][-1]) / 2 - r["loss"] for r in results_of(cell, place).values()]
+                    if rises:
+                        scale = str(dict(measure.options).get("scale", "layer"))
+                        found.setdefault(scale, {})[cell.cell.row] = float(np.mean(rises))
+    return found
+
+
+def measures_of(report: PlanReport, column: str) -> list[tuple[int, Measure]]:
+    """Of a column's settings, with their places."""
+    cells = report.column(column)
+    return list(enumerate(cells[0].cell.setting.measures)) if cells else []
+
+
+def results_of(cell: CellReport, place: int) -> dict[Place, dict[str, Any]]:
+    """What a measure gave, by split and initialisation."""
+    records = [r for r in cell.records if r.measured is not None and len(r.measured) > place]
+    return {(r.split, r.init): (r.measured or [])[place] for r in records}
+
+
+def _quantities(cell: CellReport) -> dict[str, dict[Place, float]]:
+    """Each measure by split and initialisation, and the final losses."""
+    found: dict[str, dict[Place, float]] = {}
+    for place, measure in enumerate(cell.cell.setting.measures):
+        results = results_of(cell, place)
+        told: dict[str, Any] = dict(measure.options)
+        if measure.name == "sharpness":
+            for i in (1, 3) if results else ():
+                rho = next(iter(results.values()))["rhos"][i]
+                name = f"sharpness, {told.get('radius', 'layer')}, rho={rho:g}"
+                found[name] = {p: r["rises"][i] for p, r in results.items()}
+        elif measure.name == "spectrum":
+            found["largest eigenvalue"] = {p: r["top"][0] for p, r in results.items()}
+            found["trace of the Hessian"] = {p: r["trace"] for p, r in results.items()}
+        elif measure.name == "landscape":
+            name = f"rise along random lines, {told.get('scale', 'layer')}"
+            found[name] = {p: (r["mean"][0] + r["mean"][-1]) / 2 - r["loss"] for p, r in results.items()}
+    for part in ("train", "val", "test"):
+        found[f"{part} loss"] = {(r.split, r.init): (r.loss or {}).get(part, math.nan) for r in cell.records}
+    return found

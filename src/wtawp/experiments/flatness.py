@@ -1,0 +1,123 @@
+"""What is measured of trained models' geometry, as measures of a plan: smoothness, landscape, sharpness, spectrum.
+
+Each returns, for each model, plain data that JSON can hold; losses that are not finite stay what they are.
+"""
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Any, Protocol, get_args
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from wtawp import analysis
+from wtawp.analysis.landscape import Scale
+from wtawp.analysis.smoothness import Definition, Wrt
+from wtawp.core import Radius
+from wtawp.graphs import Split
+
+Result = dict[str, Any]
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of the largest radius, at which sharpness is told
+DIGITS = 8
+
+
+class TrainedModels(Protocol):
+    """What is asked of `measures.Trained`."""
+
+    @property
+    def models(self) -> Sequence[nn.Module]: ...
+    @property
+    def data(self) -> Data: ...
+    @property
+    def splits(self) -> Sequence[Split]: ...
+
+
+def smoothness(
+    trained: TrainedModels, *, wrt: Wrt, definition: Definition = "paper", noise: float = 0.0005, samples: int = 100
+) -> list[Result]:
+    """Norms of the loss gradient by the inputs: their mean over noisy inputs, which all models share, and spread."""
+    nodes = [split.train for split in trained.splits]
+    models = [model.eval() for model in trained.models]
+    norms = analysis.input_gradient_norms(
+        models, trained.data, nodes, wrt=wrt, seed=0, definition=definition, noise=noise, samples=samples
+    )
+    return [{"norm": _short(row.mean()), "spread": _short(row.std(correction=0))} for row in norms]
+
+
+def landscape(
+    trained: TrainedModels, *, scale: Scale = "layer", reach: float = 1.0, points: int = 21, directions: int = 10
+) -> list[Result]:
+    """The training loss along random directions, the same ones for all models: mean and quartiles over directions."""
+    distances = torch.linspace(-reach, reach, points).tolist()
+    found = []
+    for model, split in zip(trained.models, trained.splits, strict=True):
+        loss = analysis.NodeLoss(model.eval(), trained.data, split.train)
+        lines = analysis.loss_along_random_directions(
+            model, loss, distances, seed=0, num_directions=directions, scale=scale
+        )
+        quartiles = torch.quantile(lines, torch.tensor([0.25, 0.75], dtype=lines.dtype), dim=0)
+        curves = {"mean": lines.mean(0), "low": quartiles[0], "high": quartiles[1]}
+        with torch.no_grad():
+            here = _short(loss())
+        found.append({
+            "scale": scale, "distances": distances, "loss": here, "gaps": analysis.num_gaps(lines),
+            **{name: [_short(value) for value in curve] for name, curve in curves.items()},
+        })  # fmt: skip
+    return found
+
+
+def sharpness(
+    trained: TrainedModels, *, radius: Radius = "layer", rho: float = 0.1, steps: int = 10, layers: str = "all"
+) -> list[Result]:
+    """The rise of the training loss inside balls of a quarter, a half, three quarters and all of `rho`."""
+    rhos = [share * rho for share in SHARES]
+    found = []
+    for model, split in zip(trained.models, trained.splits, strict=True):
+        loss = analysis.NodeLoss(model.eval(), trained.data, split.train)
+        rises = analysis.sharpness_over(model, loss, rhos, radius=radius, steps=steps, layers=layers)
+        found.append({"radius": radius, "rhos": rhos, "rises": [round(rise, DIGITS) for rise in rises]})
+    return found
+
+
+def spectrum(trained: TrainedModels, *, top: int = 5, probes: int = 30) -> list[Result]:
+    """The largest eigenvalues of the Hessian of the training loss, and its trace with a standard error."""
+    found = []
+    for model, split in zip(trained.models, trained.splits, strict=True):
+        loss = analysis.NodeLoss(model.eval(), trained.data, split.train)
+        values = analysis.top_eigenvalues(model, loss, k=top)
+        trace = analysis.hessian_trace(model, loss, seed=0, probes=probes)
+        found.append({
+            "top": [round(value, DIGITS) for value in values],
+            "trace": round(trace.mean, DIGITS), "trace_error": round(trace.standard_error, DIGITS),
+        })  # fmt: skip
+    return found
+
+
+MEASURES: dict[str, Callable[..., list[Result]]] = {
+    "smoothness": smoothness,
+    "landscape": landscape,
+    "sharpness": sharpness,
+    "spectrum": spectrum,
+}
+WORDS = {"wrt": get_args(Wrt), "definition": get_args(Definition), "scale": get_args(Scale), "radius": get_args(Radius)}
+LEAST = {"samples": 1, "points": 2, "directions": 1, "steps": 1, "top": 1, "probes": 2, "rho": 0.0, "reach": 0.0,
+         "noise": 0.0}  # fmt: skip
+
+
+def check_options(name: str, options: dict[str, Any]) -> None:
+    """Refuse, before anything is trained, what a measure would refuse after it."""
+    takes = {n: p for n, p in signature(MEASURES[name]).parameters.items() if n != "trained"}
+    if unknown := sorted(set(options) - set(takes)):
+        raise ValueError(f"{name} has no option {unknown[0]!r}; it has {', '.join(sorted(takes))}")
+    if missing := [n for n, p in takes.items() if p.default is p.empty and n not in options]:
+        raise ValueError(f"{name} needs the option {missing[0]!r}")
+    for option, value in options.items():
+        if option in WORDS and value not in WORDS[option]:
+            raise ValueError(f"{option} must be one of {', '.join(WORDS[option])}, got {value!r}")
+        if option in LEAST and not (isinstance(value, int | float) and LEAST[option] <= value < float("inf")):
+            raise ValueError(f"{option} must be a finite number >= {LEAST[option]:g}, got {value!r}")
+
+
+def _short(value: torch.Tensor) -> float:
+    return round(float(value.detach()), DIGITS)

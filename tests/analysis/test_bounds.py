@@ -1,0 +1,126 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from wtawp.analysis import (
+    NodeLoss,
+    bound_over_rho,
+    gaussian_kl,
+    graph_level_bound,
+    lemma_1,
+    theorem_1,
+    total_radius,
+)
+from wtawp.base import rng
+from wtawp.graphs import load
+from wtawp.models import GCN
+
+SMALL = {
+    "perturbed_loss": 0.1,
+    "weight_norm": 3.0,
+    "rho": 2.0,
+    "num_parameters": 20,
+    "num_train": 900,
+    "num_classes": 4,
+}
+
+
+@pytest.mark.parametrize("m", [5.0, 6.5, 40.0])
+def test_every_term_of_theorem_1_is_that_of_the_formula(m: float) -> None:
+    bound = theorem_1(**SMALL, tail_radius=m, delta=0.1, epsilon=0.5, constant=2.0)
+    d, n0 = 20, 900
+    assert bound.tail == pytest.approx((m**2 / d * math.exp(1 - m**2 / d)) ** (d / 2), rel=1e-9)
+    assert bound.complexity == pytest.approx(0.5 * (1 + d * math.log(1 + m**2 * 9 / (d * 4))) / math.sqrt(n0), rel=1e-9)
+    assert bound.remainder == pytest.approx((math.log(30) + 0.25 + 2.0 * 4 * 0.5) / math.sqrt(n0), rel=1e-9)
+    assert bound.total == pytest.approx(0.1 + bound.tail + bound.complexity + bound.remainder)
+    assert bound.terms()["tail_radius"] == m
+    assert bound.tail >= chi2.sf(m**2, d), "Chernoff's bound is above what it bounds"
+
+
+@pytest.mark.parametrize(
+    ("d", "norm", "rho", "n0"), [(20, 3.0, 2.0, 900), (20, 3.0, 2.0, 10**6), (92231, 20.0, 5.0, 248), (3, 1.0, 9.0, 50)]
+)
+def test_the_tail_radius_is_the_best_of_a_fine_search(d: int, norm: float, rho: float, n0: int) -> None:
+    given = {**SMALL, "num_parameters": d, "weight_norm": norm, "rho": rho, "num_train": n0}
+    best = theorem_1(**given)
+    candidates = np.sqrt(d) * np.concatenate([[1.0], 1 + np.logspace(-8, 2, 20001)])
+    totals = [theorem_1(**given, tail_radius=float(m)).total for m in candidates]
+    assert best.total <= min(totals) * (1 + 1e-9)
+    assert best.total == pytest.approx(min(totals), rel=1e-5)
+
+
+def test_it_says_when_it_is_vacuous() -> None:
+    assert theorem_1(**SMALL).is_vacuous
+    assert "vacuous: a loss of at most 1" in str(theorem_1(**SMALL))
+    large = theorem_1(**{**SMALL, "num_train": 10**6})
+    assert not large.is_vacuous
+    assert "not vacuous" in str(large)
+
+
+def test_the_bound_of_a_subgroup_is_theorem_1_without_ball_and_tail() -> None:
+    kl = gaussian_kl(weight_norm=3.0, num_parameters=20, posterior_std=2.0 / 6)
+    group = lemma_1(train_loss=0.1, kl=kl, num_train=900, num_classes=4)
+    ball = theorem_1(**SMALL, tail_radius=6.0)  # sigma_q = rho / m
+    assert group.complexity == pytest.approx(ball.complexity, rel=1e-12)
+    assert group.remainder == ball.remainder
+    assert group.tail == 0
+
+
+def test_the_divergence_of_gaussians_is_torchs_and_lemma_2_bounds_it_for_the_best_prior() -> None:
+    theta = torch.randn(6, generator=rng("kl"), dtype=torch.float64)
+    q = torch.distributions.Normal(theta, 0.3)
+    p = torch.distributions.Normal(torch.zeros(6).double(), 0.7)
+    truth = float(torch.distributions.kl_divergence(q, p).sum())
+    given = {"weight_norm": float(theta.norm()), "num_parameters": 6, "posterior_std": 0.3}
+    assert gaussian_kl(**given, prior_std=0.7) == pytest.approx(truth, rel=1e-9)
+    best = min(gaussian_kl(**given, prior_std=s) for s in np.linspace(0.1, 5, 2000))
+    assert best <= gaussian_kl(**given)
+
+
+def test_the_graph_level_bound_is_that_of_the_formula() -> None:
+    given = {"perturbed_loss": 0.2, "spectral_norms": [1.5, 0.7], "frobenius_norms": [2.0, 0.9], "rho": 0.4}
+    counts = {"num_parameters": 50, "num_graphs": 1000, "max_degree": 5, "width": 16}
+    bound = graph_level_bound(**given, **counts, delta=0.1, constant=3.0)
+    inside = 5 * 16 * math.log(32) * (1.5 * 0.7) ** 2 * ((2 / 1.5) ** 2 + (0.9 / 0.7) ** 2) / 0.4**2
+    root = 3 * math.sqrt((inside + math.log(1000 * 2 / 0.1)) / 1000)
+    assert bound.total == pytest.approx(0.2 + root, rel=1e-9)
+    assert bound.complexity == pytest.approx(3 * math.sqrt(inside / 1000), rel=1e-9)
+    near = graph_level_bound(**given, **counts, tail_radius=8.0)
+    assert near.tail == pytest.approx((64 / 50 * math.exp(1 - 64 / 50)) ** 25, rel=1e-9)
+    with pytest.raises(ValueError, match="two or more layers"):
+        graph_level_bound(**{**given, "spectral_norms": [1.0]}, **counts)
+    with pytest.raises(ValueError, match="spectral norms must be > 0"):
+        graph_level_bound(**{**given, "spectral_norms": [1.0, 0.0]}, **counts)
+
+
+def test_of_a_model_rho_is_the_sum_of_the_layers_radii_and_the_gap_is_between_all_and_training_nodes() -> None:
+    data = load("karate")
+    model = GCN(34, 4, hidden=(5,), generator=rng("init")).eval()
+    train = torch.arange(0, 30, 3)
+    norms = [float(conv.weight.detach().norm()) for conv in model.convs]
+    assert total_radius(model, 0.3) == pytest.approx(0.3 * sum(norms), rel=1e-6)
+    small, large = bound_over_rho(model, data, train, [0.05, 0.5], epsilon=0.1)
+    assert small.bound.loss <= large.bound.loss
+    assert small.bound.complexity > large.bound.complexity
+    on_train, on_all = (NodeLoss(model, data, nodes, bounded=True) for nodes in (train, torch.arange(34)))
+    assert large.gap == pytest.approx(float((on_all() - on_train()).detach()), abs=1e-6)
+    assert large.bounded_gap == pytest.approx(large.bound.total - float(on_train().detach()), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"perturbed_loss": 1.4}, r"perturbed_loss must lie in \[0, 1\]"),
+        ({"rho": 0.0}, "rho must be finite and > 0"),
+        ({"delta": 0.0}, "delta must lie in"),
+        ({"num_train": 0}, "num_train must be a whole number >= 1"),
+        ({"weight_norm": -1.0}, "weight_norm must be finite and >= 0"),
+        ({"tail_radius": 4.0}, "tail_radius must be at least"),
+    ],
+)
+def test_what_the_theorem_does_not_cover_is_refused(changed: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        theorem_1(**{**SMALL, **changed})

@@ -1,0 +1,49 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch_geometric.nn import GCNConv
+
+from wtawp.analysis import NodeLoss
+from wtawp.base import rng
+from wtawp.graphs import load
+from wtawp.models import GCN
+
+DATA = load("karate")
+NODES = torch.tensor([3, 1, 20])
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GCNConv(34, 4)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.conv(x, edge_index)
+
+
+@pytest.mark.parametrize("make", [lambda: GCN(34, 4, hidden=(5,), generator=rng("init")), Own])
+def test_it_is_the_mean_loss_of_the_nodes_and_of_a_stack_that_of_each_member(make: type) -> None:
+    model = make().eval()
+    logits = model(DATA.x, DATA.edge_index)[NODES]
+    torch.testing.assert_close(NodeLoss(model, DATA, NODES)(), F.cross_entropy(logits, DATA.y[NODES]))
+    right = logits.softmax(1)[torch.arange(3), DATA.y[NODES]]
+    bounded = NodeLoss(model, DATA, NODES, bounded=True)
+    torch.testing.assert_close(bounded(), 1 - right.mean())
+    name = next(iter(dict(model.named_parameters())))
+    weight = dict(model.named_parameters())[name].detach()
+    losses = bounded.of({name: torch.stack([weight, 0 * weight])})  # the others stay as they are
+    torch.testing.assert_close(losses[0], bounded().detach())
+    with torch.no_grad():
+        dict(model.named_parameters())[name].zero_()
+        torch.testing.assert_close(losses[1], bounded())
+
+
+def test_a_model_in_training_mode_is_refused() -> None:
+    model = GCN(34, 4, generator=rng("init"))
+    with pytest.raises(ValueError, match="GCN is in training mode; call model"):
+        NodeLoss(model, DATA, NODES)
+    loss = NodeLoss(model.eval(), DATA, NODES)
+    model.train()
+    with pytest.raises(ValueError, match="in training mode"):
+        loss()

@@ -1,0 +1,72 @@
+import pytest
+import torch
+from torch.nn import functional as F
+
+from wtawp.analysis import SaturationWatch
+from wtawp.base import VanishingGradientWarning, rng
+from wtawp.core import AWP, AwpConfig
+from wtawp.graphs import load, stratified
+from wtawp.models import GCN, MLP
+from wtawp.training import fit
+
+
+def test_it_sees_logits_and_gradients_at_the_weights_and_at_the_perturbed_ones() -> None:
+    data = load("karate")
+    nodes = torch.arange(0, 30, 3)
+    model = GCN(34, 4, hidden=(5,), generator=rng("init")).train()
+    watch = SaturationWatch(data, nodes, AwpConfig(rho=0.7, lam=1.0, layers="all"))
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    watch(model, 0)
+    assert model.training
+    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
+
+    def truth() -> list[float]:
+        logits = model.eval()(data.x, data.edge_index)[nodes]
+        largest = logits.softmax(1).max(1).values.mean()
+        return [float(t.detach()) for t in ((logits.max(1).values - logits.min(1).values).mean(), largest)]
+
+    natural = truth()
+    awp = AWP(model, rho=0.7)
+    seen = []
+
+    def closure() -> torch.Tensor:
+        seen.append({n: p.detach().clone() for n, p in model.named_parameters()})
+        return F.cross_entropy(model(data.x, data.edge_index)[nodes], data.y[nodes])
+
+    awp.backward(closure)
+    with torch.no_grad():
+        for n, p in model.named_parameters():
+            p.copy_(seen[1][n])
+    assert [column[0] for column in watch.history.values()] == pytest.approx([*natural, *truth()], rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", [GCN, MLP])
+def test_in_training_plain_weights_are_their_own_perturbation(kind: type) -> None:
+    data = load("toy-linear")
+    split = stratified(data.y, seed=0)
+    plain, large = (
+        SaturationWatch(data, split.train, awp) for awp in (None, AwpConfig(rho=5.0, lam=1.0, layers="all"))
+    )
+    for watch in (plain, large):
+        model = kind(2, 2, generator=rng("init", 0))
+        fit(model, data, split, seed=0, awp=watch.awp, epochs=3, observe=watch)
+    assert plain.history["perturbed_logit_scale"] == plain.history["logit_scale"]
+    assert len(large.history["saturation"]) == 3
+    assert large.history["perturbed_logit_scale"][0] > 3 * large.history["logit_scale"][0]
+    assert large.history["perturbed_saturation"][0] > large.history["saturation"][0]
+
+
+def test_training_by_hand_with_such_a_radius_is_warned_of() -> None:
+    data = load("toy-linear")
+    train = stratified(data.y, seed=0).train
+    model = GCN(2, 2, generator=rng("init", 0, 0)).eval()
+    awp, optimizer = AWP(model, rho=20.0), torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+
+    def run() -> None:
+        for _ in range(200):
+            optimizer.zero_grad()
+            awp.backward(lambda: F.cross_entropy(model(data.x, data.edge_index)[train], data.y[train]))
+            optimizer.step()
+
+    with pytest.warns(VanishingGradientWarning):
+        run()
