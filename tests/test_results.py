@@ -7,15 +7,16 @@ import pytest
 
 from wtawp.experiments.claims import check
 from wtawp.experiments.paper import plans
-from wtawp.experiments.plan import Plan
 from wtawp.experiments.report import markdown
 from wtawp.experiments.store import load_all
 from wtawp.experiments.summary import PlanReport, summarise
 
 RESULTS = Path(__file__).parents[1] / "results"
 OFF = {("GAT", "citeseer"), ("PPNP", "citeseer")}  # explained in docs/deviations.md
-READY = [p for p in plans().values() if isinstance(p, Plan)]
+READY = list(plans().values())
 AGREE = {"tab:poison": (45, 75), "tab:dicepoison": (42, 50), "tab:evasion": (13, 24)}  # likewise, cell by cell
+# Planned and not yet run at full size: the report says of each that nothing is there.
+NOT_RUN = {"fig:lipcora", "fig:lossland", "tab:graphclass", "extra:graphclass", "extra:flatness", "extra:vanishing"}
 HOLD = {
     "claim:second-layer": "does not hold",
     "claim:left-out-layer": "does not hold",
@@ -34,7 +35,8 @@ def reports() -> dict[str, PlanReport]:
 
 
 def test_every_plan_is_complete(reports: dict[str, PlanReport]) -> None:
-    assert {name: r.count("incomplete") for name, r in reports.items()} == dict.fromkeys(reports, 0)
+    assert {name for name, r in reports.items() if r.count("incomplete")} == NOT_RUN
+    assert all(not reports[name].records for name in NOT_RUN)
     assert len(reports["tab:natacc"].records) == 3600
 
 
@@ -119,7 +121,8 @@ def test_wt_awp_certifies_more_against_feature_flips_at_every_radius(reports: di
 
 
 def test_the_claims_stand_as_documented(reports: dict[str, PlanReport]) -> None:
-    found = {name: check(r.plan.claims[0], r).verdict for name, r in reports.items() if r.plan.claims}
+    judged = {name: r for name, r in reports.items() if r.plan.claims and name not in NOT_RUN}
+    found = {name: check(r.plan.claims[0], r).verdict for name, r in judged.items()}
     assert found == HOLD
 
 
