@@ -1,7 +1,7 @@
 """What looking at a GCN on Cora costs: a landscape of 51 x 51 points, the top eigenvalues, gradient norms by the graph.
 
-Run: python benchmarks/flatness_cost.py [threads]. Ratios are within one run: the same points one by one, and the gradient
-by the graph formed as an n x n matrix.
+Run: python benchmarks/flatness_cost.py [threads]. Ratios are within one run: the same points one by one, and the
+gradient by the graph formed as an n x n matrix.
 """
 
 import sys
