@@ -7,16 +7,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from wtawp.attacks import attack
     from wtawp.certificates import certify
     from wtawp.core import ASAM, AWP, SAM, TAWP, WAWP, WTAWP
     from wtawp.graphs import load
     from wtawp.training import fit, fit_many
 
 __version__ = "0.1.0"
-__all__ = ["ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP", "certify", "fit", "fit_many", "load"]
+__all__ = ["ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP", "attack", "certify", "fit", "fit_many", "load"]
 
 _HOME = {
     **dict.fromkeys(("ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP"), "wtawp.core"),
+    "attack": "wtawp.attacks",
     "certify": "wtawp.certificates",
     "load": "wtawp.graphs",
     "fit": "wtawp.training",

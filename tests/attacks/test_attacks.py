@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from wtawp.attacks import dice, grbcd, metattack, minmax, pgd, prbcd, random_flips
@@ -13,25 +15,25 @@ from wtawp.models import GCN
 
 DATA = citation(seed=0, num_nodes=60, num_words=20)
 VICTIM = GCN(20, 7, hidden=(8,), generator=rng("victim"))
-TRAIN = torch.arange(0, 60, 3)
+TRAIN, LABELS = torch.arange(0, 60, 3), DATA.y.clone()
 Attack = Callable[[Data, float, int], EdgeFlips]
 ATTACKS: dict[str, Attack] = {
     "random": lambda data, budget, seed: random_flips(data, budget=budget, seed=seed),
-    "dice": lambda data, budget, seed: dice(data, budget=budget, labels=data.y, seed=seed),
+    "dice": lambda data, budget, seed: dice(data, budget=budget, labels=LABELS, seed=seed),
     "metattack": lambda data, budget, seed: metattack(
-        data, budget=budget, train=TRAIN, labels=data.y, seed=seed, steps=10
+        data, budget=budget, train=TRAIN, labels=LABELS, seed=seed, steps=10
     ),
     "pgd": lambda data, budget, seed: pgd(
-        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, step_size=20.0
+        data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, samples=3, step_size=20.0
     ),
     "prbcd": lambda data, budget, seed: prbcd(
-        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, block_size=500
+        data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, samples=3, block_size=500
     ),
     "grbcd": lambda data, budget, seed: grbcd(
-        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, block_size=500
+        data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, block_size=500
     ),
     "minmax": lambda data, budget, seed: minmax(
-        data, VICTIM, budget=budget, nodes=data.y > 0, labels=data.y, seed=seed, steps=3, samples=3, step_size=20.0
+        data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, samples=3, step_size=20.0
     ),
 }
 attacks = pytest.mark.parametrize("name", ATTACKS)
@@ -85,3 +87,31 @@ def test_bad_budgets_and_graphs_are_refused(name: str) -> None:
     empty = Data(x=DATA.x, y=DATA.y, edge_index=torch.zeros(2, 0, dtype=torch.int64))
     with pytest.raises(DataError, match="no edges"):
         ATTACKS[name](empty, 0.1, 0)
+
+
+@attacks
+def test_labels_are_those_given_and_the_graph_s_own_are_not_looked_at(name: str) -> None:
+    other = DATA.clone()
+    other.y = (DATA.y + 1) % 7
+    assert torch.equal(ATTACKS[name](DATA, 0.2, 0).pairs, ATTACKS[name](other, 0.2, 0).pairs)
+    del other.y
+    assert torch.equal(ATTACKS[name](DATA, 0.2, 0).pairs, ATTACKS[name](other, 0.2, 0).pairs)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 10**6), share=st.floats(0.1, 0.9), count=st.integers(1, 12), name=st.sampled_from([*ATTACKS])
+)
+def test_on_any_graph_flips_are_different_pairs_within_the_budget(
+    seed: int, share: float, count: int, name: str
+) -> None:
+    g = torch.Generator().manual_seed(seed)
+    upper = (torch.rand(60, 60, generator=g) < share / 6).triu(1)
+    upper[0, 1] = True
+    edges = (upper | upper.T).nonzero().T
+    data = Data(x=torch.rand(60, 20, generator=g), y=LABELS, edge_index=edges)
+    budget = min(count, edges.shape[1] // 2)
+    flips = ATTACKS[name](data, budget, seed)
+    assert 0 < len(flips) <= budget
+    assert bool((flips.pairs[0] < flips.pairs[1]).all())
+    assert flips.apply(data).is_undirected()

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from wtawp.attacks.checks import evaluating, refuse_nan, refuse_without_weights
+from wtawp.attacks.checks import refuse_nan, refuse_without_weights
 from wtawp.base import AttackError
 
 
@@ -27,12 +27,3 @@ def test_a_victim_must_take_edge_weights() -> None:
     refuse_without_weights(Anything(), "PGD")
     with pytest.raises(AttackError, match="Weightless takes no edge_weight, and PGD differentiates by it"):
         refuse_without_weights(Weightless(), "PGD")
-
-
-def test_modes_come_back_also_after_an_error() -> None:
-    model = nn.Sequential(nn.Dropout(), nn.Dropout()).train()
-    model[0].eval()
-    with pytest.raises(KeyError), evaluating(model):
-        assert not any(module.training for module in model.modules())
-        raise KeyError
-    assert [module.training for module in model.modules()] == [True, False, True]

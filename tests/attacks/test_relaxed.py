@@ -3,6 +3,7 @@ import torch
 from torch_geometric.data import Data
 
 from wtawp.attacks.relaxed import Relaxed, contains, target_of
+from wtawp.base import DataError
 
 PATH = Data(
     x=torch.eye(4, dtype=torch.float64),
@@ -55,3 +56,9 @@ def test_flips_are_found_where_they_are_and_nowhere_else() -> None:
     assert flips.at(torch.tensor([3, 5, 9, 10])).tolist() == pytest.approx([0, 0.2, 0.1, 0])
     assert contains(flips.codes, torch.tensor([3, 5, 9, 10])).tolist() == [False, True, True, False]
     assert contains(flips.codes[:0], torch.tensor([3])).tolist() == [False]
+
+
+def test_a_self_loop_that_is_there_twice_is_refused() -> None:
+    twice = Data(x=PATH.x, y=PATH.y, edge_index=torch.cat([PATH.edge_index, torch.tensor([[3], [3]])], 1))
+    with pytest.raises(DataError, match="the same self-loop more than once"):
+        target_of(twice, [torch.tensor([0])], [PATH.y], "ce")

@@ -274,6 +274,8 @@ def test_a_joint_certificate_is_asked_about_parts() -> None:
     assert np.array_equal(found.deletions("features"), certificate_of(VOTES, FEATURES).deletions())
     with pytest.raises(ValueError, match="say on which part"):
         found.deletions()
+    with pytest.raises(ValueError, match=r"ask deletions\(on=...\), with 'features' or 'edges'"):
+        _ = found.radii
     with pytest.raises(ValueError, match="not about edges"):
         certificate_of(VOTES, FEATURES).certified(edges=(1, 0))
     with pytest.raises(ValueError, match="both >= 0"):

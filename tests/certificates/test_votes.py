@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
+from torch_geometric.utils import to_undirected
 
-from wtawp.base import CertificateError, rng
+from wtawp.base import CertificateError, WtawpError, rng
 from wtawp.certificates import Noise, Votes, vote, votes
 from wtawp.certificates.noise import NoisyGraphs
 from wtawp.graphs import citation
@@ -97,6 +98,101 @@ def test_any_victim_votes_and_gets_many_graphs_at_once(part: str) -> None:
         assert torch.equal(found.counts, naive(model, part, 25))
 
 
+class Backwards(GCN):
+    """It says it is a stack of convolutions, as what it is made from does, and is another one."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return -super().forward(x, edge_index, edge_weight)
+
+
+class OwnWithList(Own):
+    """Its `convolutions` are modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList([self.one, self.two])
+
+
+class OwnWithOthers(Own):
+    """Its `convolutions` are the other way round."""
+
+    def convolutions(self) -> list[tuple[Tensor, Tensor | None]]:
+        return [(layer.lin.weight, layer.bias) for layer in (self.one, self.two)]
+
+
+class KnowsItsNodes(GCN):
+    """It has a number for each node of one graph."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        return super().forward(x, edge_index, edge_weight) + torch.linspace(0, 1, 60)[:, None] * torch.arange(7)
+
+
+@parts
+@pytest.mark.parametrize("kind", [Backwards, OwnWithList, OwnWithOthers, KnowsItsNodes, "hook"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_only_what_is_a_stack_of_convolutions_goes_the_fast_way(
+    part: str, kind: type[nn.Module] | str, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(votes, "HAS_NUMBA", compiled and votes.HAS_NUMBA)
+    monkeypatch.setattr(votes, "PIECE", 16)
+    if isinstance(kind, str):
+        model: nn.Module = gcn()
+        model.register_forward_hook(lambda _, __, logits: logits.flip(1))
+    else:
+        model = kind() if issubclass(kind, Own) else kind(30, 7, hidden=(8,), generator=rng("voter"))
+    model = model.double().eval()
+    found = vote(double(DATA), model, features=PARTS[part][0], edges=PARTS[part][1], samples=5, seed=2)
+    with torch.no_grad():
+        assert torch.equal(found.counts, naive(model, part, 5))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_our_gcn_goes_the_fast_way_and_draws_nothing_for_it(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(votes, "HAS_NUMBA", compiled and votes.HAS_NUMBA)
+    data = citation(seed=0, num_nodes=400, num_words=30)
+    calls: list[int] = []
+    state = torch.get_rng_state()
+    model = GCN(30, 7, generator=rng("voter"))
+    model.register_forward_pre_hook(lambda _, given: calls.append(len(given[0])))
+    for noise in ({"features": FEATURES}, {"edges": EDGES}):
+        vote(data, model, **noise, samples=3, seed=2)
+    assert len(calls) == 2, "once for each, on a piece of the graph"
+    assert max(calls) < 300
+    assert torch.equal(torch.get_rng_state(), state)
+    edgeless = Data(x=data.x, edge_index=torch.empty(2, 0, dtype=torch.int64))
+    assert vote(edgeless, model, edges=EDGES, samples=3, seed=2).samples == 3
+    assert len(calls) == 3
+
+
+def test_fewer_of_larger_graphs_are_held_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ring(size: int) -> Data:
+        i = torch.arange(size)
+        return Data(x=torch.ones(size, 2), edge_index=to_undirected(torch.stack([i, (i + 1) % size])))
+
+    def room(size: int, p_add: float, **options: bool) -> int:
+        return votes.at_once(NoisyGraphs.of(ring(size), None, Noise(p_add=p_add, p_del=0.1)), **options)
+
+    for options in ({}, {"is_shared": True}):
+        assert room(100, 0.001, **options) == votes.MOST_AT_ONCE["cpu"]
+        assert 1 < room(20_000, 1e-6, **options) < votes.MOST_AT_ONCE["cpu"]
+        assert room(20_000, 1e-4, **options) < room(20_000, 1e-6, **options)
+        assert room(20_000, 0.01, **options) == 1  # 2 million edges are added
+    still = NoisyGraphs.of(ring(20_000), FEATURES, None)
+    assert votes.at_once(still) < votes.at_once(still, is_shared=True) < votes.MOST_AT_ONCE["cpu"]
+    sizes: list[int] = []
+    monkeypatch.setitem(votes.CELLS_AT_ONCE, "cpu", 3 * (32 * (100 + 200 + 99) + 200))
+    given = {"edges": Noise(p_add=0.01, p_del=0.1), "samples": 6, "seed": 0}
+    vote(ring(100), lambda x, _: sizes.append(len(x)) or x, **given)  # type: ignore[func-returns-value]
+    assert max(sizes) == 300
+
+
+def test_victims_that_keep_the_first_graph_are_refused() -> None:
+    model = Own()
+    model.one.cached = True
+    with pytest.raises(WtawpError, match=r"Own\.one, a GCNConv, keeps the graph it saw first"):
+        vote(DATA, model, edges=EDGES, samples=5, seed=0)
+
+
 def test_a_victim_that_looks_at_all_nodes_gets_one_graph_at_a_time() -> None:
     sizes: list[int] = []
 
@@ -171,8 +267,9 @@ def test_votes_are_saved_and_go_on(tmp_path: Path) -> None:
         options = {"features": FEATURES, "edges": EDGES, "seed": 7, **changed}
         return vote(double(DATA), victim, samples=samples, after=after, **options)  # type: ignore[arg-type]
 
-    cast(5).save(path)
-    loaded = Votes.load(path)
+    cast(5).save(str(path))
+    loaded = Votes.load(str(path))
+    assert torch.equal(Votes.load(path).counts, loaded.counts)
     assert loaded.noise == {"features": FEATURES, "edges": EDGES}
     assert dict(loaded.provenance)["victim"] == "GCN"
     assert torch.equal(cast(6, loaded).counts, cast(11).counts)

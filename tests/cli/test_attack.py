@@ -1,4 +1,5 @@
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from wtawp.cli import app
+from wtawp.experiments import Store
 from wtawp.graphs import EdgeFlips
 
 RUN = CliRunner()
@@ -43,11 +45,11 @@ SMALL = ("wine", "--epochs", 10, "--splits", 2, "--workers", 1)
 
 def test_an_attack_is_shown_drawn_kept_and_its_flips_saved(tmp_path: Path, store: Path) -> None:
     page, flips = tmp_path / "page.html", tmp_path / "flips"
-    how = (*SMALL, "--attack", "dice", "--budget", 0.1, "--budget", 20, "--store", store)
+    how = (*SMALL, "--attack", "dice", "--budget", 0.1, "--budget", 0.2, "--store", store)
     shown = invoke(*how, "--html", page, "--flips", flips)
     assert "no attack" in shown
     assert "10 %" in shown
-    assert "20 edges" in shown
+    assert "20 %" in shown
     assert "4 runs trained" in shown
     assert "<svg" in page.read_text(encoding="utf-8")
     assert len(list(flips.iterdir())) == 8
@@ -59,16 +61,28 @@ def test_poisoning_trains_a_surrogate_for_each_split_first(store: Path) -> None:
     told = invoke(*SMALL, "--attack", "dice", "--poison", "--plain", "--store", store, "--json")
     (report,) = json.loads(told)
     assert [(c["column"], c["runs"]) for c in report["cells"]] == [("no attack", 2), ("5 %", 2)]
+    with Store(store) as kept:
+        surrogates = [r for r in kept.records() if r.setting.get("measures")]
+        poisoned = [r for r in kept.records() if r.setting.get("poison")]
+    assert [(r.setting["model"], r.split, r.init) for r in surrogates] == [("GCN", 0, 0), ("GCN", 1, 0)]
+    assert len({r.versions["flips"] for r in poisoned}) == 2
 
 
 def test_a_model_of_ones_own_is_found_by_its_place(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "my_package_of_models.py").write_text(OWN, encoding="utf-8")
+    source = tmp_path / "my_package_of_models.py"
+    source.write_text(OWN, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])  # as the command `wtawp` has it
     how = (*SMALL, "--attack", "pgd", "--budget", 5, "--plain", "--store", store, "--model")
-    assert "4 runs" not in invoke(*how, "my_package_of_models:MyGNN")
+    assert "2 runs trained" in invoke(*how, "my_package_of_models:MyGNN")
+    assert "0 runs trained, 2 known" in invoke(*how, "my_package_of_models:MyGNN")
+    with Store(store) as kept:
+        attacked = [record.measured[0]["accuracy"] for record in kept.records() if record.measured]
+    assert len(attacked) == 2
+    source.write_text(OWN.replace("8", "4"), encoding="utf-8")
+    assert "2 runs trained, 0 known" in invoke(*how, "my_package_of_models:MyGNN")  # another source, another model
     assert "there is no model my_package_of_models:Mine" in invoke(*how, "my_package_of_models:Mine", code=1)
     assert "must make a torch.nn.Module, got int" in invoke(*how, "my_package_of_models:number", code=1)
 
@@ -76,6 +90,25 @@ def test_a_model_of_ones_own_is_found_by_its_place(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--budget", 0), "a budget given as a count must lie between 1 and"),
+        (("--budget", 1.5), "a budget given as a share must lie in (0, 1], got 1.5"),
+        (("--model", "MLP"), "ignores the graph"),
+        (("--model", "GCNSVD", "--attack", "prbcd"), "no gradient with respect to edge weights"),
+    ],
+)
+def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
+    store: Path, arguments: tuple[object, ...], words: str
+) -> None:
+    shown = invoke(*SMALL, *arguments, "--plain", "--store", store, code=1)
+    assert words in shown
+    with Store(store) as kept:
+        assert kept.records() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--budget", 0.1, "--budget", 20), "budgets must be all shares (0.05) or all numbers of edges (253)"),
         (("--attack", "fgsm"), "attack must be one of random, dice"),
         (("--budget", "five"), "budget must be a share as in 0.05 or a number of edges as in 253, got 'five'"),
         (("--model", "GCNN"), "model must be one of GCN, GAT"),

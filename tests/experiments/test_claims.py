@@ -59,6 +59,35 @@ def test_a_better_row_beats_the_first_only_by_more_than_chance(make_records: Mak
     assert "three (accuracy): -0.50 points" in worse.sentence
 
 
+@pytest.mark.parametrize(
+    ("gain", "noise", "verdict"), [(1.0, 0.1, "holds"), (-1.0, 0.1, "does not hold"), (1.0, 3.0, "does not hold")]
+)
+def test_every_pair_must_gain_by_more_than_chance(
+    make_records: MakeRecords, gain: float, noise: float, verdict: str
+) -> None:
+    made = plan("tab:graphclass")
+
+    def accuracy(cell: Cell, split: int, init: int) -> float:
+        return 70 + init + (cell.setting.awp is not None) * (gain + noise * (-1) ** split)
+
+    found = claims.every_pair_gains(summarise(made, make_records(made, accuracy)))
+    assert found.verdict == verdict
+    assert f"proteins {gain:+.2f} (95 % interval" in found.sentence
+
+
+@pytest.mark.parametrize(("width", "verdict"), [(0.5, "holds"), (1.0, "does not hold"), (1.5, "does not hold")])
+def test_every_pair_must_spread_less(make_records: MakeRecords, width: float, verdict: str) -> None:
+    made = plan("tab:graphclass")
+
+    def accuracy(cell: Cell, split: int, init: int) -> float:
+        return 70 + split + (1 + 0.01 * split) * (1 if cell.setting.awp is None else width) * init
+
+    found = claims.every_pair_varies_less(summarise(made, make_records(made, accuracy)))
+    assert found.verdict == verdict
+    once = summarise(made.at("smoke"), make_records(made.at("smoke"), accuracy))
+    assert claims.every_pair_varies_less(once).verdict == "incomplete"
+
+
 def test_a_claim_waits_for_all_its_runs(make_records: MakeRecords) -> None:
     made = plan("claim:exact-gradient").at("quick")
     report = summarise(made, make_records(made)[1:])

@@ -1,3 +1,4 @@
+import zipfile
 from dataclasses import replace
 
 import pytest
@@ -10,8 +11,8 @@ from wtawp.experiments.execute import PlanError, check, train
 from wtawp.experiments.plan import MODELS, Cell, Measure, Plan, Run, Setting
 from wtawp.experiments.robustness import certifying, noise_of
 from wtawp.graphs import load, stratified
-from wtawp.models import GCN
-from wtawp.training import fit
+from wtawp.models import GCN, PooledGCN
+from wtawp.training import fit, fit_batches
 
 SETTING = Setting(dataset="wine", epochs=5, awp=AwpConfig(rho=0.5, lam=0.5))
 
@@ -78,7 +79,7 @@ def test_threads_are_left_as_they_were() -> None:
     ("change", "words"),
     [
         ({"dataset": "coral"}, "there is no graph called 'coral'"),
-        ({"dataset": "karate"}, "leave no node of some classes"),
+        ({"dataset": "karate"}, "leave none of some classes"),
         ({"dataset": "missing.npz"}, "missing.npz"),
         ({"options": (("widht", 3),)}, "unexpected keyword argument 'widht'"),
         ({"awp": AwpConfig(rho=1.0, lam=0.5, layers="conv9.*")}, "match none of"),
@@ -99,9 +100,73 @@ def test_versions_name_what_numbers_depend_on() -> None:
     assert set(found) - {"commit"} == {"wtawp", "torch", "python", "source"}
 
 
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Thirty paths and thirty rings of three to eight nodes, in the format of TU."""
+    indicator, edges, labels, node = [], [], [], 0
+    for i in range(60):
+        size = 3 + i % 6
+        nodes = list(range(node + 1, node + size + 1))
+        ends = list(zip(nodes, nodes[1:] + nodes[: i % 2], strict=False))  # every other one is closed
+        edges += [f"{a}, {b}" for pair in ends for a, b in (pair, pair[::-1])]
+        indicator += [str(i + 1)] * size
+        labels.append(str(i % 2))
+        node += size
+    path = tmp_path_factory.mktemp("tu") / "rings.zip"
+    with zipfile.ZipFile(path, "w") as content:
+        for part, lines in (("A", edges), ("graph_indicator", indicator), ("graph_labels", labels)):
+            content.writestr(f"RINGS/RINGS_{part}.txt", "\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_graphs_are_split_80_10_10_and_a_chunk_gives_what_its_runs_give_alone(archive: str) -> None:
+    setting = Setting(dataset=archive, model="PooledGCN", epochs=5, select_on="accuracy", keep=("scores",),
+                      awp=AwpConfig(rho=0.5, lam=0.5, layers="first"))  # fmt: skip
+    check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+    runs = tuple(Run(setting, 1, i) for i in range(2))
+    graphs = load(archive)
+    split = stratified(torch.cat([graph.y for graph in graphs]), seed=1, train=0.8, val=0.1)
+    assert [len(part) for part in (split.train, split.val, split.test)] == [48, 6, 6]
+    for run, record in zip(runs, train(runs, device="cpu"), strict=True):
+        model = PooledGCN(3, 2, generator=rng("init", 1, run.init))
+        how = {"awp": setting.awp, "epochs": 5, "select_on": "accuracy"}
+        alone = fit(model, graphs, split, seed=1000 + run.init, **how)
+        assert record.status == "done", record.error
+        assert (record.epoch, record.accuracy) == (alone.epoch, alone.accuracy)
+        assert record.loss == pytest.approx(alone.loss, rel=1e-4)
+        assert len(record.scores or []) == 60
+
+
+def test_batches_of_graphs_are_trained_with_other_features(archive: str) -> None:
+    setting = Setting(dataset=archive, model="PooledGCN", epochs=2, batch_size=16, features="constant")
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.status == "done", record.error
+    model, graphs = PooledGCN(1, 2, generator=rng("init", 0, 0)), load(archive, features="constant")
+    split = stratified(torch.cat([graph.y for graph in graphs]), seed=0, train=0.8, val=0.1)
+    assert record.loss == pytest.approx(fit_batches(model, graphs, split, seed=0, batch_size=16, epochs=2).loss)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "GCN"}, "GCN classifies nodes and these are graphs"),
+        ({"dataset": "wine"}, "Pooled classifies whole graphs and this is one graph"),
+        ({"dataset": "wine", "model": "GCN", "batch_size": 8}, "batch_size counts graphs, and wine is one graph"),
+        ({"dataset": "wine", "model": "GCN", "features": "degree"}, "wine brings its own features"),
+        ({"features": "attribute"}, "neither node labels nor attributes"),
+        ({"features": "colour"}, "features must be one of attribute, degree, constant, got 'colour'"),
+        ({"noise": noise_of(certifying("edges", 1))}, "a list of graphs, and noise are for the nodes of one graph"),
+    ],
+)
+def test_nodes_and_graphs_are_not_mistaken_for_each_other(archive: str, change: dict[str, object], words: str) -> None:
+    setting = replace(Setting(dataset=archive, model="PooledGCN", epochs=1), **{"digest": None, **change})
+    with pytest.raises(PlanError, match=words):
+        check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+
+
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_of_a_plan_is_trained(model: str) -> None:
-    setting = Setting(dataset="citation", model=model, epochs=2)
+def test_every_model_of_a_plan_is_trained(model: str, archive: str) -> None:
+    setting = Setting(dataset=archive if model.startswith("Pooled") else "citation", model=model, epochs=2)
     (record,) = train((Run(setting, 0, 0),), device="cpu")
     assert record.status == "done", record.error
     assert model in runner.COST

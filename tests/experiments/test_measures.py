@@ -9,7 +9,7 @@ from wtawp.experiments.execute import PlanError, check, train
 from wtawp.experiments.measures import ATTACKS, LABELS, NODES, Trained, find_flips, flips_of, measure
 from wtawp.experiments.plan import Cell, Measure, Plan, Run, Setting
 from wtawp.experiments.robustness import POISONING, certifying, evading, poisoning
-from wtawp.graphs import load, stratified, undirected_pairs
+from wtawp.graphs import EdgeFlips, load, stratified, undirected_pairs
 from wtawp.models import GCN
 from wtawp.training import fit_many
 
@@ -40,6 +40,9 @@ def test_an_evasion_is_the_accuracy_on_the_graph_with_the_flips_it_tells(trained
         assert len(flips) <= 0.1 * undirected_pairs(trained.data).shape[1]
         told = dict(flips.provenance)
         assert (told["dataset"], told["nodes"], told["labels"], told["attack"]) == ("wine", "test", "true", "pgd")
+    assert [(dict(flips_of(r).provenance)["split"], dict(flips_of(r).provenance)["init"]) for r in found] == [
+        ("0", "0"), ("0", "1"), ("1", "0"),
+    ]  # fmt: skip
     assert found == measure(evading("pgd", 0.1, steps=5), trained)
 
 
@@ -63,7 +66,7 @@ def test_labels_are_those_asked_for(trained: Trained, kind: str, monkeypatch: py
 
     def attack(_: object, nodes: object, labels: list[torch.Tensor], *__: object) -> list[object]:
         seen.extend([nodes, labels])
-        return []
+        return [EdgeFlips(torch.zeros(2, 0, dtype=torch.int64), 178)] * 3
 
     monkeypatch.setitem(ATTACKS, "dice", attack)
     find_flips(trained, "dice", 0.1, nodes="train", labels=kind)
@@ -89,6 +92,8 @@ def test_records_hold_what_was_measured_and_a_poisoned_run_needs_its_flips() -> 
     (record,) = train((Run(setting, 0, 0),), device="cpu")
     assert record.measured is not None
     assert [dict(flips_of(m).provenance)["budget"] for m in record.measured] == ["0.05", "0.2"]
+    told = dict(flips_of(record.measured[0]).provenance)
+    assert (told["model"], told["awp"], told["split"]) == ("GCN", "None", "0")
     poisoned = replace(BASE, poison=poisoning("dice", 0.2))
     (failed,) = train((Run(poisoned, 0, 0),), device="cpu")
     assert failed.status == "failed"

@@ -111,3 +111,9 @@ def test_a_mistake_in_an_attack_is_named(tmp_path: Path, old: str, new: str, wor
     assert old in ATTACKED
     with pytest.raises(PlanError, match=words):
         read_plan(written(tmp_path, ATTACKED.replace(old, new)))
+
+
+def test_graphs_may_come_in_batches_and_with_other_features(tmp_path: Path) -> None:
+    text = '[[cell]]\ndataset = "proteins"\nmodel = "PooledGCN"\nbatch_size = 32\nfeatures = "degree"\n'
+    (cell,) = read_plan(written(tmp_path, text)).cells
+    assert (cell.setting.batch_size, cell.setting.features) == (32, "degree")

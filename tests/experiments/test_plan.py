@@ -41,7 +41,7 @@ def test_attacks_and_measures_are_part_of_the_key_and_their_absence_is_not() -> 
     assert len({Run(setting, 0, 0).key for setting in (PLAIN, *changed)}) == 5
     for setting in changed:
         assert Setting.from_content(json.loads(json.dumps(setting.content))) == setting
-    assert not {"poison", "measures", "code", "digest", "noise"} & set(PLAIN.content)
+    assert not {"poison", "measures", "code", "digest", "noise", "features", "batch_size"} & set(PLAIN.content)
     assert attack == Measure("evasion", (("attack", "pgd"), ("budget", 0.05)))
     assert str(changed[0]) == "GCN on karate after evasion (attack='pgd', budget=0.05), plain, epochs=5"
     with pytest.raises(ValueError, match="option budget must be a finite number"):
@@ -72,6 +72,7 @@ def test_splits_with_a_graph_of_their_own_are_not_trained_together() -> None:
         ({"model": "GCNN"}, "model must be one of GCN, GAT"),
         ({"epochs": 0}, "epochs must be a whole number >= 1, got 0"),
         ({"epochs": 1.5}, "epochs must be a whole number"),
+        ({"batch_size": 0}, "batch_size must be a whole number >= 1 or None, got 0"),
         ({"lr": float("nan")}, "lr must be a finite number >= 0, got nan"),
         ({"weight_decay": -1}, "weight_decay must be a finite number >= 0, got -1"),
         ({"select_on": "test"}, "select_on must be one of"),

@@ -9,8 +9,8 @@ HOW = {"awp": AwpConfig(rho=0.5, lam=0.5), "splits": 2, "inits": 1}
 
 
 def test_an_evasion_trains_each_model_once_and_attacks_it_at_every_budget() -> None:
-    plan = attack_plan(BASE, "pgd", [0.05, 7], poison=False, adaptive=True, **HOW)
-    assert [c.column for c in plan.cells] == ["no attack", "5 %", "7 edges"] * 2
+    plan = attack_plan(BASE, "pgd", [0.05, 0.1, 0.05], poison=False, adaptive=True, **HOW)
+    assert [c.column for c in plan.cells] == ["no attack", "5 %", "10 %"] * 2
     assert len(plan.runs()) == 4
     assert [c.measure for c in plan.cells[:3]] == [None, 0, 1]
     assert plan.pairs == (("GCNSVD", "GCNSVD+WT-AWP"),)
@@ -28,6 +28,8 @@ def test_poisoned_rows_share_a_plain_gcn_as_surrogate_or_have_their_own() -> Non
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="attack must be one of random, dice"):
         attack_plan(BASE, "fgsm", [0.05], poison=False, adaptive=True, **HOW)
+    with pytest.raises(ValueError, match="budgets must be all shares"):
+        attack_plan(BASE, "pgd", [0.05, 1], poison=False, adaptive=True, **HOW)
     with pytest.raises(ValueError, match=r"metattack attacks the training, .* ask for poisoning"):
         attack_plan(BASE, "metattack", [0.05], poison=False, adaptive=True, **HOW)
 

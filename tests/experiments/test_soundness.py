@@ -54,6 +54,13 @@ def test_feature_attacks_keep_their_budgets(trained: tuple[Data, GCN], name: str
     assert changed.x.unique().tolist() == [0, 1]
 
 
+def test_the_greedy_attack_leaves_the_mode_alone(trained: tuple[Data, GCN]) -> None:
+    data, model = trained
+    model.train()
+    FEATURE_ATTACKS["greedy"](data, model, torch.tensor([3]), data.y, (1, 0), 0)
+    assert model.training
+
+
 @pytest.mark.parametrize("name", EDGE_ATTACKS)
 def test_edge_attacks_keep_their_budgets(trained: tuple[Data, GCN], name: str) -> None:
     data, model = trained

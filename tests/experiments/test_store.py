@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from wtawp.experiments.records import Record, RecordError
-from wtawp.experiments.store import SCHEMA, Store, StoreError, load_lines
+from wtawp.experiments.store import SCHEMA, Store, StoreError, load_all, load_lines
 
 Make = Callable[..., Record]
 FAILED = {"status": "failed", "epoch": None, "accuracy": None, "loss": None, "error": "Traceback ...\nValueError: no"}
@@ -154,6 +154,18 @@ def test_pruning_deletes_what_fits_all_that_is_said(store: Store, make_record: M
     assert texts(store) == [runs[0].to_json()]
     assert store.prune(device="cpu") == 1
     assert store.records() == []
+
+
+def test_a_folder_stands_for_the_files_of_records_in_it(tmp_path: Path, make_record: Callable[..., Record]) -> None:
+    for name, split in (("a.jsonl", 0), ("b.jsonl.gz", 1)):
+        with Store(tmp_path / f"{name}.sqlite") as store:
+            store.add([make_record(split=split)])
+            store.export(tmp_path / name)
+    assert [r.split for r in load_all([tmp_path])] == [0, 1]
+    assert [r.split for r in load_all([tmp_path / "b.jsonl.gz", tmp_path / "a.jsonl"])] == [1, 0]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match="holds no file of records"):
+        load_all([tmp_path / "empty"])
 
 
 @pytest.mark.parametrize("name", ["records.jsonl", "records.jsonl.gz"])

@@ -207,3 +207,15 @@ def test_what_can_not_be_fetched_is_a_download_error(monkeypatch: pytest.MonkeyP
 def test_pooch_is_loaded_only_when_something_is_fetched() -> None:
     code = "from wtawp.graphs import load; load('karate'); import sys; sys.exit('pooch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("offline")
+def test_graphs_to_classify_may_have_other_features_and_single_graphs_may_not() -> None:
+    widths = {name: load("proteins", features=name)[0].num_features for name in ("attribute", "degree", "constant")}
+    assert widths == {"attribute": 4, "degree": 26, "constant": 1}
+    assert load("imdb-multi", features="degree")[0].num_features == 89
+    with pytest.raises(DataError, match="neither node labels nor attributes"):
+        load("imdb-multi", features="attribute")
+    for name in ("karate", "cora"):
+        with pytest.raises(DataError, match=f"{name} brings its own features"):
+            load(name, features="degree")

@@ -237,3 +237,15 @@ def test_tu_labels_and_attributes_become_features(tmp_path: Path) -> None:
 def test_a_bad_tu_archive_is_a_clear_error(tmp_path: Path, members: dict[str, str | None], message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_tu(tu(tmp_path / "t.zip", **members))
+
+
+def test_other_features_may_be_chosen(tmp_path: Path) -> None:
+    path = tu(tmp_path / "t.zip", node_labels="7\n7\n7\n2\n2\n2\n")
+    assert [graph.x.shape[1] for graph in read_tu(path)] == [2, 2]
+    assert read_tu(path, "attribute")[0].x.tolist() == [[0, 1]] * 3
+    assert read_tu(path, "degree")[1].x.tolist() == [[0, 1, 0], [0, 1, 0], [1, 0, 0]]
+    assert read_tu(path, "constant")[1].x.tolist() == [[1]] * 3
+    with pytest.raises(DataError, match="neither node labels nor attributes; take features="):
+        read_tu(tu(tmp_path / "bare.zip"), "attribute")
+    with pytest.raises(DataError, match="features must be one of attribute, degree, constant, got 'labels'"):
+        read_tu(path, "labels")  # type: ignore[arg-type]

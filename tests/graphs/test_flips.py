@@ -65,8 +65,8 @@ def test_flips_come_back_from_a_file(tmp_path: Path) -> None:
     assert (back.num_nodes, back.provenance) == (flips.num_nodes, flips.provenance)
     assert [p.name for p in tmp_path.iterdir()] == ["f.npz"]
     empty = EdgeFlips(torch.zeros(2, 0, dtype=torch.int64), 4)
-    empty.save(tmp_path / "f.npz")
-    assert (len(EdgeFlips.load(tmp_path / "f.npz")), EdgeFlips.load(tmp_path / "f.npz").provenance) == (0, ())
+    empty.save(str(tmp_path / "f.npz"))
+    assert (len(EdgeFlips.load(str(tmp_path / "f.npz"))), EdgeFlips.load(tmp_path / "f.npz").provenance) == (0, ())
 
 
 def test_flips_come_back_from_a_line_of_text() -> None:

@@ -3,11 +3,13 @@ import pickle
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv, SGConv
 
+from wtawp.base import WtawpError
 from wtawp.graphs import Operator, gcn_operator, load, spmm
 from wtawp.models import GCN
-from wtawp.models.adapter import Latest, OperatorCache, features, prepare
+from wtawp.models.adapter import Latest, OperatorCache, evaluating, features, prepare, refuse_cached
 
 EDGES = torch.tensor([[0, 1], [1, 0]])
 X = torch.ones(3, 2)
@@ -125,3 +127,32 @@ def test_what_was_built_last_is_kept_while_its_tensors_stay_as_they_are() -> Non
         new = torch.ones(2)
         assert [kept(new), kept(new)] == [8, 9]
     assert copy.deepcopy(kept)(edges, x, None, 4) == 10
+
+
+def test_modes_come_back_also_after_an_error() -> None:
+    model = nn.Sequential(nn.Dropout(), nn.Dropout()).train()
+    model[0].eval()
+    with pytest.raises(KeyError), evaluating(model):
+        assert not any(module.training for module in model.modules())
+        raise KeyError
+    assert [module.training for module in model.modules()] == [True, False, True]
+    with evaluating(lambda x, _: x):  # a callable that is no module has no mode
+        pass
+
+
+def test_layers_that_keep_the_first_graph_are_refused() -> None:
+    class Own(nn.Module):
+        def __init__(self, layer: nn.Module) -> None:
+            super().__init__()
+            self.layer = layer
+
+        def cached(self) -> None:
+            """Something else by that name."""
+
+    with torch.random.fork_rng():
+        for fine in (GCNConv(2, 2), Own(SGConv(2, 2)), nn.Linear(2, 2), lambda x, _: x):
+            refuse_cached(fine)
+        with pytest.raises(WtawpError, match=r"Own\.layer, a SGConv, keeps the graph it saw first \(cached=True\)"):
+            refuse_cached(Own(SGConv(2, 2, cached=True)))
+        with pytest.raises(WtawpError, match=r"the model, a GCNConv, .* build it with cached=False"):
+            refuse_cached(GCNConv(2, 2, cached=True))

@@ -1,16 +1,17 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.data import Data
-from torch_geometric.nn import GAT
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GAT, GCNConv, global_mean_pool
 
-from wtawp.base import rng
+from wtawp.base import DataError, rng
 from wtawp.core import AwpConfig
-from wtawp.graphs import load, stratified
-from wtawp.models import GCN, GIN, MLP, GraphSAGE
+from wtawp.graphs import batched, knn_edges, load, stratified
+from wtawp.models import GCN, GIN, MLP, GraphSAGE, PooledGCN, PooledGIN, PooledSAGE
 from wtawp.training import evaluate, fit, fit_many
 
 
@@ -179,3 +180,68 @@ def test_the_toy_story_of_the_paper(variant: str) -> None:
     assert least <= sum(accuracies) / 10 <= greatest
     if variant == "AWP":
         assert sum(last_losses) / 10 == pytest.approx(math.log(2), abs=0.02)
+
+
+def small_graphs() -> list[Data]:
+    """Three classes that differ in their features; one graph of one node, one without edges."""
+    found = []
+    for i in range(45):
+        size = 1 if i == 7 else 3 + i % 5
+        x = torch.randn(size, 4, generator=rng("x", i), dtype=torch.float64) + torch.eye(4)[i % 3]
+        edges = torch.zeros(2, 0, dtype=torch.int64) if i in (7, 11) else knn_edges(x, 2)
+        found.append(Data(x=x, edge_index=edges, y=torch.tensor([i % 3])))
+    return found
+
+
+@pytest.mark.parametrize("kind", [PooledGCN, PooledGIN, PooledSAGE])
+def test_graphs_train_together_as_alone(kind: Callable[..., nn.Module]) -> None:
+    graphs, config = small_graphs(), AwpConfig(rho=0.5, lam=0.5, layers="first")
+    y = torch.cat([graph.y for graph in graphs])
+    splits = [stratified(y, seed=s, train=0.6, val=0.2) for s in (0, 0, 1)]
+    splits[1] = splits[0]
+    options = {"awp": config, "epochs": 6, "select_on": "accuracy"}
+    together, alone = ([kind(4, 3, hidden=(6, 5), generator=rng("init", i)).double() for i in range(3)] for _ in "ab")
+    found = fit_many(together, graphs, splits, seeds=[5, 6, 7], **options)
+    for i, model in enumerate(alone):
+        result = fit(model, batched(graphs), splits[i], seed=5 + i, **options)
+        assert (result.epoch, result.accuracy) == (found[i].epoch, found[i].accuracy)
+        assert result.loss == pytest.approx(found[i].loss, rel=1e-9)
+        for a, b in zip(model.parameters(), together[i].parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+        loss, accuracy = evaluate(model, graphs, splits[i].test)
+        assert (loss, accuracy) == pytest.approx((result.loss["test"], result.accuracy["test"]), rel=1e-6)
+
+
+class WithBatchNorm(nn.Module):
+    """Somebody's own classifier of graphs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.lin = GCNConv(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.lin(self.norm(global_mean_pool(self.conv(x, edge_index), batch)).relu())
+
+
+def test_anybody_s_module_is_trained_on_graphs_and_its_batch_norm_meets_the_training_graphs_alone() -> None:
+    graphs = small_graphs()
+    split = stratified(torch.cat([graph.y for graph in graphs]), seed=0, train=0.6, val=0.2)
+    models, others = ([WithBatchNorm().double() for _ in range(2)] for _ in "ab")
+    batch = Batch.from_data_list([graphs[i] for i in split.train.tolist()])
+    pooled = global_mean_pool(models[0].conv(batch.x, batch.edge_index), batch.batch)
+    fit_many(models, graphs, split, seeds=[0, 1], epochs=1, select_on="last")
+    expected = 0.1 * pooled.mean(0)  # the momentum of torch's batch norm
+    torch.testing.assert_close(models[0].norm.running_mean, expected, rtol=0, atol=1e-12)
+    result = fit_many(others, graphs, split, seeds=[0, 1], awp=AwpConfig(rho=0.1, lam=0.5), epochs=30)
+    assert result[0].history["train_loss"][-1] < result[0].history["train_loss"][0]
+
+
+def test_nodes_and_graphs_are_not_mistaken_for_each_other() -> None:
+    graphs, data = small_graphs(), load("wine")
+    split = stratified(torch.cat([graph.y for graph in graphs]), seed=0, train=0.6, val=0.2)
+    with pytest.raises(DataError, match="GCN classifies nodes and these are graphs"):
+        fit(GCN(4, 3, generator=rng("init")), graphs, split, seed=0)
+    with pytest.raises(DataError, match="Pooled classifies whole graphs and this is one graph"):
+        fit(PooledGCN(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0)
+    with pytest.raises(DataError, match="Pooled classifies whole graphs"):
+        evaluate(PooledGCN(13, 3, generator=rng("init")), data, torch.arange(3))

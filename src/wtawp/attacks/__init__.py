@@ -1,5 +1,6 @@
 """Attacks on the edges of a graph: each takes a graph and a budget in undirected edges and returns `EdgeFlips`."""
 
+from wtawp.attacks.attack import attack
 from wtawp.attacks.dice import dice
 from wtawp.attacks.metattack import metattack, metattack_many, self_training_labels
 from wtawp.attacks.minmax import minmax
@@ -9,6 +10,6 @@ from wtawp.attacks.projection import project_onto_budget
 from wtawp.attacks.random_flips import random_flips
 
 __all__ = [
-    "dice", "grbcd", "metattack", "metattack_many", "minmax", "pgd", "pgd_many", "prbcd", "project_onto_budget",
-    "random_flips", "self_training_labels",
+    "attack", "dice", "grbcd", "metattack", "metattack_many", "minmax", "pgd", "pgd_many", "prbcd",
+    "project_onto_budget", "random_flips", "self_training_labels",
 ]  # fmt: skip

@@ -1,8 +1,6 @@
 """What attacks that differentiate by edge weights ask of a victim."""
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -17,23 +15,11 @@ def refuse_nan(gradient: Tensor) -> None:
 
 
 def refuse_without_weights(victim: nn.Module, attack: str) -> None:
-    """The victim must take a third argument, `edge_weight`."""
-    kinds = [p.kind for p in inspect.signature(victim.forward).parameters.values()]
-    places = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
-    if places < 3 and inspect.Parameter.VAR_POSITIONAL not in kinds:
+    """The victim must take a third argument, `edge_weight`: others, such as `edge_attr`, mean something else."""
+    taken = list(inspect.signature(victim.forward).parameters.values())
+    is_named = "edge_weight" in [p.name for p in taken[:3]]
+    if not is_named and inspect.Parameter.VAR_POSITIONAL not in [p.kind for p in taken]:
         raise AttackError(
             f"{type(victim).__name__} takes no edge_weight, and {attack} differentiates by it;"
             " it must be called as victim(x, edge_index, edge_weight)"
         )
-
-
-@contextmanager
-def evaluating(victim: nn.Module) -> Iterator[None]:
-    """Inside, evaluation mode; afterwards each module is in the mode it was in."""
-    modes = [(module, module.training) for module in victim.modules()]
-    victim.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

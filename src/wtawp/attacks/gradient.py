@@ -177,7 +177,8 @@ class Opaque:
         if target.size > MOST_NODES:
             raise AttackError(
                 f"{type(victim).__name__} shows no factors of its gradient (see Traces), so PGD would give it all pairs"
-                f" of {target.size} nodes as edges; it does so for up to {MOST_NODES} nodes"
+                f" of {target.size} nodes as edges; it does so for up to {MOST_NODES} nodes. Take prbcd, or find the"
+                " flips on a GCN and apply them (wtawp attack --no-adaptive)"
             )
         refuse_without_weights(victim, "PGD")
         self.target, self.victim = target, victim

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import evaluating
 from wtawp.attacks.gradient import Opaque, Traced, attacked_by_gradient
 from wtawp.attacks.pgd import ascend, by_lot, checked_step_size
 from wtawp.attacks.relaxed import Loss, Relaxed, Target, target_of
 from wtawp.base import rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
+from wtawp.models.adapter import evaluating
 
 
 def minmax(

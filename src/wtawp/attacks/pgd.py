@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import evaluating
 from wtawp.attacks.gradient import Opaque, Traced, attacked_by_gradient, victims_at_once
 from wtawp.attacks.relaxed import Loss, Relaxed, target_of
 from wtawp.base import AttackError, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
+from wtawp.models.adapter import evaluating
 
 STEP_SIZE = {"ce": 200.0, "margin": 20.0}  # the first is the released code's
 

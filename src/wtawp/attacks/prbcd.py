@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import evaluating, refuse_nan, refuse_without_weights
+from wtawp.attacks.checks import refuse_nan, refuse_without_weights
 from wtawp.attacks.relaxed import Target, target_of
 from wtawp.base import AttackError, fenced_rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
-from wtawp.models.adapter import Prepares, features
+from wtawp.models.adapter import Prepares, evaluating, features
 
 with warnings.catch_warnings(action="ignore", category=UserWarning):  # PyG calls all of `contrib` experimental
     from torch_geometric.contrib.nn import GRBCDAttack, PRBCDAttack

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import AttackError
+from wtawp.base import AttackError, DataError
 from wtawp.graphs.flips import undirected_pairs
 
 Loss = Literal["ce", "margin"]
@@ -143,6 +143,8 @@ def target_of(
     first = torch.arange(copies, device=device)[:, None]
     edges = (first * size**2 + i * size + j).flatten()
     loops = data.edge_index[:, data.edge_index[0] == data.edge_index[1]]
+    if len(loops[0].unique()) < loops.shape[1]:  # the gradient takes the diagonal of A + I for 1
+        raise DataError("the graph holds the same self-loop more than once; see coalesce in PyG")
     loops = (first * size + loops[:, None]).flatten(1)
     rows = [torch.stack([torch.cat([t, t[:1].expand(most - len(t))]) for t in each]) for each in (chosen, wanted)]
     return Target(data, size, copies, edges, loops, rows[0], share, rows[1], loss, number)

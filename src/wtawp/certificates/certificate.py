@@ -171,6 +171,11 @@ class Certificate:
     @cached_property
     def radii(self) -> NDArray[np.int64]:
         """The most additions alone and the most deletions alone, [n, 2], of at most 100; -1 for nodes that abstain."""
+        if len(self.noise) > 1:
+            raise ValueError(
+                f"this certificate is about {' and '.join(self.noise)}, so that radii are of one of them:"
+                f" ask deletions(on=...), with {' or '.join(map(repr, self.noise))}"
+            )
         stairs = self.deletions()
         return np.stack([(stairs >= 0).sum(1) - 1, stairs[:, 0]], axis=1)
 

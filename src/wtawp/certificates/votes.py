@@ -10,8 +10,7 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,12 +19,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
+from torch_geometric.utils import subgraph
 
 from wtawp.base import CertificateError, write_whole
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
 from wtawp.graphs.kernels import multiply
 from wtawp.graphs.operators import Operator, gcn_operator, sparse_features, spmm
-from wtawp.models.adapter import StacksConvolutions
+from wtawp.models.adapter import StacksConvolutions, evaluating, refuse_cached
 
 HAS_NUMBA = find_spec("numba") is not None
 if HAS_NUMBA:
@@ -36,8 +36,11 @@ Voter = Callable[[int, int], Tensor]  # first sample and their number -> counts
 Progress = Callable[[float, str], None]
 MEMBERS = ("counts", "samples", "seed", "noise", "provenance")
 PARTS = ("features", "edges")
-CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # entries of noisy features that are held together, at most
+CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # numbers that are held together, at most, about
+AROUND = 32  # of them for each node and each edge: messages, indices, draws
 MOST_AT_ONCE = {"cpu": 64, "cuda": 512}  # graphs
+PIECE, CELLS_OF_PIECE = 128, 1 << 19  # nodes, and entries of their features, that show whether the fast way is right
+CLOSE = 1e-3  # of the largest logit: more than rounding changes, also that of TF32
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +58,7 @@ class Votes:
         """The class with most votes, [n]."""
         return self.counts.argmax(1)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Into one npz, whole or not at all."""
         content = io.BytesIO()
         np.savez_compressed(
@@ -63,11 +66,12 @@ class Votes:
             noise=np.array([(name, repr(p.p_add), repr(p.p_del)) for name, p in self.noise.items()], dtype=np.str_),
             provenance=np.array(self.provenance, dtype=np.str_),
         )  # fmt: skip
-        write_whole(path, content.getvalue())
+        write_whole(Path(path), content.getvalue())
 
     @staticmethod
-    def load(path: Path) -> "Votes":
+    def load(path: str | Path) -> "Votes":
         """What `save` wrote, checked again."""
+        path = Path(path)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
                 counts, samples, seed, noise, provenance = (content[name] for name in MEMBERS)
@@ -106,6 +110,7 @@ def vote(
     """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
+    refuse_cached(victim)
     graphs = NoisyGraphs.of(data, features, edges)
     noise = {name: p for name, p in zip(PARTS, (features, edges), strict=True) if p is not None}
     provenance = provenance_of(data, victim)
@@ -113,13 +118,13 @@ def vote(
     if after is not None:
         _check_continues(after, noise, seed, provenance)
         first, total = after.samples, after.counts
-    with torch.no_grad(), _evaluating(victim):
-        cast, at_once = _voter(graphs, victim, seed)
+    with torch.no_grad(), evaluating(victim):
+        cast, step = _voter(graphs, victim, seed)
         total = total.to(data.x.device)
-        for start in range(first, first + samples, at_once):
-            total = total + cast(start, min(at_once, first + samples - start))
+        for start in range(first, first + samples, step):
+            total = total + cast(start, min(step, first + samples - start))
             if progress is not None:
-                done = min(start + at_once - first, samples)
+                done = min(start + step - first, samples)
                 progress(done / samples, f"{first + done:,} samples")
     return Votes(total.cpu(), first + samples, noise, seed, provenance)
 
@@ -155,19 +160,75 @@ def provenance_of(data: Data, victim: Victim) -> tuple[tuple[str, str], ...]:
 
 def _voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> tuple[Voter, int]:
     """Who casts votes, and of how many samples at once."""
+    fast = _fast_voter(graphs, victim, seed)
+    if isinstance(fast, _Shared):
+        return fast, at_once(graphs, is_shared=True)
+    if fast is not None:  # compiled: sample after sample
+        return fast, MOST_AT_ONCE["cpu"]
+    plain = _Plain(graphs, victim, seed)
+    return plain, (at_once(graphs) if plain.takes_graphs_together() else 1)
+
+
+def at_once(graphs: NoisyGraphs, *, is_shared: bool = False) -> int:
+    """Of how many samples there is room for; `is_shared`: none has a copy of what noise leaves alone."""
     data = graphs.data
     device = "cuda" if data.x.device.type == "cuda" else "cpu"
-    at_once = max(1, min(MOST_AT_ONCE[device], CELLS_AT_ONCE[device] // max(data.x.numel(), 1)))
+    around = int(data.num_nodes)
+    if graphs.edges is not None and graphs.edge_ones is not None:
+        around += 2 * len(graphs.edge_ones.cells) + round(2 * graphs.edges.p_add * graphs.edge_ones.size)
+    elif not is_shared:
+        around += data.edge_index.shape[1]
+    cells = AROUND * around + (0 if is_shared and graphs.features is None else data.x.shape.numel())
+    return max(1, min(MOST_AT_ONCE[device], CELLS_AT_ONCE[device] // max(cells, 1)))
+
+
+def _fast_voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> "CompiledVoter | _Shared | None":
+    """For a module that is a stack of graph convolutions and nothing else; None for any other."""
     model: object = victim
-    if not isinstance(model, StacksConvolutions) or not _has_plain_loops(data):
-        plain = _Plain(graphs, victim, seed)
-        return plain, (at_once if plain.takes_graphs_together() else 1)
-    layers = model.convolutions()
+    if not isinstance(model, StacksConvolutions) or not _has_plain_loops(graphs.data):
+        return None
+    try:
+        layers = [(weight.detach(), bias.detach()) for weight, bias in model.convolutions()]
+    except (TypeError, ValueError, AttributeError, NotImplementedError):  # somebody's own, say a list of modules
+        return None
+    if not _fit_together(layers, graphs.data):
+        return None
     if not all(bool(torch.isfinite(t).all()) for layer in layers for t in layer):
         raise CertificateError("the model's weights are not all finite, so it has no class to vote for")
-    if HAS_NUMBA and data.x.device.type == "cpu":
-        return CompiledVoter(graphs, layers, seed), MOST_AT_ONCE[device]
-    return _Shared(graphs, layers, seed), at_once if graphs.features is not None else MOST_AT_ONCE[device]
+    kind = CompiledVoter if HAS_NUMBA and graphs.data.x.device.type == "cpu" else _Shared
+    # A class made from such a module may have another forward, and would be certified as what it is not.
+    piece = NoisyGraphs.of(_piece(graphs.data, layers[0][0].dtype), graphs.features, graphs.edges)
+    try:
+        expected = _Plain(piece, victim, seed).logits(0, 1)
+    except (RuntimeError, IndexError, ValueError, CertificateError):  # it knows one number of nodes alone
+        return None
+    found = kind(piece, layers, seed).logits(0, 1)
+    is_close = found.shape == expected.shape and bool((found - expected).abs().max() <= CLOSE * expected.abs().max())
+    return kind(graphs, layers, seed) if is_close else None
+
+
+def _fit_together(layers: list[tuple[Tensor, Tensor]], data: Data) -> bool:
+    """Whether these are weights [d_in, d_out] and biases [d_out] that lead from the features to two classes or more."""
+    if not layers:
+        return False
+    width, kind = int(data.x.shape[1]), (layers[0][0].dtype, data.x.device)
+    for weight, bias in layers:
+        if weight.dim() != 2 or len(weight) != width or bias.shape != weight.shape[1:]:
+            return False
+        if not weight.is_floating_point() or (weight.dtype, weight.device) != kind or (bias.dtype, bias.device) != kind:
+            return False
+        width = weight.shape[1]
+    return width > 1
+
+
+def _piece(data: Data, dtype: torch.dtype) -> Data:
+    """Some of the nodes, with neighbours: enough to see what a model does, and cheap for a graph of any size."""
+    most = max(1, min(PIECE, CELLS_OF_PIECE // max(data.x.shape[1], 1)))
+    first = torch.arange(min(int(data.num_nodes), most), device=data.edge_index.device)
+    nodes = torch.unique(torch.cat([first, data.edge_index[:, : most // 2].flatten()]))
+    edges, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=int(data.num_nodes))
+    x = data.x if data.x.layout == torch.strided else data.x.to_sparse()
+    return Data(x=x.index_select(0, nodes).to(dtype), edge_index=edges)
 
 
 def _has_plain_loops(data: Data) -> bool:
@@ -226,6 +287,9 @@ class _Shared:
         self.product = spmm(sparse_features(data.x.to(weight.dtype)), weight)
 
     def __call__(self, first: int, count: int) -> Tensor:
+        return tally(self.logits(first, count))
+
+    def logits(self, first: int, count: int) -> Tensor:  # -> [s, n, c]
         size = int(self.graphs.data.num_nodes)
         product = self.product if self.graphs.features is None else self._products(first, count)  # [(s,) n, h]
         if self.graphs.edges is None:
@@ -244,7 +308,7 @@ class _Shared:
         hidden = spread(product) + self.layers[0][1]
         for weight, bias in self.layers[1:]:
             hidden = spread(hidden.relu() @ weight) + bias
-        return tally(hidden.view(count, size, -1))
+        return hidden.view(count, size, -1)
 
     def _products(self, first: int, count: int) -> Tensor:  # -> [s, n, h]
         weight, (size, width) = self.layers[0][0], self.graphs.data.x.shape
@@ -282,16 +346,3 @@ class _Shared:
 def _row_pointers(rows: Tensor, size: int) -> Tensor:
     counts = torch.bincount(rows, minlength=size)
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
-
-
-@contextmanager
-def _evaluating(victim: Victim) -> Iterator[None]:
-    """Inside, a module is in evaluation mode; afterwards each of its modules is in the mode it was in."""
-    modes = [(m, m.training) for m in victim.modules()] if isinstance(victim, nn.Module) else []
-    for module, _ in modes:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

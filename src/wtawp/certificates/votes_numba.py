@@ -1,6 +1,7 @@
 """Votes of a stack of graph convolutions on the CPU, compiled: sample after sample, so that one stays in cache."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numba
@@ -63,6 +64,15 @@ class CompiledVoter:
     def __call__(self, first: int, count: int) -> Tensor:
         counts = torch.zeros(self.size, self.classes, dtype=torch.int64)
         table = counts.numpy()
+        for logits in self._each(first, count):
+            tally(logits, self.biases[-1], table)
+        return counts
+
+    def logits(self, first: int, count: int) -> Tensor:  # -> [s, n, c]
+        return torch.from_numpy(np.stack([(t + self.biases[-1])[:, : self.classes] for t in self._each(first, count)]))
+
+    def _each(self, first: int, count: int) -> Iterator[Array]:  # of [n, at least c]
+        """Each sample's logits without their bias, in memory that the next one uses again."""
         by_feature = None if self.features is None else self.features.keys(self.seed, first, count)
         by_edge = None if self.edges is None else self.edges.keys(self.seed, first, count)
         for i in range(count):
@@ -72,8 +82,7 @@ class CompiledVoter:
             if self.edges is not None and by_edge is not None:
                 operator = self.edges.operator(by_edge[:, i])
             self._forward(operator)
-            tally(self.spread[-1][0], self.biases[-1], table)
-        return counts
+            yield self.spread[-1][0]
 
     def _forward(self, operator: tuple[Array, ...]) -> None:
         """From X W of the first layer to the logits without their bias."""

@@ -49,7 +49,7 @@ def attack(
     rho: Rho = 1.0,
     lam: Lam = 0.7,
     plain: Annotated[bool, typer.Option("--plain", help="Only without WT-AWP.")] = False,
-    splits: Annotated[int, typer.Option(min=2, help="Paired splits.")] = 5,
+    splits: Annotated[int, typer.Option(min=1, help="Paired splits.")] = 5,
     inits: Annotated[int, typer.Option(min=1, help="Initialisations of each split.")] = 1,
     epochs: Epochs = 200,
     device: Device = "cpu",

@@ -23,7 +23,7 @@ from wtawp.cli.sweeps import (
     values_are_parameters,
 )  # fmt: skip
 
-On = Annotated[list[str], typer.Option("--on", help="features or edges; may be given twice, for both.")]
+On = Annotated[list[str], typer.Option("--on", help="features or edges; given twice, a certificate of each.")]
 Probability = Annotated[float | None, typer.Option(help="Noise: how likely.", show_default="the paper's")]
 
 

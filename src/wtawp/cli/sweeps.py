@@ -35,8 +35,8 @@ Columns = Annotated[list[str] | None, typer.Option(help="Only this column; likew
 Model = Annotated[
     str,
     typer.Option(
-        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, GNNGuard, SoftMedianGCN, or "
-        "your own: package.module:Class."
+        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, GNNGuard, SoftMedianGCN, of "
+        "whole graphs PooledGCN, PooledGIN, PooledSAGE, or your own: package.module:Class."
     ),
 ]
 Rho = Annotated[float, typer.Option(help="Radius of the perturbation, relative to each layer's norm.")]
@@ -167,7 +167,7 @@ def train(
         measures = {"epoch": measured.epoch, "accuracy": measured.accuracy, "loss": measured.loss}
         typer.echo(json.dumps({"setting": wanted.setting.content, **measures}))
         return
-    table = Table("nodes", "accuracy, %", "loss", title=f"{wanted.setting}, epoch {measured.epoch} of {epochs}")
+    table = Table("part", "accuracy, %", "loss", title=f"{wanted.setting}, epoch {measured.epoch} of {epochs}")
     for part in ("train", "val", "test"):
         table.add_row(part, f"{100 * measured.accuracy[part]:.2f}", f"{measured.loss[part]:.3f}")
     console.print(table)
@@ -180,21 +180,23 @@ def report(
     html: Annotated[Path | None, typer.Option(help="Write a page with tables and figures.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Write Markdown and figures into a folder.")] = None,
-    records: Annotated[list[Path] | None, typer.Option(help="Read exported records instead of the store.")] = None,
+    records: Annotated[
+        list[Path] | None, typer.Option(help="Read exported records, a file or a folder of them, instead of the store.")
+    ] = None,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
     """Show what was measured beside the paper; it trains nothing."""
     with errors_in_plain_words():
         from wtawp.experiments import report as write
-        from wtawp.experiments.store import Store, load_lines
+        from wtawp.experiments.store import Store, load_all
         from wtawp.experiments.summary import summarise
 
         for path in (html, markdown):
             can_be_written(path)
         plans = _of_the_paper(labels or ["all"], scale)
         if records:
-            given = [record for file in records for record in load_lines(file)]
+            given = load_all(records)
             found = [summarise(plan, given) for plan in plans]
         else:
             with Store(store, create=False) as opened:
@@ -259,11 +261,15 @@ def sweep(
             asides.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
             raise typer.Exit(130) from None
         _show(reports_of(plans, opened), as_json)
+        failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
         where = (
             f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
         )
     asides.print(where, highlight=False, soft_wrap=True)
     if outcome.failed:
+        if failures:
+            reason = (failures[0].error or "no reason kept").strip().splitlines()[-1]
+            asides.print(f"The first failed with: {reason}", style="red", highlight=False, markup=False, soft_wrap=True)
         asides.print("Failed runs: `wtawp results ls --failed`; the same command tries them again.", style="red")
         raise typer.Exit(1)
 

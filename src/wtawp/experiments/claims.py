@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Literal
 
 import numpy as np
 
 from wtawp.experiments.flat_summary import flatness_comparisons, landscape_ends, smooth_pairs
 from wtawp.experiments.plan import Claim
-from wtawp.experiments.statistics import holm
-from wtawp.experiments.summary import PlanReport, paired_over_splits
+from wtawp.experiments.statistics import PairedDifference, holm, paired_difference
+from wtawp.experiments.summary import CellReport, PlanReport, paired_over_splits
 
 Verdict = Literal["holds", "does not hold", "incomplete"]
 SIGNIFICANT = 0.05
@@ -77,6 +77,47 @@ def first_row_is_not_beaten(report: PlanReport) -> Outcome:
         f"The best of the others is {where}: {best.mean:+.2f} points against the first row (95 % interval "
         f"{best.low:+.2f} to {best.high:+.2f}, p = {p:.2g} after Holm's correction over {len(judged)} rows, "
         f"{best.num_pairs} splits).",
+    )
+
+
+def every_pair_gains(report: PlanReport) -> Outcome:
+    """In every column, the second row of a pair has the higher mean, by more than chance between splits explains."""
+    gains = [(pair.column, pair.gain, pair.holm_p_value) for pair in report.pairs]
+    return _all_significant(gains, 1.0, "points of accuracy")
+
+
+def every_pair_varies_less(report: PlanReport) -> Outcome:
+    """In every column, the initialisations of a split lie closer together with the second row of a pair."""
+    spreads = []
+    for pair in report.pairs:
+        cells = {c.cell.row: c for c in report.column(pair.column)}
+        before, after = (_spreads(cells[row]) for row in (pair.before, pair.after))
+        enough = min(len(before), len(after)) > 1
+        spreads.append((pair.column, paired_difference(before, after) if enough else None))
+    corrected = iter(holm([change.p_value for _, change in spreads if change is not None]))
+    told = [(column, change, None if change is None else next(corrected)) for column, change in spreads]
+    return _all_significant(told, -1.0, "points of standard deviation within a split")
+
+
+def _spreads(cell: CellReport) -> list[float]:
+    """The standard deviation over the initialisations of each split."""
+    by_split: dict[int, list[float]] = {}
+    for (split, _), accuracy in sorted(cell.accuracies.items()):
+        by_split.setdefault(split, []).append(accuracy)
+    return [stdev(runs) for runs in by_split.values() if len(runs) > 1]
+
+
+def _all_significant(
+    changes: list[tuple[str, PairedDifference | None, float | None]], sign: float, unit: str
+) -> Outcome:
+    holds, told = True, []
+    for column, change, p in changes:
+        if change is None or p is None:
+            return Outcome("incomplete", f"{column}: a comparison needs two splits, and two runs in each.")
+        holds &= sign * change.mean > 0 and p < SIGNIFICANT
+        told.append(f"{column} {change.mean:+.2f} (95 % interval {change.low:+.2f} to {change.high:+.2f}, p = {p:.2g})")
+    return Outcome(
+        "holds" if holds else "does not hold", f"{unit.capitalize()}, paired over splits: {'; '.join(told)}."
     )
 
 
@@ -162,6 +203,8 @@ def flatter_by_every_measure(report: PlanReport) -> Outcome:
 
 
 CHECKS: dict[str, Callable[[PlanReport], Outcome]] = {
+    "every_pair_gains": every_pair_gains,
+    "every_pair_varies_less": every_pair_varies_less,
     "first_row_is_not_beaten": first_row_is_not_beaten,
     "flatter_by_every_measure": flatter_by_every_measure,
     "gradient_vanishes": gradient_vanishes,

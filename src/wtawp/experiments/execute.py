@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -26,9 +25,9 @@ from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
 from wtawp.core import select
 from wtawp.experiments import measures
-from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting
+from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting, look_in_working_folder
 from wtawp.experiments.records import Record
-from wtawp.graphs import EdgeFlips, Split, get, load, stratified
+from wtawp.graphs import EdgeFlips, Split, batched, get, is_collection, load, stratified
 from wtawp.models import (
     APPNP,
     GAT,
@@ -40,15 +39,20 @@ from wtawp.models import (
     GCNJaccard,
     GNNGuard,
     GraphSAGE,
+    PooledGCN,
+    PooledGIN,
+    PooledSAGE,
     SimPGCN,
     SoftMedianGCN,
 )
-from wtawp.training import Fit, fit, fit_many
+from wtawp.models.adapter import arguments_of, check_kind
+from wtawp.training import Fit, fit, fit_batches, fit_many
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
     "GCNJaccard": GCNJaccard, "GCNSVD": GCNSVD, "RGCN": RGCN, "SimPGCN": SimPGCN,
     "GNNGuard": GNNGuard, "SoftMedianGCN": SoftMedianGCN,
+    "PooledGCN": PooledGCN, "PooledGIN": PooledGIN, "PooledSAGE": PooledSAGE,
 }  # fmt: skip
 
 
@@ -62,20 +66,32 @@ class PlanError(WtawpError):
 
 def check(plan: Plan) -> None:
     """Refuse, before anything is trained, a plan with data that are not there or options that no model takes."""
+    tried: set[tuple[object, ...]] = set()
     for setting in dict.fromkeys(cell.setting for cell in plan.cells):
         try:
             if not Path(setting.dataset).suffix:
                 get(setting.dataset)
-            data = _data(setting.dataset, 0)
-            stratified(data.y, seed=0)
+            data = _data(setting.dataset, 0, setting.features)
+            split = _split(data, 0)
             model = _build(Run(setting, 0, 0), data)
+            _check_kind(setting, model, data)
             if setting.awp is not None and not setting.awp.is_plain:
                 select(model, setting.awp.layers)
             if (augment := _augment(setting)) is not None:
                 augment(data, 0)
             surrogate = setting.surrogate
-            for wanted in (*setting.measures, *(() if surrogate is None else surrogate.measures)):
-                measures.check(wanted, data)
+            for owner in (setting,) if surrogate is None else (setting, surrogate):
+                for wanted in owner.measures:
+                    measures.check(wanted, data)
+                    about: tuple[object, ...] = (owner.dataset, owner.model, owner.options, wanted)
+                    if about not in tried:
+                        measures.rehearse(wanted, _build(Run(owner, 0, 0), data), data, split)
+                        tried.add(about)
+            about = setting.dataset, setting.model, setting.options
+            if about not in tried:
+                with torch.no_grad():
+                    model.eval()(*arguments_of(data))  # a model may need features that the graph does not have
+                tried.add(about)
         except (WtawpError, ValueError, TypeError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
 
@@ -149,9 +165,11 @@ def model_of(run: Run, *, device: str) -> tuple[nn.Module, Data, Split]:
     """The model of a run as it is before training, with its data on the device and its split."""
     setting = run.setting
     device_name(device, tf32=False)
+    if setting.batch_size is not None:
+        raise PlanError("one training at a time is full batch; put batch_size into a plan, or call fit_batches")
     check(Plan("this training", "", (Cell("", "", setting),)))
-    data = _data(setting.dataset, run.split if setting.is_redrawn else 0)
-    return _build(run, data).to(device), copy.copy(data).to(device), stratified(data.y, seed=run.split)
+    data = _data(setting.dataset, run.split if setting.is_redrawn else 0, setting.features)
+    return _build(run, data).to(device), copy.copy(data).to(device), _split(data, run.split)
 
 
 def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callable[[float, str], None] | None) -> Fit:
@@ -170,19 +188,26 @@ def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callabl
 
 def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[Outcome]:
     setting = runs[0].setting
-    data = _data(setting.dataset, runs[0].split if setting.is_redrawn else 0)
+    data = _data(setting.dataset, runs[0].split if setting.is_redrawn else 0, setting.features)
     if setting.poison is not None:
         if flips is None:
             raise PlanError(f"the attack failed that should poison split {runs[0].split}; see the run of its surrogate")
         data = flips.apply(data)
     models = [_build(run, data).to(device) for run in runs]
-    splits = {split: stratified(data.y, seed=split) for split in dict.fromkeys(run.split for run in runs)}
-    watches = _watches(setting, data, [splits[run.split] for run in runs], device)
-    fits = fit_many(
-        models, data, [splits[run.split] for run in runs], seeds=[run.split * MAX_INITS + run.init for run in runs],
-        awp=setting.awp, epochs=setting.epochs, lr=setting.lr, weight_decay=setting.weight_decay,
-        select_on=setting.select_on, tf32=tf32, augment=_augment(setting), observe=_observe(watches),
-    )  # fmt: skip
+    splits = {split: _split(data, split) for split in dict.fromkeys(run.split for run in runs)}
+    parts, seeds = [splits[run.split] for run in runs], [run.split * MAX_INITS + run.init for run in runs]
+    how: dict[str, Any] = {
+        name: getattr(setting, name) for name in ("awp", "epochs", "lr", "weight_decay", "select_on")
+    }
+    watches = _watches(setting, data, parts, device)
+    if setting.batch_size is None:
+        fits = fit_many(
+            models, data, parts, seeds=seeds, **how, tf32=tf32, augment=_augment(setting), observe=_observe(watches)
+        )
+    else:
+        graphs = _graphs(setting.dataset, 0, setting.features)
+        each = zip(models, parts, seeds, strict=True)
+        fits = [fit_batches(m, graphs, part, seed=s, batch_size=setting.batch_size, **how) for m, part, s in each]
     if watches:
         seen = zip(fits, watches, strict=True)
         fits = [replace(one, history={**one.history, **watch.history}) for one, watch in seen]
@@ -191,9 +216,9 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
     if setting.measures:
         places = [(run.split, run.init) for run in runs]
         where = copy.copy(data).to(device)
-        trained = measures.Trained(models, where, setting.dataset, [splits[run.split] for run in runs], places)
-        each = [measures.measure(wanted, trained) for wanted in setting.measures]
-        measured = [list(of_a_run) for of_a_run in zip(*each, strict=True)]
+        trained = measures.Trained(models, where, setting.dataset, parts, places, setting.model, str(setting.awp))
+        results = [measures.measure(wanted, trained) for wanted in setting.measures]
+        measured = [list(of_a_run) for of_a_run in zip(*results, strict=True)]
     return list(zip(fits, shown, measured, strict=True))
 
 
@@ -214,8 +239,8 @@ def _observe(watches: list[SaturationWatch]) -> Callable[[list[nn.Module], int],
 
 @torch.no_grad()
 def _scores(model: nn.Module, data: Data, device: str) -> list[float]:
-    """The probability of class 1 less that of class 0, of every node."""
-    p = model.eval()(data.x.to(device), data.edge_index.to(device)).softmax(1)
+    """The probability of class 1 less that of class 0, of every node, or graph."""
+    p = model.eval()(*arguments_of(copy.copy(data).to(device))).softmax(1)
     return [round(float(s), 4) for s in p[:, 1] - p[:, 0]]
 
 
@@ -245,8 +270,7 @@ def _build(run: Run, data: Data) -> nn.Module:
 def _own_model(place: str) -> Callable[..., object]:
     """The class that `package.module:Class` names; modules of the working folder are found too."""
     module, _, name = place.partition(":")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    look_in_working_folder()
     try:
         found: Callable[..., object] = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
@@ -254,12 +278,29 @@ def _own_model(place: str) -> Callable[..., object]:
     return found
 
 
+def _check_kind(setting: Setting, model: nn.Module, data: Data) -> None:
+    """Nodes, or graphs? The model must fit, and what is only there for the one must not be asked of the other."""
+    check_kind(model, data)
+    asked = {"measures": setting.measures, "noise": setting.noise, "poison": setting.poison}
+    if is_collection(data) and (wanted := [name for name, value in asked.items() if value]):
+        raise DataError(f"{setting.dataset} is a list of graphs, and {wanted[0]} are for the nodes of one graph")
+    if setting.batch_size is not None and not is_collection(data):
+        raise DataError(f"batch_size counts graphs, and {setting.dataset} is one graph; leave it out")
+
+
+def _split(data: Data, seed: int) -> Split:
+    """The paper's shares: of nodes 10 / 10 / 80, of graphs 80 / 10 / 10 (sec:datagraphc)."""
+    return stratified(data.y, seed=seed, train=0.8 if is_collection(data) else 0.1, val=0.1)
+
+
 @lru_cache(maxsize=8)
-def _data(name: str, seed: int) -> Data:
-    data = load(name, seed=seed)
-    if not isinstance(data, Data):
-        raise DataError(f"{name} is a collection of graphs; here nodes are classified")
-    return data
+def _data(name: str, seed: int, features: str | None) -> Data:
+    return batched(_graphs(name, seed, features))
+
+
+@lru_cache(maxsize=2)
+def _graphs(name: str, seed: int, features: str | None) -> Data | list[Data]:
+    return load(name, seed=seed, features=features)  # type: ignore[arg-type]  # `load` says what it takes
 
 
 @contextmanager

@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp import attacks
+from wtawp.attacks.attack import BY_GRADIENT
 from wtawp.base import home, rng
 from wtawp.experiments import flatness
 from wtawp.experiments.certification import certification_of, check_options
 from wtawp.experiments.plan import MAX_INITS, Measure, Option
 from wtawp.experiments.robustness import BEFORE_TRAINING
-from wtawp.graphs import EdgeFlips, Split
+from wtawp.graphs import EdgeFlips, Split, budget_of
 from wtawp.models import GCN
+from wtawp.models.adapter import refuse_cached
 from wtawp.training import evaluate, fit_many
 
 Result = dict[str, Any]
@@ -34,7 +36,6 @@ LABELS = ("true", "predicted", "self-training")  # the last: true for training n
 
 
 CHOSEN = ("data", "victim", "train", "unlabelled", "seed", "progress")  # arguments of attacks that are no options
-TOGETHER = 50  # models that a GPU attacks at once
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Trained:
     dataset: str
     splits: Sequence[Split]
     places: Sequence[tuple[int, int]]  # the numbers of split and initialisation
+    model: str = ""  # its name in plans
+    awp: str = "None"  # how its weights were perturbed
 
     @property
     def seeds(self) -> list[int]:
@@ -69,6 +72,8 @@ def check(wanted: Measure, data: Data | None = None) -> None:
         flatness.check_options(wanted.name, options)
     if wanted.name not in ("evasion", "poison"):
         return
+    if data is not None and "budget" in options:
+        budget_of(data, options["budget"])
     if options.get("attack") not in ATTACKS:
         raise ValueError(f"attack must be one of {', '.join(ATTACKS)}, got {options.get('attack')!r}")
     if "budget" not in options:
@@ -86,6 +91,18 @@ def check(wanted: Measure, data: Data | None = None) -> None:
         raise ValueError(f"{attack} has no option {unknown[0]!r}; it has {', '.join(sorted(ours | set(takes)))}")
 
 
+def rehearse(wanted: Measure, model: nn.Module, data: Data, split: Split) -> None:
+    """One step of the attack on a model that nobody trained: what cannot be attacked is refused before the training."""
+    refuse_cached(model)
+    options: dict[str, Any] = dict(wanted.options)
+    flip = BY_GRADIENT.get(options.get("attack", ""))
+    if flip is None or not options.get("adaptive", True):
+        return
+    few: dict[str, Any] = {"steps": 1, "samples": 0, "block_size": options.get("block_size", 250_000)}
+    few = {name: value for name, value in few.items() if name in signature(flip).parameters}
+    flip(data, model, budget=options["budget"], nodes=NODES["all"](split), labels=data.y, seed=0, **few)
+
+
 def evasion(
     trained: Trained, *, attack: str, budget: float | int, adaptive: bool = True, **options: Any
 ) -> list[Result]:
@@ -94,6 +111,8 @@ def evasion(
     `adaptive`: the attack differentiates through the model itself. Else its flips are found on a plain GCN, trained on
     the same split, and only applied to the model.
     """
+    for model in trained.models:
+        refuse_cached(model)  # it would be accurate on any graph: the first one
     against = trained if adaptive else _stand_ins(trained)
     flips = find_flips(against, attack, budget, **{"nodes": "test", "labels": "true", **options})
     found = []
@@ -145,8 +164,11 @@ def find_flips(
              strict=True)]  # fmt: skip
     attacked = [NODES[nodes](split) for split in trained.splits]
     found = ATTACKS[attack](trained, attacked, known, budget, options)
-    origin = (("dataset", trained.dataset), ("nodes", nodes), ("labels", labels))
-    return [EdgeFlips(f.pairs, f.num_nodes, (*origin, *f.provenance)) for f in found]
+    origin = {"dataset": trained.dataset, "model": trained.model, "awp": trained.awp, "nodes": nodes, "labels": labels}
+    return [
+        EdgeFlips(f.pairs, f.num_nodes, (*origin.items(), ("split", str(split)), ("init", str(init)), *f.provenance))
+        for f, (split, init) in zip(found, trained.places, strict=True)
+    ]
 
 
 @torch.no_grad()
@@ -154,10 +176,8 @@ def _labels(model: nn.Module, data: Data, split: Split, kind: str) -> Tensor:
     if kind == "true":
         true: Tensor = data.y
         return true
-    guessed: Tensor = model.eval()(data.x, data.edge_index).argmax(1)
-    if kind == "self-training":
-        guessed[split.train.to(guessed.device)] = data.y[split.train.to(data.y.device)]
-    return guessed
+    logits: Tensor = model.eval()(data.x, data.edge_index)
+    return attacks.self_training_labels(logits, data.y, split.train) if kind == "self-training" else logits.argmax(1)
 
 
 def _of_a_split(flip: Callable[..., EdgeFlips], *, needs_labels: bool) -> Callable[..., list[EdgeFlips]]:
@@ -188,12 +208,8 @@ def _one_by_one(flip: Callable[..., EdgeFlips]) -> Callable[..., list[EdgeFlips]
 
 def _pgd(trained: Trained, nodes: list[Tensor], labels: list[Tensor], budget: float | int,
          options: dict[str, Any]) -> list[EdgeFlips]:  # fmt: skip
-    found: list[EdgeFlips] = []
-    for first in range(0, len(nodes), TOGETHER):
-        part = slice(first, first + TOGETHER)
-        found += attacks.pgd_many(trained.data, trained.models[part], budget=budget, nodes=nodes[part],
-                                  labels=labels[part], seeds=trained.seeds[part], **options)  # fmt: skip
-    return found
+    return attacks.pgd_many(trained.data, trained.models, budget=budget, nodes=nodes, labels=labels,
+                            seeds=trained.seeds, **options)  # fmt: skip
 
 
 def _metattack(trained: Trained, nodes: list[Tensor], labels: list[Tensor], budget: float | int,
@@ -222,4 +238,4 @@ def _stand_ins(trained: Trained) -> Trained:
     num_classes = int(data.y.max()) + 1
     models = [GCN(data.num_features, num_classes, generator=rng("stand-in", seed)).to(device) for seed in trained.seeds]
     fit_many(models, data, trained.splits, seeds=trained.seeds)
-    return Trained(models, data, trained.dataset, trained.splits, trained.places)
+    return Trained(models, data, trained.dataset, trained.splits, trained.places, "GCN in its place")

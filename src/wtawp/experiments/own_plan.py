@@ -34,7 +34,8 @@ from wtawp.experiments.robustness import POISONING, evading, poisoning
 TOP = {"name": str, "title": str, "splits": int, "inits": int, "base": dict, "cell": list}
 CELL = {"row": str, "column": str, "compare_with": str}
 SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs": int, "lr": float,
-           "weight_decay": float, "select_on": str, "keep": list, "poison": dict, "evasion": dict}  # fmt: skip
+           "weight_decay": float, "select_on": str, "keep": list, "features": str, "batch_size": int,
+           "poison": dict, "evasion": dict}  # fmt: skip
 AWP = {"rho": float, "lam": float, "layers": (str, list), "radius": str, "projection": str, "steps": int,
        "step_size": float, "balance": float, "exact": bool}  # fmt: skip
 

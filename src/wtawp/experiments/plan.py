@@ -7,9 +7,11 @@ and without WT-AWP start from the same weights on the same split.
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from importlib import invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,7 +20,7 @@ from wtawp.core import AwpConfig
 
 MODELS = (  # names only: reports read plans, and train nothing
     "GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN", "GCNJaccard", "GCNSVD", "RGCN", "SimPGCN",
-    "GNNGuard", "SoftMedianGCN",
+    "GNNGuard", "SoftMedianGCN", "PooledGCN", "PooledGIN", "PooledSAGE",
 )  # fmt: skip
 SelectOn = Literal["either", "loss", "accuracy", "last"]  # as `wtawp.training` has it
 Keep = Literal["history", "saturation", "scores"]  # saturation: of the logits, in the history
@@ -76,12 +78,16 @@ class Setting:
     poison: Measure | None = None  # who flips edges of the graph before the training
     measures: tuple[Measure, ...] = ()  # what is done with the trained models
     noise: Measure | None = None  # flips drawn anew in each epoch of the training, as a certificate's are
+    features: str | None = None  # of lists of graphs, as `load` takes it
+    batch_size: int | None = None  # graphs in a step of the optimiser; None: all at once
 
     def __post_init__(self) -> None:
         if self.model not in MODELS and not _is_place(self.model):
             raise ValueError(f"model must be one of {', '.join(MODELS)}, or package.module:Class, got {self.model!r}")
         if not isinstance(self.epochs, int) or self.epochs < 1:
             raise ValueError(f"epochs must be a whole number >= 1, got {self.epochs!r}")
+        if self.batch_size is not None and (not isinstance(self.batch_size, int) or self.batch_size < 1):
+            raise ValueError(f"batch_size must be a whole number >= 1 or None, got {self.batch_size!r}")
         for name in ("lr", "weight_decay"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < float("inf"):
@@ -114,7 +120,8 @@ class Setting:
     @property
     def content(self) -> dict[str, Any]:
         """As plain data, for JSON. What came into settings later is left out where there is none: keys stay."""
-        later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None}
+        later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
+                 "batch_size": None}  # fmt: skip
         return {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
 
     @staticmethod
@@ -181,8 +188,16 @@ def _digest(dataset: str) -> str | None:
     return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
 
 
+def look_in_working_folder() -> None:
+    """Let modules of the working folder be found, as `python -m` does and a command does not."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    invalidate_caches()  # of files that came while we run
+
+
 def _code(model: str) -> str | None:
     """Names the source of the module that has somebody's own model: another source is another model."""
+    look_in_working_folder()
     try:
         spec = find_spec(model.partition(":")[0])
     except ImportError:

@@ -30,7 +30,7 @@ from wtawp.experiments.tables import (
     setting_table,
 )
 
-MADE_BY = """Everything in this folder but the records is made from them: `wtawp report --records results/records.jsonl.gz --folder results`.
+MADE_BY = """Everything in this folder but the records is made from them: `wtawp report --records results --folder results`.
 What the differences come from is in [docs/deviations.md](../docs/deviations.md); how to train it all again in
 [docs/experiments.md](../docs/experiments.md)."""  # noqa: E501
 

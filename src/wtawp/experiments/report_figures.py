@@ -130,7 +130,7 @@ def accuracy_over_budget(report: PlanReport) -> str:
             spread, look = np.array([c.std or 0.0 for c in cells]), line_look(i)
             axes[0].fill_between(budgets, means - spread, means + spread, color=look["color"], alpha=0.15, linewidth=0)
             axes[0].plot(budgets, means, linewidth=1.5, marker="o", markersize=4, label=row, **look)
-        are_shares = all(budget <= 1 for c in rows.values() for budget in map(_budget, c))
+        are_shares = any(isinstance(budget, float) for c in rows.values() for budget in map(_budget, c))
         axes[0].set(xlabel="budget, % of the edges" if are_shares else "budget, edges", ylabel="test accuracy, %")
         if are_shares:
             axes[0].xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
@@ -138,11 +138,13 @@ def accuracy_over_budget(report: PlanReport) -> str:
     return out[0]
 
 
-def _budget(cell: CellReport) -> float:
-    """Of the attack whose accuracy the cell shows; 0 where there is none."""
+def _budget(cell: CellReport) -> float | int:
+    """Of the attack whose accuracy the cell shows, a share as a float; 0 where there is none."""
     setting, place = cell.cell.setting, cell.cell.measure
     attack = setting.poison if place is None else setting.measures[place]
-    return 0.0 if attack is None else float(str(dict(attack.options)["budget"]))
+    budget = 0 if attack is None else dict(attack.options)["budget"]
+    assert isinstance(budget, int | float)
+    return budget
 
 
 def _rho(cell: CellReport) -> float:

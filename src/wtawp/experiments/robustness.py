@@ -55,6 +55,9 @@ def attack_plan(
         raise ValueError(f"attack must be one of {', '.join(POISONING)}, got {attack!r}")
     if attack in BEFORE_TRAINING and not poison:
         raise ValueError(f"{attack} attacks the training, not a trained model; ask for poisoning (--poison)")
+    budgets = list(dict.fromkeys(budgets))
+    if len({isinstance(budget, float) for budget in budgets}) != 1:
+        raise ValueError(f"budgets must be all shares (0.05) or all numbers of edges (253), got {budgets}")
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
     cells = []
     for row, method in rows.items():
@@ -70,8 +73,9 @@ def attack_plan(
         for name, (one, place) in zip(("no attack", *map(budget_name, budgets)), settings, strict=True):
             cells.append(Cell(row, name, one, splits, inits, measure=place))
     kind = "poisoning" if poison else "evasion"
-    how = "through the model itself" if adaptive else "found on a plain GCN"
-    title = f"{base.model} on {base.dataset} under {kind} with {attack}, {how}"
+    whose = "the model itself" if adaptive else "a plain GCN"
+    how = "" if attack in ("random", "dice", "metattack") else f", by the gradient of {whose}"
+    title = f"{base.model} on {base.dataset} under {kind} with {attack}{how}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))
 

@@ -17,7 +17,8 @@ from wtawp.graphs import EdgeFlips
 Progress = Callable[[float, str], None]  # share done, what was done last
 COST = {  # of an epoch, roughly
     "GCN": 1.0, "GAT": 3.5, "PPNP": 2.2, "MLP": 0.5, "GraphSAGE": 1.5, "GIN": 1.5, "GCNJaccard": 1.0, "GCNSVD": 2.0,
-    "RGCN": 3.0, "SimPGCN": 3.0, "GNNGuard": 4.0, "SoftMedianGCN": 9.0,
+    "RGCN": 3.0, "SimPGCN": 3.0, "GNNGuard": 4.0, "SoftMedianGCN": 9.0, "PooledGCN": 6.0, "PooledGIN": 20.0,
+    "PooledSAGE": 20.0,
 }  # fmt: skip
 ATTACK_COST = {"pgd": 15_000.0, "minmax": 20_000.0, "metattack": 150_000.0, "prbcd": 20_000.0, "grbcd": 20_000.0}
 
@@ -54,7 +55,7 @@ def carry_out(
     known = store.done((run.key for run in runs), *where)
     trained = [chunk for chunk in chunks(runs, together=device != "cpu") if not all(run.key in known for run in chunk)]
     attackers = tuple({run.key: run for c in trained if (run := surrogate_of(c[0])) is not None}.values())
-    attacked = store.done((run.key for run in attackers), *where)
+    attacked = {record.key for record in store.records((run.key for run in attackers), status="done")}  # on any device
     first = [c for c in chunks(attackers, together=device != "cpu") if not all(run.key in attacked for run in c)]
     total, done, failed = sum(map(_cost, first + trained)), 0.0, 0
     for stage in (first, trained):  # the second trains on the flips that the first finds
@@ -97,5 +98,5 @@ def _cost(chunk: tuple[Run, ...]) -> float:
     setting = chunk[0].setting
     passes = 1 if setting.awp is None else 1 + setting.awp.steps
     attacks = [dict(measure.options) for measure in setting.measures if "attack" in dict(measure.options)]
-    cost = setting.epochs * COST.get(setting.model, 1.0) * (passes + 0.5)
+    cost = setting.epochs * COST.get(setting.model, 1.0) * (passes + 0.5) * (1 if setting.batch_size is None else 20)
     return len(chunk) * (cost + sum(ATTACK_COST.get(str(options["attack"]), 0.0) for options in attacks))

@@ -17,6 +17,7 @@ from wtawp.attacks import dice, pgd
 from wtawp.base import rng
 from wtawp.certificates import Certificate, Noise, certificate_of, vote
 from wtawp.graphs import EdgeFlips, undirected_pairs
+from wtawp.models.adapter import evaluating
 
 Radius = tuple[int, int]  # additions, deletions
 Perturb = Callable[[Data, nn.Module, Tensor, Tensor, Radius, int], Data]
@@ -103,7 +104,7 @@ def _random_features(data: Data, _: nn.Module, nodes: Tensor, __: Tensor, radius
     luck = torch.rand(len(rows), data.num_features, generator=rng("random features", number)).to(data.x.device)
     score = torch.zeros_like(data.x)
     score[rows] = luck.to(data.x.dtype)
-    return _with_features(data, _flip_best(data.x, score, -score, radius))
+    return _with_features(data, _flip_best(data.x, score, radius))
 
 
 def _greedy_features(data: Data, model: nn.Module, nodes: Tensor, labels: Tensor, radius: Radius, _: int) -> Data:
@@ -111,8 +112,8 @@ def _greedy_features(data: Data, model: nn.Module, nodes: Tensor, labels: Tensor
     x, left = data.x, list(radius)
     while sum(left):
         moving = x.clone().requires_grad_()
-        with torch.enable_grad():
-            loss = F.cross_entropy(model.eval()(moving, data.edge_index)[nodes], labels[nodes])
+        with evaluating(model), torch.enable_grad():
+            loss = F.cross_entropy(model(moving, data.edge_index)[nodes], labels[nodes])
             (slope,) = torch.autograd.grad(loss, moving)
         rise = torch.where(x == 0, slope, -slope)
         spent = ((x == 0) & (left[0] == 0)) | ((x == 1) & (left[1] == 0))
@@ -125,10 +126,10 @@ def _greedy_features(data: Data, model: nn.Module, nodes: Tensor, labels: Tensor
     return _with_features(data, x)
 
 
-def _flip_best(x: Tensor, adding: Tensor, deleting: Tensor, radius: Radius) -> Tensor:
-    """The zeros with the highest `adding` and the ones with the lowest `deleting` flipped."""
+def _flip_best(x: Tensor, score: Tensor, radius: Radius) -> Tensor:
+    """The zeros and the ones with the highest scores flipped."""
     out = x.clone().view(-1)
-    for count, value, score in ((radius[0], 1.0, adding), (radius[1], 0.0, -deleting)):
+    for count, value in zip(radius, (1.0, 0.0), strict=True):
         candidates = torch.where(x.view(-1) == 1 - value, score.view(-1), -torch.inf)
         out[candidates.topk(count).indices] = value
     return out.view_as(x)

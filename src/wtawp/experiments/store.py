@@ -316,6 +316,17 @@ def _where(conditions: dict[str, str | None]) -> tuple[str, tuple[str, ...]]:
     return " WHERE " * bool(given) + " AND ".join(given), tuple(given.values())
 
 
+def load_all(paths: Iterable[Path]) -> list[Record]:
+    """The records of files, and of all files of records in folders."""
+    files: list[Path] = []
+    for path in paths:
+        inside = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+        if not inside:
+            raise StoreError(f"the folder {path} holds no file of records (*.jsonl or *.jsonl.gz)")
+        files += inside
+    return [record for file in files for record in load_lines(file)]
+
+
 def load_lines(file: Path | str) -> Iterator[Record]:
     """Read what `Store.export` wrote, a line at a time; errors name the file and the line."""
     number = 0

@@ -1,5 +1,6 @@
 """The data: graphs by name, splits, and the operators that models multiply with. It knows no model."""
 
+from wtawp.graphs.collection import batched, is_collection, mean_pooling, some_graphs
 from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, load, place_of
 from wtawp.graphs.describe import Description, describe
 from wtawp.graphs.download import is_intact, locate
@@ -62,4 +63,4 @@ __all__ += [
     "toy",
     "unlike_and_alike",
 ]
-__all__ += ["EdgeFlips", "budget_of", "undirected_pairs"]
+__all__ += ["EdgeFlips", "batched", "budget_of", "is_collection", "mean_pooling", "some_graphs", "undirected_pairs"]

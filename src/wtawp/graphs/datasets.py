@@ -14,7 +14,7 @@ from torch_geometric.datasets import KarateClub
 
 from wtawp.base import DataError
 from wtawp.graphs.download import FILES, Place, RemoteFile, fetch, locate
-from wtawp.graphs.files import PLANETOID_PARTS, read_graphdata, read_npz, read_planetoid, read_tu
+from wtawp.graphs.files import PLANETOID_PARTS, TuFeatures, read_graphdata, read_npz, read_planetoid, read_tu
 from wtawp.graphs.generate import citation, knn_edges, toy
 from wtawp.graphs.own import SUFFIXES, read
 from wtawp.graphs.tidy import largest_component
@@ -35,7 +35,7 @@ class Published:
 
     kind: Literal["node", "graph"]  # what is classified
     files: tuple[RemoteFile, ...]
-    read: Callable[[list[Path]], Data | list[Data]]
+    read: Callable[..., Data | list[Data]]  # of the files and, for graphs to classify, of the wanted features
     nodes: int  # of all graphs together
     edges: int  # undirected
     classes: int
@@ -63,7 +63,7 @@ def _graphdata(name: str, nodes: int, edges: int, classes: int) -> Published:
 
 def _tu(name: str, nodes: int, edges: int, classes: int) -> Published:
     file = FILES[f"tudataset/{name}.zip"]
-    return Published("graph", (file,), lambda paths: read_tu(paths[0]), nodes, edges, classes)
+    return Published("graph", (file,), lambda paths, features=None: read_tu(paths[0], features), nodes, edges, classes)
 
 
 PUBLISHED = {
@@ -83,26 +83,32 @@ NAMES = (*EMBEDDED, *PUBLISHED)
 
 
 @overload
-def load(name_or_path: Collection, *, seed: int = 0) -> list[Data]: ...
+def load(name_or_path: Collection, *, seed: int = 0, features: TuFeatures | None = None) -> list[Data]: ...
 @overload
-def load(name_or_path: str | Path, *, seed: int = 0) -> Data: ...
-def load(name_or_path: str | Path, *, seed: int = 0) -> Data | list[Data]:
+def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None = None) -> Data: ...
+def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None = None) -> Data | list[Data]:
     """The graph called so or in that file; a list of graphs for proteins, imdb-binary, imdb-multi and TU archives.
 
     `seed` tells apart the draws of generated graphs and means nothing to the others. Published graphs are fetched if
     they are not here. Text that ends in .npz, .csv, .pt or .zip is a path. Edges are undirected, without weights,
     self-loops or duplicates; a label of -1 is unknown; features of more than 2**26 numbers (coauthor-physics, and no
-    other data set by name) are a sparse CSR tensor.
+    other data set by name) are a sparse CSR tensor. `features` chooses those of lists of graphs: "attribute" (the
+    default where there are any: labels one-hot, attributes standardised), "degree" (one-hot) or "constant".
 
     >>> load("karate")
     Data(x=[34, 34], edge_index=[2, 156], y=[34], name='karate')
     """
     if isinstance(name_or_path, Path) or name_or_path.endswith(SUFFIXES):
         path = Path(name_or_path).expanduser()
-        data, name = read(path), path.stem
+        data, name = read(path, features), path.stem
     else:
         name = name_or_path
-        data = _embedded(name, seed) if name in EMBEDDED else _published(name).read(get(name))
+        if features is None:
+            data = _embedded(name, seed) if name in EMBEDDED else _published(name).read(get(name))
+        elif name in EMBEDDED or _published(name).kind == "node":
+            raise DataError(f"{name} brings its own features; features={features!r} is for lists of graphs")
+        else:
+            data = _published(name).read(get(name), features)
     if isinstance(data, Data):
         data.name = name
     return data

@@ -9,6 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from wtawp.base import DataError
 from wtawp.graphs.pickles import as_matrix, as_pairs, as_table, unpickle
 from wtawp.graphs.tidy import UNLABELLED, adjacency_edges, csr, feature_tensor, node_graph, undirected
 
+TuFeatures = Literal["attribute", "degree", "constant"]
 CSR_PARTS = ("data", "indices", "indptr", "shape")
 PLANETOID_PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 NUM_PUBLIC_VAL = 500  # Planetoid's public split: its rows of x, the next 500, and test.index
@@ -97,12 +99,15 @@ def read_planetoid(paths: Mapping[str, Path]) -> Data:
     return data
 
 
-def read_tu(path: Path) -> list[Data]:
+def read_tu(path: Path, features: TuFeatures | None = None) -> list[Data]:
     """One `Data` a graph from a TU archive, `y` of shape [1] counted from 0; graphs stand sorted by class there.
 
-    Features: node labels one-hot and attributes standardised over all nodes of the collection, whichever there are;
-    with neither, the degree one-hot, as wide as the largest degree asks.
+    Features: "attribute" is node labels one-hot and attributes standardised over all nodes of the collection, whichever
+    there are; "degree" is one-hot, as wide as the largest degree asks; "constant" is a 1. By default the first, and of
+    archives with neither labels nor attributes the second.
     """
+    if features is not None and features not in get_args(TuFeatures):
+        raise DataError(f"features must be one of {', '.join(get_args(TuFeatures))}, got {features!r}")
     members = {name.rsplit("/", 1)[-1]: content for name, content in _read_zip(path).items()}
     names = [name.removesuffix("_A.txt") for name in members if name.endswith("_A.txt")]
     if len(names) != 1:
@@ -125,7 +130,15 @@ def read_tu(path: Path) -> list[Data]:
     owner = torch.from_numpy(graph)
     if not torch.equal(owner[edges[0]], owner[edges[1]]):
         raise DataError(f"{path}: an edge joins two different graphs")
-    x = _tu_features(edges, num_nodes, table("node_labels"), table("node_attributes", np.float64), str(path))
+    labels, attributes = table("node_labels"), table("node_attributes", np.float64)
+    if features is None:
+        features = "degree" if labels is None and attributes is None else "attribute"
+    if features == "constant":
+        x = torch.ones(num_nodes, 1)
+    elif features == "degree":
+        x = torch.nn.functional.one_hot(torch.bincount(edges[0], minlength=num_nodes)).float()
+    else:
+        x = _tu_features(num_nodes, labels, attributes, str(path))
     y = torch.from_numpy(np.unique(graph_labels, return_inverse=True)[1].ravel())
 
     node_counts, edge_counts = (torch.bincount(ids, minlength=num_graphs) for ids in (owner, owner[edges[0]]))
@@ -136,8 +149,8 @@ def read_tu(path: Path) -> list[Data]:
 
 
 def _tu_features(
-    edges: Tensor, num_nodes: int, labels: np.ndarray | None, attributes: np.ndarray | None, where: str
-) -> Tensor:  # [2, e], [n, 1], [n, a] -> [n, d]
+    num_nodes: int, labels: np.ndarray | None, attributes: np.ndarray | None, where: str
+) -> Tensor:  # [n, 1], [n, a] -> [n, d]
     columns = []
     for name, given in (("node_labels", labels), ("node_attributes", attributes)):
         if given is not None and len(given) != num_nodes:
@@ -150,8 +163,7 @@ def _tu_features(
             raise DataError(f"{where}: node attributes hold NaN or infinite numbers; fill them in first")
         columns.append(StandardScaler().fit_transform(attributes))
     if not columns:
-        degree = torch.bincount(edges[0], minlength=num_nodes)
-        columns.append(torch.nn.functional.one_hot(degree).numpy())
+        raise DataError(f'{where} has neither node labels nor attributes; take features="degree" or "constant"')
     return feature_tensor(np.concatenate(columns, axis=1), where=where)
 
 

@@ -80,16 +80,17 @@ class EdgeFlips:
         """How many of the flips give `data` a new edge."""
         return len(self) - self.num_removed(data)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Into one small npz, whole or not at all."""
         content = io.BytesIO()
         text = np.array(self.provenance, dtype=np.str_).reshape(-1, 2)
         np.savez_compressed(content, pairs=self.pairs.numpy(), num_nodes=np.int64(self.num_nodes), provenance=text)
-        write_whole(path, content.getvalue())
+        write_whole(Path(path), content.getvalue())
 
     @staticmethod
-    def load(path: Path) -> "EdgeFlips":
+    def load(path: str | Path) -> "EdgeFlips":
         """What `save` wrote, checked again."""
+        path = Path(path)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
                 absent = [name for name in MEMBERS if name not in content]

@@ -2,6 +2,8 @@
 
 import csv
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +14,27 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
 from wtawp.base import DataError
-from wtawp.graphs.files import read_npz, read_tu
+from wtawp.graphs.files import TuFeatures, read_npz, read_tu
 from wtawp.graphs.tidy import node_graph, undirected
 
 SUFFIXES = (".npz", ".csv", ".pt", ".zip")
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 
-def read(path: Path) -> Data | list[Data]:
-    """The graph in a file, or the graphs of a TU archive; the name's ending tells the format."""
-    readers = {".npz": read_npz, ".csv": read_csv, ".pt": read_pt, ".zip": read_tu}
+def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
+    """The graph in a file, or the graphs of a TU archive, with such features; the name's ending tells the format."""
+    readers: dict[str, Callable[[Path], Data | list[Data]]] = {
+        ".npz": read_npz,
+        ".csv": read_csv,
+        ".pt": read_pt,
+        ".zip": partial(read_tu, features=features),
+    }
     if path.suffix not in readers:
         raise DataError(f"{path}: a graph's file must end in {', '.join(SUFFIXES)}, got {path.suffix or 'no ending'!r}")
     if not path.is_file():
         raise DataError(f"there is no file {path.absolute()}")
+    if features is not None and path.suffix != ".zip":
+        raise DataError(f"{path} brings its own features; features={features!r} is for TU archives (.zip)")
     return readers[path.suffix](path)
 
 

@@ -55,7 +55,8 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
     scarce = {c: int(k) for c, k in enumerate(counts) if k * min(train, val) < 0.5 or k < 3}
     if scarce:
         raise DataError(
-            f"shares of {train} and {val} leave no node of some classes (class: size): {scarce}; raise them"
+            f"shares of {train} and {val} leave none of some classes (class: size): {scarce}; raise them, or leave"
+            " such a class out"
         )
     state = _state(seed)
     labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels[nodes], random_state=state)

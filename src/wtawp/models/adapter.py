@@ -4,7 +4,8 @@ Our modules take more than edges: an `Operator` in their place, sparse features 
 compute some rows only. `prepare` asks a module for such arguments; any other module gets the graph as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 from weakref import ref
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from wtawp.base import DataError, WtawpError
+from wtawp.graphs.collection import is_collection, some_graphs
 from wtawp.graphs.operators import Blocks, Multiplies, Operator, sparse_features
 
 Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
@@ -31,6 +34,15 @@ class Prepares(Protocol):
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
         """Arguments for `forward` that give the logits of `rows`, in their order; None asks for all."""
+        ...
+
+
+@runtime_checkable
+class PreparesGraphs(Protocol):
+    """A module that classifies whole graphs, called as `model(x, edge_index, batch)`; otherwise as `Prepares`."""
+
+    def prepare_graphs(self, x: Tensor, edge_index: Tensor, batch: Tensor, rows: Tensor | None) -> tuple[object, ...]:
+        """Arguments for `forward` that give the logits of the graphs `rows`, in their order; None asks for all."""
         ...
 
 
@@ -106,11 +118,55 @@ class StacksConvolutions(Protocol):
         ...
 
 
+@contextmanager
+def evaluating(victim: object) -> Iterator[None]:
+    """Inside, a module is in evaluation mode; afterwards each of its modules is in the mode it was in."""
+    modes = [(module, module.training) for module in victim.modules()] if isinstance(victim, nn.Module) else []
+    for module, _ in modes:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def refuse_cached(victim: object) -> None:
+    """A layer that keeps the first graph it saw (PyG's `cached=True`) would not notice that the graph was changed."""
+    for name, module in victim.named_modules() if isinstance(victim, nn.Module) else ():
+        cached = getattr(module, "cached", False)
+        if isinstance(cached, int) and cached:  # a module may well have a method of that name
+            layer = f"{type(victim).__name__}.{name}" if name else "the model"
+            raise WtawpError(
+                f"{layer}, a {type(module).__name__}, keeps the graph it saw first (cached=True) and would ignore every"
+                " change of it; build it with cached=False (its weights can be loaded into that)"
+            )
+
+
 def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
     """Arguments for `model`, and the rows still to be taken from what it returns (None: it returns just those)."""
+    check_kind(model, data)
+    if isinstance(model, PreparesGraphs):
+        return model.prepare_graphs(data.x, data.edge_index, data.batch, rows), None
     if isinstance(model, Prepares):
         return model.prepare(data.x, data.edge_index, rows), None
-    return (data.x, data.edge_index), rows
+    if is_collection(data) and rows is not None:  # a batch norm must not see the graphs that validate and test
+        return arguments_of(some_graphs(data, rows)), None
+    return arguments_of(data), rows
+
+
+def arguments_of(data: Data) -> tuple[object, ...]:
+    """What any module is called with: nodes and edges, and of a collection the graph of each node."""
+    return (data.x, data.edge_index, data.batch) if is_collection(data) else (data.x, data.edge_index)
+
+
+def check_kind(model: nn.Module, data: Data) -> None:
+    """Refuse a module of ours that classifies nodes where graphs are to be classified, and the other way round."""
+    name = type(model).__name__
+    if isinstance(model, Prepares) and is_collection(data):
+        raise DataError(f"{name} classifies nodes and these are graphs to classify; take PooledGCN, PooledGIN, ...")
+    if isinstance(model, PreparesGraphs) and not is_collection(data):
+        raise DataError(f"{name} classifies whole graphs and this is one graph; pass a list of graphs, or take GCN")
 
 
 def features(x: Tensor, rows: Tensor | None = None, *, dropped: bool = False) -> Features:

@@ -100,7 +100,7 @@ def train_together(
     trained = [w for w in theta.values() if w.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True,
                                  capturable=device.type == "cuda")  # fmt: skip
-    state = _State(theta, buffers, len(models), device, schedule.select_on)
+    state = Selection(theta, buffers, len(models), device, schedule.select_on)
     history = torch.zeros(schedule.epochs, len(COLUMNS), len(models), dtype=trained[0].dtype, device=device)
 
     def epoch_step(epoch: Tensor, view: _View) -> None:
@@ -189,7 +189,7 @@ class _Replayed:
         self.graph.replay()
 
 
-class _State:
+class Selection:
     """The best weights so far of every member: those of the last epoch that improved on the validation set."""
 
     def __init__(self, theta: Stack, buffers: Stack, size: int, device: torch.device, select_on: SelectOn) -> None:

@@ -1,4 +1,4 @@
-"""Train node classifiers in the paper's protocol (sec:training setup): one with `fit`, many at once with `fit_many`."""
+"""Train classifiers of nodes, or of graphs, in the paper's protocol: one with `fit`, many at once with `fit_many`."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.core import AwpConfig
-from wtawp.graphs import Split
+from wtawp.graphs import Split, batched, is_collection
+from wtawp.models.adapter import PreparesGraphs, arguments_of, check_kind
 from wtawp.training.engine import Schedule, SelectOn, train_together
 
 Augment = Callable[[Data, int], Data]
@@ -29,7 +30,7 @@ class Fit:
 
 def fit(
     model: nn.Module,
-    data: Data,
+    data: Data | Sequence[Data],
     split: Split,
     *,
     seed: int,
@@ -46,9 +47,11 @@ def fit(
     """Train `model` full batch with Adam and keep the last epoch that improved validation loss or accuracy.
 
     `select_on` may narrow that to "loss" or "accuracy", or keep the "last" epoch, whatever it is. Any module called as
-    `model(x, edge_index)` will do. `awp` says how weights are perturbed; None trains plainly. `augment(data, epoch)`
-    may change what the training pass sees; `model` holds its current weights when it is called. `observe(model, epoch)`
-    is called after each epoch, with that epoch's weights. `patience` stops after so many epochs without improvement.
+    `model(x, edge_index)` will do. A list of graphs, or PyG's `Batch` of them, makes graphs the samples: `split` then
+    names graphs, and any module called as `model(x, edge_index, batch)` will do. `awp` says how weights are perturbed;
+    None trains plainly. `augment(data, epoch)` may change what the training pass sees; `model` holds its current
+    weights when it is called. `observe(model, epoch)` is called after each epoch, with that epoch's weights. `patience`
+    stops after so many epochs without improvement.
     Dropout follows from `seed` alone, and the caller's random state is left as it was.
     """
     watch = None if observe is None else lambda models, epoch: observe(models[0], epoch)
@@ -60,7 +63,7 @@ def fit(
 
 def fit_many(
     models: Sequence[nn.Module],
-    data: Data,
+    data: Data | Sequence[Data],
     splits: Split | Sequence[Split],
     *,
     seeds: Sequence[int],
@@ -79,7 +82,8 @@ def fit_many(
     Each ends as it would alone with `fit`. On the CPU the models of one split form a chunk, so that only the receptive
     field of its nodes is computed; on a GPU all go together over the whole graph. A module that `torch.func.vmap`
     cannot take is trained one member after another, after a warning; one with torch's own dropout is trained together,
-    but then its masks are not those of a single run.
+    but then its masks are not those of a single run. Of graphs, one that is not ours is trained split by split on a GPU
+    too: it must meet the training graphs alone.
     """
     parts = [splits] * len(models) if isinstance(splits, Split) else list(splits)
     if not len(models) == len(parts) == len(seeds):
@@ -93,14 +97,15 @@ def fit_many(
     device = next((p.device for p in models[0].parameters()), None)
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
-    data = copy.copy(data).to(device)  # a copy: Data.to moves the caller's tensors otherwise
+    whole = copy.copy(batched(data)).to(device)  # a copy: Data.to moves the caller's tensors otherwise
+    is_shared = not is_collection(whole) or isinstance(models[0], PreparesGraphs)
     schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=patience, select_on=select_on)
     results: dict[int, Fit] = {}
     with _matmul_precision(tf32):
-        for chunk in _chunks(parts, together=device.type == "cuda"):
+        for chunk in _chunks(parts, together=device.type == "cuda" and is_shared):
             group = [models[i] for i in chunk]
             run = train_together(
-                group, data, [parts[i] for i in chunk], [seeds[i] for i in chunk], awp, schedule, augment, observe
+                group, whole, [parts[i] for i in chunk], [seeds[i] for i in chunk], awp, schedule, augment, observe
             )
             for place, i in enumerate(chunk):
                 history = {name: column[:, place].tolist() for name, column in run.history.items()}
@@ -131,8 +136,9 @@ def _matmul_precision(tf32: bool) -> Iterator[None]:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, data: Data, nodes: Tensor) -> tuple[float, float]:
-    """Loss and accuracy on `nodes`, without dropout; leaves the model in evaluation mode."""
-    model.eval()
-    logits = model(data.x, data.edge_index)[nodes]
-    return float(F.cross_entropy(logits, data.y[nodes])), float((logits.argmax(1) == data.y[nodes]).float().mean())
+def evaluate(model: nn.Module, data: Data | Sequence[Data], rows: Tensor) -> tuple[float, float]:
+    """Loss and accuracy on some nodes, or graphs, without dropout; leaves the model in evaluation mode."""
+    whole = batched(data)
+    check_kind(model, whole)
+    logits, y = model.eval()(*arguments_of(whole))[rows], whole.y[rows]
+    return float(F.cross_entropy(logits, y)), float((logits.argmax(1) == y).float().mean())

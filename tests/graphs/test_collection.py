@@ -1,0 +1,97 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import global_mean_pool
+
+from wtawp.base import DataError, rng
+from wtawp.graphs import batched, is_collection, load, mean_pooling, some_graphs
+
+
+def graph(num_nodes: int, *edges: tuple[int, int], y: int = 0, width: int = 2) -> Data:
+    x = torch.randn(num_nodes, width, generator=rng("x", num_nodes, y))
+    return Data(x=x, edge_index=torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T, y=torch.tensor([y]))
+
+
+PATH, LONE, ISLANDS, PAIR = graph(3, (0, 1), (1, 2), y=1), graph(1), graph(2, y=2), graph(2, (0, 1), (1, 0))
+GRAPHS = [PATH, LONE, ISLANDS, PAIR]  # one node; no edges
+
+
+def assert_equal(ours: Data, theirs: Data) -> None:
+    for name in ("x", "y", "batch"):
+        assert torch.equal(ours[name], theirs[name]), name
+    assert sorted(ours.edge_index.T.tolist()) == sorted(theirs.edge_index.T.tolist())
+
+
+def test_it_batches_as_pyg_does() -> None:
+    assert_equal(batched(GRAPHS), Batch.from_data_list(GRAPHS))
+
+
+def test_what_is_one_already_passes_as_it_is() -> None:
+    batch, karate = Batch.from_data_list(GRAPHS), load("karate")
+    assert batched(batch) is batch
+    assert batched(karate) is karate
+    assert is_collection(batch)
+    assert not is_collection(karate)
+
+
+@pytest.mark.parametrize("rows", [[0], [3, 0], [2, 1, 3, 0]])
+def test_some_graphs_are_those_graphs_in_that_order(rows: list[int]) -> None:
+    found = some_graphs(batched(GRAPHS), torch.tensor(rows))
+    assert_equal(found, Batch.from_data_list([GRAPHS[i] for i in rows]))
+
+
+def test_the_mean_over_each_graph_is_pyg_s() -> None:
+    data = batched(GRAPHS)
+    x = data.x.double()
+    expected = global_mean_pool(x, data.batch)
+    torch.testing.assert_close(mean_pooling(data.batch, torch.float64).to_dense() @ x, expected, rtol=0, atol=1e-15)
+    mixed = torch.randperm(len(x), generator=rng("order"))  # nodes of a graph need not lie together
+    pool = mean_pooling(data.batch[mixed], torch.float64)
+    torch.testing.assert_close(pool.to_dense() @ x[mixed], expected, rtol=0, atol=1e-15)
+
+
+def changed(like: Data, **values: Any) -> Data:
+    copy = like.clone()
+    for name, value in values.items():
+        copy[name] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (graph(2, width=3), r"graph 1 has features of shape \[2, 3\], graph 0 of \[3, 2\]: all graphs need as many"),
+        (changed(PAIR, x=torch.ones(2)), r"graph 1 has features of shape \[2\]"),
+        (changed(PAIR, x=None), "graph 1 has no x"),
+        (changed(PAIR, edge_index=None), "graph 1 has no edge_index"),
+        (graph(0), "graph 1 has no nodes"),
+        (changed(PAIR, y=None), "graph 1 needs one class number as its label y .* got none"),
+        (changed(PAIR, y=torch.tensor([0, 1])), r"needs one class number .* got torch.int64 of shape \[2\]"),
+        (changed(PAIR, y=torch.tensor([0.5])), "needs one class number .* got torch.float32"),
+        (graph(2, (0, 2)), "edges of graph 1 must join its nodes 0 to 1, got 0 to 2"),
+    ],
+)
+def test_a_bad_graph_is_named(bad: Data, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        batched([PATH, bad])
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(DataError, match="one graph or more, got none"):
+        batched([])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("y", torch.tensor([0, 1]), "a batch of 4 graphs needs as many class numbers y, got torch.int64 of shape"),
+        ("batch", torch.tensor([0, 0, 0, 0, 2, 2, 3, 3]), r"graphs \[1\] of the batch have no nodes"),
+        ("edge_index", torch.tensor([[0], [7]]), "joins two different graphs"),
+    ],
+)
+def test_a_bad_batch_is_refused(name: str, value: Tensor, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        batched(changed(batched(GRAPHS), **{name: value}))
