@@ -121,7 +121,10 @@ def test_a_certificate_is_kept_with_its_votes(empty_home: Path) -> None:
     [
         (certifying("edges", 0), "samples must be a whole number"),
         (certifying("features", 10), "for binary ones"),
-        (Measure("certificat"), "a measure is one of certificate, evasion, poison, got 'certificat'"),
+        (
+            Measure("certificat"),
+            "a measure is one of certificate, evasion, .*spectrum, got 'certificat'",
+        ),
         (Measure("evasion", (("attack", "pdg"), ("budget", 0.1))), "attack must be one of random, dice, .* got 'pdg'"),
         (Measure("evasion", (("attack", "pgd"),)), "needs a budget: a share"),
         (evading("pgd", 0.1, step=3), "pgd has no option 'step'; it has .*attack, budget"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from wtawp.experiments.drawing import COLOURS, drawing, method_look, use_log_scale
@@ -55,6 +56,7 @@ def _arrows(ax: Axes, pairs: Sequence[SmoothPair], names: Sequence[str]) -> None
         points = np.array([getattr(pair, side) for pair in pairs]).reshape(-1, 2)
         ax.plot(*points.T, "o", color=method_look(name)["color"], markersize=4, label=name)
     ax.margins(0.12)
+    ax.xaxis.set_major_locator(MaxNLocator(4))
 
 
 def smoothness_table(report: PlanReport) -> Table:
@@ -108,7 +110,7 @@ def landscape_lines(report: PlanReport, png: Path | None = None) -> str:
 def unit_of(scale: str) -> str:
     """What a distance along a direction is measured in."""
     return {
-        "unit": "distance",
+        "unit": "distance between weights",
         "layer": "distance, in lengths of each layer's weights",
         "filter": "distance, in lengths of each filter's weights",
     }[scale]
