@@ -1,6 +1,6 @@
 """Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers.
 
-Beside them, under "claim:", "deviation:" and "extra:", plans that check its sentences, explain a difference, ask further.
+Beside them, as "claim:", "deviation:" and "extra:", plans that check its sentences, explain a difference, ask further.
 """
 
 import json
