@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from wtawp.base import WtawpError
-from wtawp.experiments.paper import Later, NotYetError, plan, plans, printed
+from wtawp.experiments.paper import plan, plans, printed
 from wtawp.experiments.plan import Plan
 
 LABELS = """tab:natacc tab:ablation tab:ablation2 tab:ablationlast tab:poison tab:dicepoison tab:evasion tab:graphclass
@@ -42,10 +42,7 @@ def test_the_tables_have_the_paper_s_scale_and_settings() -> None:
     assert {c.setting.awp.layers for c in plan("tab:ablationlast").cells if c.setting.awp} == {"last"}
 
 
-def test_what_is_not_built_yet_is_refused_with_what_it_waits_for() -> None:
-    assert isinstance(plans()["tab:graphclass"], Later)
-    with pytest.raises(NotYetError, match=r"tab:graphclass .* is not reproduced yet: it waits for graph-level tasks"):
-        plan("tab:graphclass")
+def test_unknown_labels_are_refused_with_those_there_are() -> None:
     with pytest.raises(WtawpError, match="nothing labelled 'tab:nat'; there are fig:1"):
         plan("tab:nat")
 

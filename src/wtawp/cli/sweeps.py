@@ -62,17 +62,16 @@ def reproduce(
 
     Without a label, list what there is. What was trained before is not trained again.
     """
-    from wtawp.experiments.paper import PAGES, Later, plans
+    from wtawp.experiments.paper import PAGES, plans
 
     if not labels and as_json:
-        listed = {label: None if isinstance(found, Later) else len(found.runs()) for label, found in plans().items()}
+        listed = {label: len(found.runs()) for label, found in plans().items()}
         typer.echo(json.dumps(listed))
         return
     if not labels:
         table = Table("label", "what", "runs")
         for label, found in plans().items():
-            runs = f"not yet: waits for {found.waits_for}" if isinstance(found, Later) else f"{len(found.runs()):,}"
-            table.add_row(label, found.title, runs)
+            table.add_row(label, found.title, f"{len(found.runs()):,}")
         for label, title in PAGES.items():
             table.add_row(label, title, "none: counted")
         console.print(table)
@@ -229,10 +228,8 @@ def values_are_parameters() -> Iterator[None]:
 
 def _of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
     from wtawp.experiments.paper import plan, plans
-    from wtawp.experiments.plan import Plan
 
-    every = [label for label, found in plans().items() if isinstance(found, Plan)]
-    chosen = dict.fromkeys(each for label in labels for each in (every if label == "all" else [label]))
+    chosen = dict.fromkeys(each for label in labels for each in (plans() if label == "all" else [label]))
     return [plan(label).at(scale) for label in chosen]
 
 

@@ -1,10 +1,7 @@
-"""Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers.
-
-Those whose parts are not built yet are listed, with what they wait for, and refused when asked for.
-"""
+"""Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -44,18 +41,6 @@ DATASET_TABLE = {  # tab:dataset as printed: nodes, edges, features, classes
 GRAPH_DATASET_TABLE = {  # tab:cladataset as printed: largest graph, mean size, graphs, classes
     "proteins": (620, 39.06, 1113, 2), "imdb-binary": (136, 19.77, 1000, 2), "imdb-multi": (89, 13.00, 1500, 3),
 }  # fmt: skip
-
-
-class NotYetError(WtawpError):
-    """A table or figure whose parts are not built yet."""
-
-
-@dataclass(frozen=True)
-class Later:
-    """A table or figure that is known and not yet reproduced."""
-
-    title: str
-    waits_for: str
 
 
 @cache
@@ -293,7 +278,7 @@ MOONS = {"natural": None, "AWP": _awp(1.0, 0.4, layers="all"), "T-AWP": _awp(1.0
 
 
 @cache
-def plans() -> dict[str, Plan | Later]:
+def plans() -> dict[str, Plan]:
     """By label, in the order of the paper; then what explains a deviation, the claims of the text, and more."""
     return {
         "fig:1": _toy("fig:1", "AWP on the linearly separable toy", tuple(TOY_METHODS)[:4], ("decisions",)),
@@ -374,10 +359,8 @@ def claims() -> tuple[Plan, ...]:
 
 
 def plan(label: str) -> Plan:
-    """The plan of a label; those that are not reproduced yet are refused with what they wait for."""
+    """The plan of a label."""
     found = plans().get(label)
     if found is None:
         raise WtawpError(f"the paper has nothing labelled {label!r}; there are {', '.join(plans())}")
-    if isinstance(found, Later):
-        raise NotYetError(f"{label} ({found.title}) is not reproduced yet: it waits for {found.waits_for}")
     return found
