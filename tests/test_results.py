@@ -1,5 +1,6 @@
 """The committed records say what the documents say of them, and the committed report is made of them."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,19 @@ def test_wt_awp_certifies_more_against_feature_flips_at_every_radius(reports: di
     somewhere = (plain > 0) | (perturbed > 0)
     assert somewhere.sum() == 70
     assert (perturbed > plain)[somewhere].all()
+
+
+def test_a_thousand_guarantees_were_attacked_and_none_was_broken() -> None:
+    recorded = json.loads((RESULTS / "certificate_soundness.json").read_text(encoding="utf-8"))
+    assert [(r["on"], r["pairs"], r["broken"], r["alpha"]) for r in recorded["results"]] == [
+        ("features", 500, 0, 1e-6),
+        ("edges", 500, 0, 1e-6),
+    ]
+    for result in recorded["results"]:
+        assert sum(len(attempt["nodes"]) for attempt in result["attempts"]) == 500
+        assert {attempt["attack"] for attempt in result["attempts"]} == (
+            {"random", "greedy"} if result["on"] == "features" else {"dice", "pgd"}
+        )
 
 
 def test_the_claims_stand_as_documented(reports: dict[str, PlanReport]) -> None:
