@@ -66,7 +66,7 @@ def markdown(reports: Sequence[PlanReport], *, figures: str | None = None) -> st
     for anchor, report in zip(anchors, reports, strict=True):
         parts += [f"## {_text(report.plan.name)}: {_text(report.plan.title)}", _text(source(report))]
         parts += [as_markdown(table) for table in tables_of(report)]
-        if figures is not None:
+        if figures is not None and report.records:  # where nothing was measured, nothing is drawn
             parts += [f"![{caption}]({figures}/{anchor}-{name}.svg)" for name, caption in captions_of(report.plan)]
         if report.failed:
             parts.append(as_markdown(failure_table(report)))
