@@ -105,7 +105,6 @@ def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("reproduce", "tab:poison"), 1, "tab:poison (Poisoning with PGD and Metattack) is not reproduced yet"),
         (("reproduce", "tab:none"), 1, "the paper has nothing labelled 'tab:none'"),
         (("reproduce", "tab:natacc", "--scale", "big"), 2, "Invalid value for '--scale'"),
         (("reproduce", "fig:1", "--engine", "slurm"), 2, "Invalid value for '--engine'"),
