@@ -17,6 +17,7 @@ from wtawp.experiments.engines import DEATHS, C, Engine, EngineError, R
 
 FOLDERS = ("WTAWP_DATA", "WTAWP_HOME")
 PATIENCE = 10.0  # seconds for a first answer from a cluster; Ray alone would try for minutes
+CANCELLED_TIMES = 3  # at most, a second apart
 
 STORE = 2**28  # bytes for results on their way in a Ray of our own, which would take a third of the memory; more spills
 
@@ -82,8 +83,11 @@ def _results(
                 "what is done is kept: start again with fewer workers or more memory to go on"
             ) from trouble
     finally:
-        for unfinished in flying:
-            ray.cancel(unfinished, force=True)
+        left = list(flying)
+        for _ in range(CANCELLED_TIMES):  # a chunk that is just being started may miss its cancellation
+            for unfinished in left:
+                ray.cancel(unfinished, force=True)
+            left = ray.wait(left, num_returns=len(left), timeout=1)[1] if left else []
 
 
 def _own(ray: ModuleType, error: Any) -> BaseException:
