@@ -1,4 +1,5 @@
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -91,12 +92,17 @@ def test_a_perturbed_gradient_that_vanishes_is_warned_of_once(perturbed: float) 
 def test_healthy_gradients_and_those_that_both_vanish_are_not_warned_of(natural: float, perturbed: float) -> None:
     watch = VanishingWatch()
     steps(watch, 1.0, 5.0, 1)
-    steps(watch, natural, perturbed, 100)
+    with warnings.catch_warnings(record=True, action="always") as told:
+        steps(watch, natural, perturbed, 100)
+    assert told == []
 
 
 def test_looks_must_be_in_a_row_and_no_gradient_is_none() -> None:
     watch = VanishingWatch()
-    for _ in range(20):
-        steps(watch, 1.0, 0.0, 19)
-        steps(watch, 1.0, 3.0, 1)  # every second look
-    watch([], [], "")
+    with warnings.catch_warnings(record=True, action="always") as told:
+        for _ in range(20):
+            steps(watch, 1.0, 0.0, 19)
+            steps(watch, 1.0, 3.0, 1)  # every second look
+        watch([], [], "")
+    assert told == []
+    assert watch.steps == 401
