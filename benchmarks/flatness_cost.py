@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from wtawp.analysis import (
-    NodeLoss,
+    LossOn,
     input_gradient_norms,
     losses_on_plane,
     random_direction,
@@ -32,7 +32,7 @@ def main() -> None:
     split = stratified(data.y, seed=0)
     model = GCN(data.num_features, 7, generator=rng("init", 0, 0))
     fit(model, data, split, seed=0, epochs=100)
-    loss = NodeLoss(model.eval(), data, split.train)
+    loss = LossOn(model.eval(), data, split.train)
     u, v = (random_direction(model, seed=0, number=i, scale="filter") for i in (0, 1))
     ticks = np.linspace(-1, 1, 51).tolist()
 

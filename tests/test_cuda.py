@@ -6,14 +6,29 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch_geometric.data import Data
 
-from wtawp.attacks import pgd, pgd_many
+from wtawp import analysis
+from wtawp.attacks import grbcd, metattack_many, minmax, pgd, pgd_many, prbcd
 from wtawp.base import rng
 from wtawp.certificates import Noise, vote
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import citation, load, stratified
-from wtawp.models import GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
-from wtawp.training import fit
+from wtawp.graphs import citation, knn_edges, load, stratified
+from wtawp.models import (
+    GAT,
+    GCN,
+    GCNSVD,
+    GIN,
+    MLP,
+    RGCN,
+    GCNJaccard,
+    GraphSAGE,
+    PooledGCN,
+    PooledGIN,
+    PooledSAGE,
+    SimPGCN,
+)
+from wtawp.training import evaluate, fit, fit_batches, fit_many
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -86,3 +101,89 @@ def test_many_attacks_on_the_gpu_find_what_each_finds_on_the_cpu(kind: type) -> 
     )
     for one, other in zip(alone, together, strict=True):
         assert torch.equal(one.pairs, other.pairs)
+
+
+def small() -> Data:
+    data = citation(seed=0, num_nodes=200, num_words=40)
+    data.x = data.x.double()
+    return data
+
+
+def on(device: str, kind: type = GCN) -> tuple[nn.Module, Data]:
+    data = small()
+    return kind(40, 7, generator=rng("victim")).double().eval().to(device), data.to(device)
+
+
+@pytest.mark.parametrize("name", ["metattack", "minmax", "prbcd", "grbcd"])
+def test_other_attacks_on_the_gpu_hurt_as_on_the_cpu(name: str) -> None:
+    """Their choices hang on the last bit of sums, so that accuracies are compared, not flips."""
+    found = []
+    for device in ("cpu", "cuda"):
+        data = small().to(device)
+        split = stratified(data.y.cpu(), seed=0)
+        model = GCN(40, 7, generator=rng("init")).double().to(device)
+        fit(model, data, split, seed=0, epochs=100)
+        given = {"budget": 0.2, "labels": data.y, "seed": 0}
+        if name == "metattack":
+            (flips,) = metattack_many(data, budget=0.2, trains=[split.train], labels=[data.y], seeds=[0], steps=30)
+        else:
+            attack = {"minmax": minmax, "prbcd": prbcd, "grbcd": grbcd}[name]
+            flips = attack(data, model.eval(), nodes=split.test, steps=30, **given)
+        attacked = flips.apply(data)
+        if name in ("metattack", "minmax"):
+            model = GCN(40, 7, generator=rng("init")).double().to(device)
+            fit(model, attacked, split, seed=0, epochs=100)
+        before, after = evaluate(model, data, split.test)[1], evaluate(model, attacked, split.test)[1]
+        found.append((len(flips), before, after))
+    (count, _, one), (count_there, _, other) = found
+    assert count == count_there
+    assert other == pytest.approx(one, abs=0.06)
+
+
+@pytest.mark.parametrize("kind", [GCN, GAT])
+def test_the_geometry_on_the_gpu_is_that_on_the_cpu(kind: type) -> None:
+    found = []
+    for device in ("cpu", "cuda"):
+        model, data = on(device, kind)
+        split = stratified(data.y.cpu(), seed=0)
+        loss = analysis.LossOn(model, data, split.train)
+        u, v = (analysis.random_direction(model, seed=0, number=i, scale="filter") for i in (0, 1))
+        values = [
+            *analysis.losses_on_plane(model, loss, u, v, [-1.0, 0.0, 1.0], [0.0, 0.5]).flatten().tolist(),
+            *analysis.loss_along(model, loss, analysis.adversarial_direction(model, loss), [0.1, 0.2]).tolist(),
+            *analysis.loss_along_random_directions(model, loss, [0.5], seed=1, num_directions=2).flatten().tolist(),
+            *(analysis.sharpness(model, loss, rho=0.3, radius=r) for r in ("layer", "adaptive", "global")),
+            *analysis.top_eigenvalues(model, loss, k=2),
+            analysis.hessian_trace(model, loss, seed=0, probes=3).mean,
+            *analysis.spectral_density(model, loss, seed=0, probes=2, steps=5).nodes.flatten().tolist(),
+            *(at.bound.total for at in analysis.bound_over_rho(model, data, split.train, [0.1, 1.0])),
+        ]
+        for wrt in ("adjacency", "features"):
+            norms = analysis.input_gradient_norms([model], data, split.train, wrt=wrt, seed=0, samples=2)
+            values += norms.flatten().tolist()
+        found.append(values)
+    assert found[1] == pytest.approx(found[0], rel=1e-6, abs=1e-9)
+
+
+def some_graphs() -> list[Data]:
+    made = []
+    for i in range(40):
+        x = torch.randn(3 + i % 5, 4, generator=rng("x", i), dtype=torch.float64) + (0.3 if i % 2 else -0.3)
+        made.append(Data(x=x, edge_index=knn_edges(x, 2), y=torch.tensor([i % 2])))
+    return made
+
+
+@pytest.mark.parametrize("kind", [PooledGCN, PooledGIN, PooledSAGE])
+def test_graphs_are_classified_on_the_gpu_as_on_the_cpu(kind: type) -> None:
+    graphs = some_graphs()
+    split = stratified(torch.cat([g.y for g in graphs]), seed=0, train=0.6, val=0.2)
+    awp, found = AwpConfig(rho=0.5, lam=0.5, layers="first"), []
+    for device in ("cpu", "cuda"):
+        models = [kind(4, 2, generator=rng("init", i)).double().to(device) for i in range(3)]
+        fits = fit_many(models, graphs, split, seeds=[0, 1, 2], awp=awp, epochs=8)
+        losses = [loss for one in fits for loss in one.history["train_loss"]]
+        alone = kind(4, 2, dropout=0.0, generator=rng("init")).double().to(device)
+        losses += fit_batches(alone, graphs, split, seed=0, batch_size=8, awp=awp, epochs=2).history["train_loss"]
+        at = analysis.bound_over_rho(models[0].eval(), [g.to(device) for g in graphs], split.train, [0.1])
+        found.append([*losses, at[0].bound.total])
+    assert found[1] == pytest.approx(found[0], rel=1e-6)

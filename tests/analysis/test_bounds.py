@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
+from torch_geometric.data import Data
 
 from wtawp.analysis import (
-    NodeLoss,
+    LossOn,
     bound_over_rho,
     gaussian_kl,
     graph_level_bound,
@@ -16,7 +17,7 @@ from wtawp.analysis import (
 )
 from wtawp.base import rng
 from wtawp.graphs import load
-from wtawp.models import GCN
+from wtawp.models import GCN, PooledGCN
 
 SMALL = {
     "perturbed_loss": 0.1,
@@ -105,9 +106,37 @@ def test_of_a_model_rho_is_the_sum_of_the_layers_radii_and_the_gap_is_between_al
     small, large = bound_over_rho(model, data, train, [0.05, 0.5], epsilon=0.1)
     assert small.bound.loss <= large.bound.loss
     assert small.bound.complexity > large.bound.complexity
-    on_train, on_all = (NodeLoss(model, data, nodes, bounded=True) for nodes in (train, torch.arange(34)))
+    on_train, on_all = (LossOn(model, data, nodes, bounded=True) for nodes in (train, torch.arange(34)))
     assert large.gap == pytest.approx(float((on_all() - on_train()).detach()), abs=1e-6)
     assert large.bounded_gap == pytest.approx(large.bound.total - float(on_train().detach()), abs=1e-6)
+
+
+def test_of_a_classifier_of_graphs_it_is_the_graph_level_bound_of_its_matrices_and_graphs() -> None:
+    graphs = [
+        Data(x=torch.randn(size, 3, generator=rng("x", size)), edge_index=path(size), y=torch.tensor([size % 2]))
+        for size in (2, 3, 4, 5, 6)
+    ]
+    model = PooledGCN(3, 2, hidden=(6, 5), generator=rng("init")).eval()
+    (at,) = bound_over_rho(model, graphs, torch.tensor([0, 2, 3]), [0.2], delta=0.1, constant=2.0)
+    matrices = [p.detach().double().numpy() for p in model.parameters() if p.dim() == 2]
+    assert [m.shape for m in matrices] == [(3, 6), (6, 5), (5, 2)]
+    expected = graph_level_bound(
+        perturbed_loss=at.bound.loss, spectral_norms=[np.linalg.svd(m)[1][0] for m in matrices],
+        frobenius_norms=[np.linalg.norm(m) for m in matrices], rho=0.2 * sum(np.linalg.norm(m) for m in matrices),
+        num_parameters=6 * 4 + 5 * 7 + 2 * 6, num_graphs=3, max_degree=3, width=6, delta=0.1, constant=2.0,
+    )  # fmt: skip
+    assert at.bound.terms() == pytest.approx(expected.terms(), rel=1e-6)
+    right = torch.stack(
+        [model(g.x, g.edge_index, torch.zeros(len(g.x), dtype=torch.int64)).softmax(1)[0, int(g.y)] for g in graphs]
+    )
+    assert at.all_loss == pytest.approx(1 - float(right.detach().mean()), abs=1e-6)
+    assert at.train_loss == pytest.approx(1 - float(right.detach()[[0, 2, 3]].mean()), abs=1e-6)
+    assert at.train_loss <= at.bound.loss
+
+
+def path(size: int) -> torch.Tensor:
+    ends = torch.stack([torch.arange(size - 1), torch.arange(1, size)])
+    return torch.cat([ends, ends.flip(0)], 1)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.analysis import (
-    NodeLoss,
+    LossOn,
     adversarial_direction,
     direction_between,
     loss_along,
@@ -83,7 +83,7 @@ def test_filters_are_rows_of_torchs_matrices_and_columns_of_ours() -> None:
 def test_a_plane_of_a_graph_network_as_one_ensemble_is_that_of_moving_the_model_itself(count: int) -> None:
     data = load("karate")
     model = GCN(34, 4, hidden=(5,), generator=rng("init")).eval()
-    loss = NodeLoss(model, data, torch.arange(0, 30, 3))
+    loss = LossOn(model, data, torch.arange(0, 30, 3))
     u, v = (random_direction(model, seed=0, number=i, scale="filter") for i in (0, 1))
     ticks = torch.linspace(-1, 1, count).tolist()
     fast = losses_on_plane(model, loss, u, v, ticks, [0.0, 0.3])

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch_geometric.nn import GCNConv
 
-from wtawp.analysis import NodeLoss
+from wtawp.analysis import LossOn
 from wtawp.base import rng
 from wtawp.graphs import load
 from wtawp.models import GCN
@@ -26,9 +26,9 @@ class Own(nn.Module):
 def test_it_is_the_mean_loss_of_the_nodes_and_of_a_stack_that_of_each_member(make: type) -> None:
     model = make().eval()
     logits = model(DATA.x, DATA.edge_index)[NODES]
-    torch.testing.assert_close(NodeLoss(model, DATA, NODES)(), F.cross_entropy(logits, DATA.y[NODES]))
+    torch.testing.assert_close(LossOn(model, DATA, NODES)(), F.cross_entropy(logits, DATA.y[NODES]))
     right = logits.softmax(1)[torch.arange(3), DATA.y[NODES]]
-    bounded = NodeLoss(model, DATA, NODES, bounded=True)
+    bounded = LossOn(model, DATA, NODES, bounded=True)
     torch.testing.assert_close(bounded(), 1 - right.mean())
     name = next(iter(dict(model.named_parameters())))
     weight = dict(model.named_parameters())[name].detach()
@@ -42,8 +42,8 @@ def test_it_is_the_mean_loss_of_the_nodes_and_of_a_stack_that_of_each_member(mak
 def test_a_model_in_training_mode_is_refused() -> None:
     model = GCN(34, 4, generator=rng("init"))
     with pytest.raises(ValueError, match="GCN is in training mode; call model"):
-        NodeLoss(model, DATA, NODES)
-    loss = NodeLoss(model.eval(), DATA, NODES)
+        LossOn(model, DATA, NODES)
+    loss = LossOn(model.eval(), DATA, NODES)
     model.train()
     with pytest.raises(ValueError, match="in training mode"):
         loss()

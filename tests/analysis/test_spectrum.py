@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from wtawp.analysis import Hessian, NodeLoss, hessian_trace, spectral_density, top_eigenvalues
+from wtawp.analysis import Hessian, LossOn, hessian_trace, spectral_density, top_eigenvalues
 from wtawp.base import AnalysisError, rng
 from wtawp.graphs import load
 from wtawp.models import GCN
@@ -41,7 +41,7 @@ def test_products_and_eigenvalues_of_a_graph_network_equal_torchs_own_hessian() 
     data.x = data.x.double()
     model = GCN(34, 4, hidden=(3,), generator=rng("init")).double().eval()
     nodes = torch.arange(0, 30, 3)
-    loss = NodeLoss(model, data, nodes)
+    loss = LossOn(model, data, nodes)
     names = [n for n, _ in model.named_parameters()]
     flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
 

@@ -1,7 +1,7 @@
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from wtawp.experiments.drawing import COLOURS, drawing, line_look, use_log_scale, with_ids
+from wtawp.experiments.drawing import COLOURS, drawing, line_look, looks, method_look, use_log_scale, with_ids
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -49,6 +49,17 @@ def test_ids_of_two_drawings_do_not_meet_and_references_still_resolve() -> None:
 
 
 def test_lines_beyond_the_colours_are_dashed() -> None:
-    looks = [tuple(line_look(i).values()) for i in range(3 * len(COLOURS))]
-    assert len(set(looks)) == len(looks)
-    assert looks[0] == (COLOURS[0], "-")
+    found = [tuple(line_look(i).values()) for i in range(3 * len(COLOURS))]
+    assert len(set(found)) == len(found)
+    assert found[0] == (COLOURS[0], "-")
+
+
+def test_a_method_has_its_colour_in_every_figure_and_no_two_rows_look_the_same() -> None:
+    kept = looks(["GCN", "AWP rho=0.5", "AWP rho=2.5", "WT-AWP rho=2.5"])
+    assert [look["color"] for look in kept.values()] == [method_look(row)["color"] for row in kept]
+    assert kept["AWP rho=0.5"]["linestyle"] != kept["AWP rho=2.5"]["linestyle"]
+    values = looks([*(f"lambda={x}" for x in (0.1, 0.3, 0.5, 0.7, 1.0)), "AWP", "W-AWP"])
+    assert values["W-AWP"]["color"] == method_look("W-AWP")["color"]
+    assert len({look["color"] for look in values.values()}) == len(values)
+    many = looks(["GCN", "GAT", "PPNP", "RGCN", "GCNSVD", "GCN+WT-AWP"])
+    assert len({tuple(look.values()) for look in many.values()}) == 6

@@ -4,10 +4,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from wtawp.analysis import LossOn, bound_over_rho, sharpness
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.experiments import execute, runner
-from wtawp.experiments.execute import PlanError, check, train
+from wtawp.experiments.execute import PlanError, check, train, train_model
 from wtawp.experiments.plan import MODELS, Cell, Measure, Plan, Run, Setting
 from wtawp.experiments.robustness import certifying, noise_of
 from wtawp.graphs import load, stratified
@@ -146,6 +147,21 @@ def test_batches_of_graphs_are_trained_with_other_features(archive: str) -> None
     assert record.loss == pytest.approx(fit_batches(model, graphs, split, seed=0, batch_size=16, epochs=2).loss)
 
 
+def test_the_geometry_of_graph_classifiers_is_measured_too(archive: str) -> None:
+    wanted = (Measure("bound", (("points", 2),)), Measure("sharpness"), Measure("spectrum", (("top", 1),)))
+    setting = Setting(dataset=archive, model="PooledGCN", epochs=2, measures=wanted)
+    check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.status == "done", record.error
+    bound, sharp, _ = record.measured or []
+    model, data, split = train_model(Run(setting, 0, 0), device="cpu")
+    at = bound_over_rho(model.eval(), data, split.train, bound["rhos"])
+    assert bound["rhos"] == [0.01, 10.0]
+    assert bound["total"] == pytest.approx([a.bound.total for a in at], rel=1e-4)
+    assert bound["all_loss"] == pytest.approx(at[0].all_loss, rel=1e-4)
+    assert sharp["rises"][-1] == pytest.approx(sharpness(model, LossOn(model, data, split.train), rho=0.1), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -155,7 +171,11 @@ def test_batches_of_graphs_are_trained_with_other_features(archive: str) -> None
         ({"dataset": "wine", "model": "GCN", "features": "degree"}, "wine brings its own features"),
         ({"features": "attribute"}, "neither node labels nor attributes"),
         ({"features": "colour"}, "features must be one of attribute, degree, constant, got 'colour'"),
-        ({"noise": noise_of(certifying("edges", 1))}, "a list of graphs, and noise are for the nodes of one graph"),
+        ({"noise": noise_of(certifying("edges", 1))}, "a list of graphs, and noise is for the nodes of one graph"),
+        (
+            {"measures": (Measure("smoothness", (("wrt", "features"),)),)},
+            "smoothness is for the nodes of one graph",
+        ),
     ],
 )
 def test_nodes_and_graphs_are_not_mistaken_for_each_other(archive: str, change: dict[str, object], words: str) -> None:

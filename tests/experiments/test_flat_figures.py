@@ -7,9 +7,12 @@ import pytest
 
 from wtawp.experiments.drawing import COLOURS, drawing, method_look
 from wtawp.experiments.flat_figures import (
+    bound_curves,
+    bound_table,
     draw_lines,
     flatness_ratios,
     flatness_table,
+    has_bounds,
     has_flatness,
     has_smoothness,
     landscape_lines,
@@ -17,7 +20,7 @@ from wtawp.experiments.flat_figures import (
     smoothness_arrows,
     smoothness_table,
 )
-from wtawp.experiments.flat_plans import flatness_plan, smoothness_plan, vanishing_plan
+from wtawp.experiments.flat_plans import bounds_plan, flatness_plan, smoothness_plan, vanishing_plan
 from wtawp.experiments.plan import Plan, Run
 from wtawp.experiments.records import Record
 from wtawp.experiments.report import tables_of
@@ -53,6 +56,28 @@ def test_the_same_method_has_the_same_colour_everywhere() -> None:
     kinds = ("GCN", "GCN+AWP", "T-AWP rho=1", "W-AWP", "GCN+WT-AWP")
     assert len({method_look(name)["color"] for name in kinds}) == 5
     assert method_look("W-AWP, balance=1") == {**method_look("W-AWP"), "linestyle": "--"}
+
+
+def bounded(run: Run) -> list[dict[str, object]]:
+    by = 1 + run.split
+    terms = {name: [by * x, 0.1 * by * x] for name, x in zip(("loss", "tail", "complexity", "remainder", "total"),
+                                                             (1.0, 2.0, 3.0, 4.0, 5.0), strict=True)}  # fmt: skip
+    return [{"rhos": [0.1, 1.0], "train_loss": 0.1, "all_loss": 0.3, **terms}]
+
+
+def test_bounds_are_told_where_they_are_least_and_drawn(make_record: MakeRecord) -> None:
+    report = report_of(bounds_plan({"cora": (0.7, 1.0)}, {}), make_record, bounded)
+    assert has_bounds(report)
+    first, second = bound_table(report).rows
+    told = [entry.text for entry in first]  # means over five splits: 3 times the first
+    assert told == ["cora", "GCN", "1", "0.3", "0.6", "0.9", "1.2", "1.5", "1.4", "+0.2000", "4 of 5"]
+    assert second[1].text == "GCN+WT-AWP"
+    drawn = texts(bound_curves(report))
+    for word in ("GCN, bound", "GCN+WT-AWP, true gap", "above: vacuous", "rho, relative to each layer", "cora"):
+        assert word in drawn
+    nothing = summarise(report.plan, [])
+    assert not has_bounds(nothing)
+    assert bound_curves(nothing) == ""
 
 
 def test_flatness_is_told_and_drawn(make_record: MakeRecord, tmp_path: Path) -> None:

@@ -1,5 +1,12 @@
 from wtawp.experiments.execute import check
-from wtawp.experiments.flat_plans import FLATNESS, flatness_plan, landscape_plan, smoothness_plan, vanishing_plan
+from wtawp.experiments.flat_plans import (
+    FLATNESS,
+    bounds_plan,
+    flatness_plan,
+    landscape_plan,
+    smoothness_plan,
+    vanishing_plan,
+)
 from wtawp.experiments.measures import check as check_measure
 from wtawp.experiments.paper import plan
 from wtawp.experiments.plan import Plan
@@ -27,7 +34,13 @@ def test_flatness_is_paired_over_20_splits_with_the_radii_of_the_clean_table() -
 
 
 def test_every_measure_and_figure_is_known_and_small_versions_are_small() -> None:
-    for made in (smoothness_plan(), landscape_plan(), flatness_plan({"wine": (0.5, 0.5)}), vanishing_plan()):
+    bounds = bounds_plan({"wine": (0.5, 0.5)}, {"proteins": (0.3, 0.5)})
+    assert {(c.setting.model, c.setting.awp.layers) for c in bounds.cells if c.setting.awp} == {
+        ("GCN", "all-but-last"),
+        ("PooledGCN", "first"),
+    }
+    flat = flatness_plan({"wine": (0.5, 0.5)})
+    for made in (smoothness_plan(), landscape_plan(), flat, bounds, vanishing_plan()):
         for cell in made.cells:
             for measure in cell.setting.measures:
                 check_measure(measure)

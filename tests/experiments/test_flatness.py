@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from wtawp.analysis import NodeLoss, input_gradient_norms, sharpness, top_eigenvalues
+from wtawp.analysis import LossOn, input_gradient_norms, sharpness, top_eigenvalues
 from wtawp.base import rng
 from wtawp.experiments.execute import PlanError, check, train
 from wtawp.experiments.flatness import MEASURES, check_options
@@ -27,7 +27,7 @@ def test_each_measure_is_that_of_analysis_on_the_training_nodes(trained: Trained
     curved = measure(Measure("spectrum", (("top", 2), ("probes", 4))), trained)
     lines = measure(Measure("landscape", (("scale", "unit"), ("points", 5), ("directions", 2))), trained)
     for i, (model, split) in enumerate(zip(trained.models, trained.splits, strict=True)):
-        loss = NodeLoss(model.eval(), trained.data, split.train)
+        loss = LossOn(model.eval(), trained.data, split.train)
         norms = input_gradient_norms([model], trained.data, split.train, wrt="features", seed=0, samples=3)
         assert smooth[i]["norm"] == pytest.approx(float(norms.mean()), rel=1e-4)
         assert sharp[i]["rhos"] == [0.1, 0.2, pytest.approx(0.3), 0.4]
@@ -55,6 +55,7 @@ def test_a_run_keeps_what_was_measured_and_how_its_logits_grew() -> None:
         ("sharpness", {"radius": "layers"}, "radius must be one of layer, global, adaptive"),
         ("smoothness", {}, "smoothness needs the option 'wrt'"),
         ("smoothness", {"wrt": "features", "sigma": 1.0}, "smoothness has no option 'sigma'"),
+        ("bound", {"delta": 1.0}, r"delta must lie in \(0, 1\)"),
         ("landscape", {"points": 1}, "points must be a finite number >= 2"),
     ],
 )

@@ -28,6 +28,8 @@ def test_seeds_repeat_and_differ() -> None:
 def test_bad_splits_are_refused() -> None:
     with pytest.raises(DataError, match=r"leave none of some classes \(class: size\): \{1: 2\}; raise them"):
         stratified(torch.tensor([0] * 50 + [1] * 2), seed=0)
+    with pytest.raises(DataError, match=r"leave none of some classes \(class: size\): \{1: 7\}"):
+        stratified(torch.tensor([0] * 53 + [1] * 7), seed=0)  # 0.7 of a node each: one is drawn for both parts
     with pytest.raises(DataError, match="leave none"):
         stratified(load("karate").y, seed=0)
     for train, val in ((0.0, 0.1), (0.6, 0.4), (-0.1, 0.5)):

@@ -23,13 +23,13 @@ from wtawp.analysis.landscape import (
     num_gaps,
     random_direction,
 )
-from wtawp.analysis.losses import NodeLoss
+from wtawp.analysis.losses import LossOn
 from wtawp.analysis.sharpness import sharpness, sharpness_over
 from wtawp.analysis.smoothness import input_gradient_norms
 from wtawp.analysis.spectrum import Hessian, SpectralDensity, Trace, hessian_trace, spectral_density, top_eigenvalues
 from wtawp.analysis.vanishing import SaturationWatch
 
-__all__ = ["Bound", "BoundAt", "Hessian", "NodeLoss", "SaturationWatch", "SpectralDensity", "Trace"]
+__all__ = ["Bound", "BoundAt", "Hessian", "LossOn", "SaturationWatch", "SpectralDensity", "Trace"]
 __all__ += [
     "adversarial_direction",
     "bound_over_rho",

@@ -8,6 +8,7 @@ paper leaves inside Theta and O are arguments, 1 unless said. All losses must li
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.analysis.losses import NodeLoss, trainable
+from wtawp.analysis.losses import LossOn, trainable
 from wtawp.analysis.sharpness import sharpness_over
 from wtawp.core import radii, select
 from wtawp.core.awp import Layers
+from wtawp.graphs.collection import batched, is_collection
 
 Terms = dict[str, float]
 
@@ -141,9 +143,9 @@ def graph_level_bound(
 ) -> Bound:
     """The bound for classifying graphs (sec:gen_gap_graph_level), `constant` being the factor hidden in O.
 
-    One spectral and one Frobenius norm for each of the l > 1 layers; `max_degree` and `num_graphs` are the d and m of
-    Liao et al. Nothing but the tail depends on the tail radius as printed, so that its best value is infinite; a finite
-    one must be above sqrt(num_parameters).
+    One spectral and one Frobenius norm for each of the l > 1 layers; `max_degree`, self-loop included, and `num_graphs`
+    are the d and m of Liao et al. Nothing but the tail depends on the tail radius as printed, so that its best value is
+    infinite; a finite one must be above sqrt(num_parameters).
     """
     depth = len(spectral_norms)
     if depth < 2 or len(frobenius_norms) != depth:
@@ -174,7 +176,7 @@ def total_radius(model: nn.Module, rho: float, *, layers: Layers = "all") -> flo
 
 @dataclass(frozen=True)
 class BoundAt:
-    """Theorem 1 for a model at one layer-relative radius, beside what it bounds."""
+    """The bound for a model at one layer-relative radius, beside what it bounds."""
 
     rho: float  # relative to each layer
     total_rho: float  # the sum of the layers' radii
@@ -184,7 +186,7 @@ class BoundAt:
 
     @property
     def bounded_gap(self) -> float:
-        """How far above the training loss the loss on all nodes may be, by the bound."""
+        """How far above the training loss the loss on all nodes or graphs may be, by the bound."""
         return self.bound.total - self.train_loss
 
     @property
@@ -195,7 +197,7 @@ class BoundAt:
 
 def bound_over_rho(
     model: nn.Module,
-    data: Data,
+    data: Data | Sequence[Data],
     train: Tensor,
     rhos: Sequence[float],
     *,
@@ -204,25 +206,35 @@ def bound_over_rho(
     constant: float = 1.0,
     steps: int = 10,
 ) -> list[BoundAt]:
-    """Theorem 1 at several radii, for the loss 1 - p(right class), which lies in [0, 1].
+    """Theorem 1 at several radii or, of a list of graphs, the graph-level bound; the loss is 1 - p(right class).
 
     The perturbed loss is found by climbing, so it is a lower bound on the maximum that the theorem asks for, and the
-    numbers are of an estimate of the bound.
+    numbers are of an estimate of the bound. The graph-level bound is one for GCNs with a linear read-out: every weight
+    matrix is a layer, the width is the longest side of any, and biases are taken for 0. It has no `epsilon`.
     """
-    nodes = torch.arange(len(data.y), device=data.y.device)
-    on_train, on_all = (NodeLoss(model, data, some, bounded=True) for some in (train, nodes))
+    data = batched(data)
+    labelled = (data.y >= 0).nonzero()[:, 0]
+    on_train, on_all = (LossOn(model, data, some, bounded=True) for some in (train, labelled))
     with torch.no_grad():
         train_loss, all_loss = float(on_train()), float(on_all())
     theta = [p.detach() for p in trainable(model).values()]
-    norm = float(torch.stack([p.norm() for p in theta]).norm())
+    given: dict[str, Any] = {"num_parameters": sum(p.numel() for p in theta), "delta": delta, "constant": constant}
+    bound_at: Callable[..., Bound] = theorem_1
+    if is_collection(data):
+        bound_at, matrices = graph_level_bound, [p.double() for p in theta if p.dim() == 2]
+        given["spectral_norms"] = [float(torch.linalg.matrix_norm(w, 2)) for w in matrices]
+        given["frobenius_norms"] = [float(w.norm()) for w in matrices]
+        given["width"] = max((max(w.shape) for w in matrices), default=1)
+        # Self-loops count: in Liao et al. nodes have d - 1 neighbours at most.
+        given["max_degree"] = int(torch.bincount(data.edge_index[1], minlength=1).max()) + 1
+        given["num_graphs"] = len(train)
+    else:
+        given["weight_norm"] = float(torch.stack([p.norm() for p in theta]).norm())
+        given |= {"num_train": len(train), "num_classes": int(data.y.max()) + 1, "epsilon": epsilon}
     found = []
     for rho, rise in zip(rhos, sharpness_over(model, on_train, rhos, steps=steps), strict=True):
         radius = total_radius(model, rho)
-        bound = theorem_1(
-            perturbed_loss=min(1.0, max(0.0, train_loss + rise)), weight_norm=norm, rho=radius,
-            num_parameters=sum(p.numel() for p in theta), num_train=len(train), num_classes=int(data.y.max()) + 1,
-            delta=delta, epsilon=epsilon, constant=constant,
-        )  # fmt: skip
+        bound = bound_at(perturbed_loss=min(1.0, max(0.0, train_loss + rise)), rho=radius, **given)
         found.append(BoundAt(rho, radius, bound, train_loss, all_loss))
     return found
 
@@ -254,9 +266,7 @@ def _best_excess(d: int, complexity: Callable[[float], float]) -> float:
 def _check(*, losses: Mapping[str, float], delta: float, counts: Mapping[str, int]) -> None:
     for name, loss in losses.items():
         if not 0 <= loss <= 1:
-            raise ValueError(
-                f"{name} must lie in [0, 1], as the proof needs it, got {loss}; take NodeLoss(bounded=True)"
-            )
+            raise ValueError(f"{name} must lie in [0, 1], as the proof needs it, got {loss}; take LossOn(bounded=True)")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie in (0, 1), got {delta}")
     for name, count in counts.items():

@@ -1,6 +1,6 @@
 """The loss along straight lines and on planes through the weights (sec:loss_landspace, fig:lossland).
 
-All points of a line or plane are one ensemble, if the loss takes stacks of weights (`NodeLoss` does); any other loss
+All points of a line or plane are one ensemble, if the loss takes stacks of weights (`LossOn` does); any other loss
 is asked point by point. A loss that is not finite stays as it is in what is returned: `num_gaps` counts them.
 """
 
@@ -15,7 +15,7 @@ from wtawp.analysis.moved import moved
 from wtawp.base import rng
 from wtawp.core import project, select
 from wtawp.core.awp import Layers
-from wtawp.models.adapter import Prepares
+from wtawp.models.adapter import Prepares, PreparesGraphs
 
 Scale = Literal["unit", "layer", "filter"]
 Direction = Mapping[str, Tensor]  # name of a parameter -> how it moves, in its shape
@@ -37,7 +37,7 @@ def random_direction(model: nn.Module, *, seed: int, number: int = 0, scale: Sca
     if scale == "unit":
         total = torch.stack([d.norm() for d in u.values()]).norm()
         return {n: d / total for n, d in u.items()}
-    ours = isinstance(model, Prepares)  # whose matrices are [in, out]; torch's are [out, in]
+    ours = isinstance(model, Prepares | PreparesGraphs)  # whose matrices are [in, out]; torch's are [out, in]
 
     def lengths(t: Tensor) -> Tensor:
         whole = scale == "layer" or t.dim() < 2

@@ -1,6 +1,6 @@
 """The loss that is looked at: of a model as it stands, and of a whole stack of weights at once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from wtawp.graphs.collection import batched
 from wtawp.models.adapter import prepare
 from wtawp.models.ensemble import Ensemble
 
@@ -24,18 +25,21 @@ class TakesStacks(Protocol):
         ...
 
 
-class NodeLoss:
-    """The mean loss of a node classifier on some nodes, without dropout; only their receptive field is computed.
+class LossOn:
+    """The mean loss of a model on some nodes or, of a list of graphs, on some graphs; without dropout.
 
-    The cross-entropy or, `bounded`, one less the probability of the right class, which lies between 0 and 1.
+    The cross-entropy or, `bounded`, one less the probability of the right class, which lies between 0 and 1. Only what
+    these nodes depend on is computed.
     """
 
-    def __init__(self, model: nn.Module, data: Data, nodes: Tensor, *, bounded: bool = False) -> None:
+    def __init__(
+        self, model: nn.Module, data: Data | Sequence[Data], samples: Tensor, *, bounded: bool = False
+    ) -> None:
         refuse_training_mode(model)
-        self.model, self.bounded = model, bounded
-        nodes = nodes.to(data.y.device)
-        self.arguments, self.rows = prepare(model, data, nodes)
-        self.labels: Tensor = data.y[nodes]
+        self.model, self.bounded, data = model, bounded, batched(data)
+        samples = samples.to(data.y.device)
+        self.arguments, self.rows = prepare(model, data, samples)
+        self.labels: Tensor = data.y[samples]
 
     def __call__(self) -> Tensor:
         refuse_training_mode(self.model)

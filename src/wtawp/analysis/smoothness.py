@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.base import AnalysisError, fenced_rng, rng, seed_of
+from wtawp.graphs.collection import is_collection
 from wtawp.graphs.operators import Operator, gcn_operator, spmm
 from wtawp.models.adapter import Features, Filters, Normalised, Traces, features
 from wtawp.models.ensemble import Ensemble
@@ -50,6 +51,8 @@ def input_gradient_norms(
     if definition not in get_args(Definition) or wrt not in get_args(Wrt):
         known = f"definition one of {get_args(Definition)} and wrt one of {get_args(Wrt)}"
         raise ValueError(f"{known}, got definition={definition!r} and wrt={wrt!r}")
+    if is_collection(data):
+        raise AnalysisError("smoothness is told by the nodes and edges of one graph, and these are graphs to classify")
     if samples < 1 or not 0 <= noise < float("inf"):
         raise ValueError(f"samples must be >= 1 and noise finite and >= 0, got {samples} and {noise}")
     targets = [nodes] * len(models) if isinstance(nodes, Tensor) else list(nodes)

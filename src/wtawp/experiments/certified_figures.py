@@ -10,7 +10,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from wtawp.experiments.drawing import drawing, line_look
+from wtawp.experiments.drawing import drawing, looks
 from wtawp.experiments.summary import CellReport, PlanReport
 from wtawp.experiments.tables import NOTHING, Entry, Table, mean_and_std
 
@@ -123,8 +123,8 @@ def _heat_map(ax: Axes, grid: Grids, title: str) -> QuadMesh:
 
 def _cuts(ax: Axes, rows: dict[str, Grids], title: str) -> None:
     """[runs, radii] each: the mean as steps, a band of one standard deviation."""
-    for i, (name, runs) in enumerate(rows.items()):
-        radii, mean, look = np.arange(runs.shape[1]), runs.mean(0), line_look(i)
+    for (name, runs), look in zip(rows.items(), looks(rows).values(), strict=True):
+        radii, mean = np.arange(runs.shape[1]), runs.mean(0)
         spread = runs.std(0, ddof=1) if len(runs) > 1 else np.zeros_like(mean)
         ax.fill_between(radii, mean - spread, mean + spread, color=look["color"], alpha=0.15, linewidth=0)
         ax.plot(radii, mean, marker="o", markersize=3, linewidth=1.4, label=name, **look)

@@ -2,8 +2,10 @@
 
 import io
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,29 @@ def method_look(row: str) -> dict[str, Any]:
     """
     place = next((place for name, place in METHODS.items() if name in row), 0)
     return {"color": COLOURS[place], "linestyle": "--" if "balance" in row else "-"}
+
+
+def looks(rows: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes of each row of a figure: methods have their own colours, and dashes tell rows of one apart.
+
+    Rows that are values of a parameter ("lambda=0.3") share what colours are left. Where a method has more rows than
+    there are dashes, colours go by order.
+
+    >>> [look["linestyle"] for look in looks(["AWP rho=0.5", "AWP rho=2.5", "WT-AWP"]).values()]
+    ['-', '--', '-']
+    """
+    rows = list(rows)
+    methods = {row: method_look(row)["color"] for row in rows if "AWP" in row or "=" not in row}
+    others = cycle([colour for colour in COLOURS if colour not in methods.values()] or COLOURS)
+    found: dict[str, dict[str, Any]] = {}
+    used: Counter[str] = Counter()
+    for row in rows:
+        colour = methods.get(row) or next(others)
+        found[row] = {"color": colour, "linestyle": DASHES[used[colour] % len(DASHES)]}
+        used[colour] += 1
+    if max(used.values(), default=0) > len(DASHES):
+        return {row: line_look(i) for i, row in enumerate(rows)}
+    return found
 
 
 def use_log_scale(ax: Axes, axis: str) -> None:

@@ -25,6 +25,7 @@ from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
 from wtawp.core import select
 from wtawp.experiments import measures
+from wtawp.experiments.flatness import OF_GRAPHS
 from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting, look_in_working_folder
 from wtawp.experiments.records import Record
 from wtawp.graphs import EdgeFlips, Split, batched, get, is_collection, load, stratified
@@ -281,9 +282,10 @@ def _own_model(place: str) -> Callable[..., object]:
 def _check_kind(setting: Setting, model: nn.Module, data: Data) -> None:
     """Nodes, or graphs? The model must fit, and what is only there for the one must not be asked of the other."""
     check_kind(model, data)
-    asked = {"measures": setting.measures, "noise": setting.noise, "poison": setting.poison}
-    if is_collection(data) and (wanted := [name for name, value in asked.items() if value]):
-        raise DataError(f"{setting.dataset} is a list of graphs, and {wanted[0]} are for the nodes of one graph")
+    asked = [measure.name for measure in setting.measures if measure.name not in OF_GRAPHS]
+    asked += [name for name in ("noise", "poison") if getattr(setting, name) is not None]
+    if is_collection(data) and asked:
+        raise DataError(f"{setting.dataset} is a list of graphs, and {asked[0]} is for the nodes of one graph")
     if setting.batch_size is not None and not is_collection(data):
         raise DataError(f"batch_size counts graphs, and {setting.dataset} is one graph; leave it out")
 

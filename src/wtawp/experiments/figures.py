@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 
 from wtawp.experiments.demo import DISTANCES, PAIR, Demo, ToyPanel
-from wtawp.experiments.drawing import COLOURS, drawing, use_log_scale
+from wtawp.experiments.drawing import drawing, method_look, use_log_scale
 
 
 def toy_panels(panels: Sequence[ToyPanel]) -> str:
@@ -27,8 +27,8 @@ def toy_panels(panels: Sequence[ToyPanel]) -> str:
 def toy_curves(panels: Sequence[ToyPanel]) -> str:
     """Figure 3 of the paper (fig:awpknnloss): the natural training loss of each variant."""
     with drawing(1, 1, 6.0, 2.8) as ((ax,), out):
-        for panel, colour in zip(panels, COLOURS, strict=False):
-            ax.plot(panel.fit.history["train_loss"], color=colour, linewidth=1.3, label=panel.name)
+        for panel in panels:
+            ax.plot(panel.fit.history["train_loss"], linewidth=1.3, label=panel.name, **method_look(panel.name))
         ax.axhline(np.log(2), color="#888888", linewidth=0.8, linestyle=":")
         ax.set(xlabel="epoch", ylabel="training loss", ylim=(0, 1.2))
         ax.text(0, np.log(2) + 0.02, "ln 2: nothing learned", color="#666666", fontsize=8)
@@ -41,7 +41,8 @@ def learning_curves(demo: Demo) -> str:
     titles = {"train_loss": "training loss", "val_loss": "validation loss", "val_accuracy": "validation accuracy"}
     with drawing(1, 3, 10.5, 2.9) as (axes, out):
         for ax, (key, title) in zip(axes, titles.items(), strict=True):
-            for name, colour in zip(PAIR, COLOURS, strict=False):
+            for name in PAIR:
+                colour = method_look(name)["color"]
                 curves = np.array([t.fit.history[key] for t in demo.of(name)])
                 ax.plot(curves.T, color=colour, linewidth=0.5, alpha=0.35)
                 ax.plot(curves.mean(0), color=colour, linewidth=1.5, label=name)
@@ -59,7 +60,8 @@ def landscape(demo: Demo) -> str:
 
 def _bands(x: Sequence[float], curves: Mapping[str, np.ndarray], xlabel: str, ylabel: str) -> str:
     with drawing(1, 1, 6.0, 3.0) as ((ax,), out):
-        for (name, rows), colour in zip(curves.items(), COLOURS, strict=False):
+        for name, rows in curves.items():
+            colour = method_look(name)["color"]
             low, high = np.quantile(rows, [0.25, 0.75], axis=0)
             ax.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
             ax.plot(x, rows.mean(0), color=colour, linewidth=1.5, label=name)

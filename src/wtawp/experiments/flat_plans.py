@@ -1,4 +1,4 @@
-"""Plans that ask how flat and how smooth trained models are: two figures of the paper, and two questions of our own."""
+"""Plans that ask how flat and how smooth trained models are: two figures of the paper, and questions of our own."""
 
 from dataclasses import replace
 
@@ -63,6 +63,19 @@ def flatness_plan(pairs: dict[str, tuple[float, float]]) -> Plan:
     claim = Claim("WT-AWP finds flatter local minima.", "flatter_by_every_measure")
     return Plan("extra:flatness", "Is the solution of WT-AWP flatter?", tuple(cells), (PAIR,),
                 ("flatness_ratios", "landscape_lines"), (claim,))  # fmt: skip
+
+
+def bounds_plan(nodes: dict[str, tuple[float, float]], graphs: dict[str, tuple[float, float]]) -> Plan:
+    """Theorem 1 and the graph-level bound, in numbers: with and without WT-AWP, (lam, rho) for each data set."""
+    cells = []
+    for dataset, (lam, rho) in {**nodes, **graphs}.items():
+        plain = Setting(dataset=dataset, measures=(Measure("bound"),))
+        if dataset in graphs:
+            plain = replace(plain, model="PooledGCN", select_on="accuracy")
+        perturbed = AwpConfig(lam=lam, rho=rho, layers="first" if dataset in graphs else "all-but-last")
+        for row, awp in zip(PAIR, (None, perturbed), strict=True):
+            cells.append(Cell(row, dataset, replace(plain, awp=awp), 5, 1, judged=False))
+    return Plan("extra:bounds", "What the bounds say", tuple(cells), (), ("bound_curves",))
 
 
 def vanishing_plan() -> Plan:

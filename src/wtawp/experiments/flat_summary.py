@@ -12,6 +12,7 @@ from wtawp.experiments.summary import CellReport, PlanReport
 
 Place = tuple[int, int]  # split, initialisation
 SIGNIFICANT = 0.05
+BOUND_TERMS = ("loss", "tail", "complexity", "remainder", "total")
 MATRICES = {"adjacency": "A", "features": "X"}
 
 
@@ -99,6 +100,12 @@ def landscape_ends(report: PlanReport) -> dict[str, dict[str, float]]:
                         scale = str(dict(measure.options).get("scale", "layer"))
                         found.setdefault(scale, {})[cell.cell.row] = float(np.mean(rises))
     return found
+
+
+def bounds_of(cell: CellReport) -> dict[Place, dict[str, Any]]:
+    """What the cell's first bound gave, by split and initialisation."""
+    places = [place for place, measure in enumerate(cell.cell.setting.measures) if measure.name == "bound"]
+    return results_of(cell, places[0]) if places else {}
 
 
 def measures_of(report: PlanReport, column: str) -> list[tuple[int, Measure]]:

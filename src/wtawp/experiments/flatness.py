@@ -1,4 +1,4 @@
-"""What is measured of trained models' geometry, as measures of a plan: smoothness, landscape, sharpness, spectrum.
+"""The geometry of trained models as measures of a plan: smoothness, landscape, sharpness, spectrum, bound.
 
 Each returns, for each model, plain data that JSON can hold; losses that are not finite stay what they are.
 """
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any, Protocol, get_args
 
+import numpy as np
 import torch
 from torch import nn
 from torch_geometric.data import Data
@@ -15,6 +16,7 @@ from wtawp import analysis
 from wtawp.analysis.landscape import Scale
 from wtawp.analysis.smoothness import Definition, Wrt
 from wtawp.core import Radius
+from wtawp.experiments.flat_summary import BOUND_TERMS
 from wtawp.graphs import Split
 
 Result = dict[str, Any]
@@ -52,7 +54,7 @@ def landscape(
     distances = torch.linspace(-reach, reach, points).tolist()
     found = []
     for model, split in zip(trained.models, trained.splits, strict=True):
-        loss = analysis.NodeLoss(model.eval(), trained.data, split.train)
+        loss = analysis.LossOn(model.eval(), trained.data, split.train)
         lines = analysis.loss_along_random_directions(
             model, loss, distances, seed=0, num_directions=directions, scale=scale
         )
@@ -74,7 +76,7 @@ def sharpness(
     rhos = [share * rho for share in SHARES]
     found = []
     for model, split in zip(trained.models, trained.splits, strict=True):
-        loss = analysis.NodeLoss(model.eval(), trained.data, split.train)
+        loss = analysis.LossOn(model.eval(), trained.data, split.train)
         rises = analysis.sharpness_over(model, loss, rhos, radius=radius, steps=steps, layers=layers)
         found.append({"radius": radius, "rhos": rhos, "rises": [round(rise, DIGITS) for rise in rises]})
     return found
@@ -84,7 +86,7 @@ def spectrum(trained: TrainedModels, *, top: int = 5, probes: int = 30) -> list[
     """The largest eigenvalues of the Hessian of the training loss, and its trace with a standard error."""
     found = []
     for model, split in zip(trained.models, trained.splits, strict=True):
-        loss = analysis.NodeLoss(model.eval(), trained.data, split.train)
+        loss = analysis.LossOn(model.eval(), trained.data, split.train)
         values = analysis.top_eigenvalues(model, loss, k=top)
         trace = analysis.hessian_trace(model, loss, seed=0, probes=probes)
         found.append({
@@ -94,15 +96,38 @@ def spectrum(trained: TrainedModels, *, top: int = 5, probes: int = 30) -> list[
     return found
 
 
+def bound(
+    trained: TrainedModels, *, rho: float = 10.0, least: float = 0.01, points: int = 7, delta: float = 0.05,
+    constant: float = 1.0,
+) -> list[Result]:  # fmt: skip
+    """The generalisation bound term by term, at radii relative to each layer that grow from `least` to `rho`."""
+    rhos = [round(r, DIGITS) for r in np.geomspace(least, rho, points).tolist()]
+    found = []
+    for model, split in zip(trained.models, trained.splits, strict=True):
+        over_rho = analysis.bound_over_rho(
+            model.eval(), trained.data, split.train, rhos, delta=delta, constant=constant
+        )
+        terms = [at.bound.terms() for at in over_rho]
+        found.append({
+            "rhos": rhos,
+            "total_rhos": [round(at.total_rho, DIGITS) for at in over_rho],
+            "train_loss": round(over_rho[0].train_loss, DIGITS), "all_loss": round(over_rho[0].all_loss, DIGITS),
+            **{name: [round(each[name], DIGITS) for each in terms] for name in BOUND_TERMS},
+        })  # fmt: skip
+    return found
+
+
 MEASURES: dict[str, Callable[..., list[Result]]] = {
+    "bound": bound,
     "smoothness": smoothness,
     "landscape": landscape,
     "sharpness": sharpness,
     "spectrum": spectrum,
 }
 WORDS = {"wrt": get_args(Wrt), "definition": get_args(Definition), "scale": get_args(Scale), "radius": get_args(Radius)}
+OF_GRAPHS = ("bound", "landscape", "sharpness", "spectrum")  # what the classifiers of whole graphs have too
 LEAST = {"samples": 1, "points": 2, "directions": 1, "steps": 1, "top": 1, "probes": 2, "rho": 0.0, "reach": 0.0,
-         "noise": 0.0}  # fmt: skip
+         "noise": 0.0, "least": 1e-9, "constant": 0.0}  # fmt: skip
 
 
 def check_options(name: str, options: dict[str, Any]) -> None:
@@ -117,6 +142,8 @@ def check_options(name: str, options: dict[str, Any]) -> None:
             raise ValueError(f"{option} must be one of {', '.join(WORDS[option])}, got {value!r}")
         if option in LEAST and not (isinstance(value, int | float) and LEAST[option] <= value < float("inf")):
             raise ValueError(f"{option} must be a finite number >= {LEAST[option]:g}, got {value!r}")
+    if not 0 < options.get("delta", 0.5) < 1:
+        raise ValueError(f"delta must lie in (0, 1), got {options['delta']!r}")
 
 
 def _short(value: torch.Tensor) -> float:

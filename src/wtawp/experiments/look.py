@@ -20,10 +20,10 @@ from wtawp.analysis.smoothness import Definition
 from wtawp.base import AnalysisError
 from wtawp.experiments.drawing import drawing, method_look, use_log_scale
 from wtawp.experiments.execute import model_of, train_model
-from wtawp.experiments.flat_figures import draw_lines, unit_of
+from wtawp.experiments.flat_figures import draw_bound, draw_lines, finish_bound, unit_of
 from wtawp.experiments.plan import Run
 from wtawp.experiments.tables import Entry, Table
-from wtawp.graphs import Split
+from wtawp.graphs import Split, is_collection
 
 RADII = ("layer", "adaptive", "global")
 
@@ -36,9 +36,9 @@ class Looked:
     data: Data
     split: Split
 
-    def losses(self, *, bounded: bool = False) -> dict[str, analysis.NodeLoss]:
+    def losses(self, *, bounded: bool = False) -> dict[str, analysis.LossOn]:
         """Of each model, on the training nodes."""
-        return {n: analysis.NodeLoss(m, self.data, self.split.train, bounded=bounded) for n, m in self.models.items()}
+        return {n: analysis.LossOn(m, self.data, self.split.train, bounded=bounded) for n, m in self.models.items()}
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,8 @@ def _densities(ax: Axes, density: dict[str, analysis.SpectralDensity]) -> None:
 
 
 def bound(looked: Looked, *, rhos: Sequence[float], delta: float, epsilon: float, constant: float) -> Look:
-    """Theorem 1 term by term at several radii, beside the true gap between all and training nodes."""
+    """Theorem 1, or the graph-level bound, term by term at several radii, beside the true gap that it bounds."""
+    kind = "graphs" if is_collection(looked.data) else "nodes"
     found = {
         name: analysis.bound_over_rho(
             model, looked.data, looked.split.train, rhos, delta=delta, epsilon=epsilon, constant=constant
@@ -322,21 +323,16 @@ def bound(looked: Looked, *, rhos: Sequence[float], delta: float, epsilon: float
     def draw(png: Path | None) -> str:
         with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
             for name, each in found.items():
-                color, x = method_look(name)["color"], [at.rho for at in each]
-                ax.plot(x, [at.bounded_gap for at in each], color=color, label=f"{name}, bound")
-                ax.plot(
-                    x, [at.gap if at.gap > 0 else math.nan for at in each], "--", color=color, label=f"{name}, true gap"
-                )
-            ax.axhline(1, color="#767676", linewidth=0.8, linestyle=":", label="above: vacuous")
-            use_log_scale(ax, "x")
-            use_log_scale(ax, "y")
-            ax.set(xlabel="rho, relative to each layer", ylabel="loss on all nodes\nless training loss")
+                draw_bound(ax, name, [at.rho for at in each], [at.bounded_gap for at in each], each[0].gap)
+            finish_bound(ax)
+            ax.set_ylabel(f"loss on all {kind}\nless training loss")
             ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return out[0]
 
+    theorem = f"Theorem 1 (epsilon_all = {epsilon:g})" if kind == "nodes" else "The graph-level bound"
     caption = (
-        f"Theorem 1 for the loss 1 - p(right class), with probability {1 - delta:g}; epsilon_all = {epsilon:g}, the "
-        f"constant in Theta {constant:g}. The perturbed loss is found by climbing, so this is an estimate of the bound."
+        f"{theorem} for the loss 1 - p(right class), with probability {1 - delta:g}; the unnamed constant is "
+        f"{constant:g}. The perturbed loss is found by climbing, so this is an estimate of the bound."
     )
     headers = (
         "model",

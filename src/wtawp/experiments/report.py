@@ -15,7 +15,14 @@ from markupsafe import Markup
 from wtawp.experiments.certified_figures import certified_means, certified_table, has_certificates
 from wtawp.experiments.claims import check
 from wtawp.experiments.drawing import with_ids
-from wtawp.experiments.flat_figures import flatness_table, has_flatness, has_smoothness, smoothness_table
+from wtawp.experiments.flat_figures import (
+    bound_table,
+    flatness_table,
+    has_bounds,
+    has_flatness,
+    has_smoothness,
+    smoothness_table,
+)
 from wtawp.experiments.report_figures import captions_of, figures_of
 from wtawp.experiments.summary import PlanReport
 from wtawp.experiments.tables import (
@@ -155,7 +162,7 @@ def as_markdown(table: Table) -> str:
 
 
 def tables_of(report: PlanReport) -> list[Table]:
-    """Claims, cells, certificates, smoothness, flatness and pairs, as far as the plan has them."""
+    """Claims, cells, certificates, smoothness, flatness, bounds and pairs, as far as the plan has them."""
     tables = [claim_table(report)] if report.plan.claims else []
     tables.append(cell_table(report))
     if has_certificates(report):
@@ -164,6 +171,8 @@ def tables_of(report: PlanReport) -> list[Table]:
         tables.append(smoothness_table(report))
     if has_flatness(report):
         tables.append(flatness_table(report))
+    if has_bounds(report):
+        tables.append(bound_table(report))
     return [*tables, pair_table(report)] if report.pairs else tables
 
 

@@ -11,8 +11,14 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import FuncFormatter
 
 from wtawp.experiments.certified_figures import certified_accuracy
-from wtawp.experiments.drawing import COLOURS, drawing, line_look, use_log_scale
-from wtawp.experiments.flat_figures import flatness_ratios, landscape_lines, saturation_curves, smoothness_arrows
+from wtawp.experiments.drawing import COLOURS, drawing, looks, use_log_scale
+from wtawp.experiments.flat_figures import (
+    bound_curves,
+    flatness_ratios,
+    landscape_lines,
+    saturation_curves,
+    smoothness_arrows,
+)
 from wtawp.experiments.plan import Plan
 from wtawp.experiments.summary import CellReport, PlanReport, split_means
 
@@ -63,8 +69,9 @@ def toy_losses(report: PlanReport, top: float = 2.0) -> str:
     if not curves:
         return ""
     with drawing(1, 1, 7.5, 3.2) as ((ax,), out):
-        for i, (row, curve) in enumerate(curves.items()):
-            ax.plot(curve, linewidth=1.3, label=row, **line_look(i))
+        look = looks(curves)
+        for row, curve in curves.items():
+            ax.plot(curve, linewidth=1.3, label=row, **look[row])
         ax.axhline(math.log(2), color=GREY, linewidth=0.8, linestyle=":", label="ln 2: nothing learned")
         highest = max(max(curve) for curve in curves.values())
         cut = not highest <= top
@@ -83,9 +90,10 @@ def accuracy_over_rho(report: PlanReport, trains: float = 80.0) -> str:
     if not rows:
         return ""
     with drawing(1, 2, 10.5, 3.8) as (axes, out):
-        for i, (row, cells) in enumerate(rows.items()):
-            _over_rho(axes[0], row, cells, line_look(i), band=True)
-            _over_rho(axes[1], row, cells, line_look(i), band=False)  # at that scale bands would cover everything
+        look = looks(rows)
+        for row, cells in rows.items():
+            _over_rho(axes[0], row, cells, look[row], band=True)
+            _over_rho(axes[1], row, cells, look[row], band=False)  # at that scale bands would cover everything
         shown = [c.mean for cells in rows.values() for c in cells if c.mean is not None]
         shown += [c.cell.printed[0] for cells in rows.values() for c in cells if c.cell.printed is not None]
         high = [value for value in shown if value >= trains] or shown
@@ -124,10 +132,10 @@ def accuracy_over_budget(report: PlanReport) -> str:
     if not rows:
         return ""
     with drawing(1, 1, 6.5, 3.8) as (axes, out):
-        for i, (row, cells) in enumerate(rows.items()):
+        for (row, cells), look in zip(rows.items(), looks(rows).values(), strict=True):
             cells.sort(key=_budget)
             budgets, means = [_budget(c) for c in cells], np.array([c.mean for c in cells])
-            spread, look = np.array([c.std or 0.0 for c in cells]), line_look(i)
+            spread = np.array([c.std or 0.0 for c in cells])
             axes[0].fill_between(budgets, means - spread, means + spread, color=look["color"], alpha=0.15, linewidth=0)
             axes[0].plot(budgets, means, linewidth=1.5, marker="o", markersize=4, label=row, **look)
         are_shares = any(isinstance(budget, float) for c in rows.values() for budget in map(_budget, c))
@@ -204,9 +212,9 @@ def _panels(report: PlanReport, quantities: dict[str, Curves], log: Sequence[str
 
 def _curves(ax: Axes, rows: dict[str, list[list[float]]]) -> None:
     """A thin line a run, and a thick one for their median."""
-    for i, (row, curves) in enumerate(rows.items()):
+    for (row, curves), look in zip(rows.items(), looks(rows).values(), strict=True):
         if curves:
-            table, look = np.array(curves), line_look(i)
+            table = np.array(curves)
             ax.plot(table.T, linewidth=0.5, alpha=0.35, color=look["color"])
             ax.plot(np.median(table, axis=0), linewidth=1.6, label=row, **look)
     ax.margins(x=0)
@@ -247,6 +255,12 @@ DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan 
         accuracy_over_rho,
         "Test accuracy over the radius: ours as lines with bands of one standard deviation over runs, the paper's as "
         "dashed lines with dots. The right panel shows the means again, where the models train.",
+    ),
+    "bound_curves": (
+        bound_curves,
+        "How far the loss on all nodes or graphs may lie above that in training, by the bound, over the radius, and "
+        "how far it does (dashed; not drawn where it is below 0), means over splits. Above the dotted line the bound "
+        "says nothing.",
     ),
     "certified_accuracy": (
         certified_accuracy,

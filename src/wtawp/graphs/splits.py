@@ -52,14 +52,16 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
     nodes, labels, counts = _labelled(y)
-    scarce = {c: int(k) for c, k in enumerate(counts) if k * min(train, val) < 0.5 or k < 3}
+    state, scarce = _state(seed), {c: int(k) for c, k in enumerate(counts) if k * min(train, val) < 0.5 or k < 3}
+    if not scarce:
+        labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels[nodes], random_state=state)
+        drawn = np.bincount(labels[labelled], minlength=len(counts))
+        scarce = {c: int(k) for c, k in enumerate(counts) if drawn[c] < 2}  # one to train with, one to validate
     if scarce:
         raise DataError(
             f"shares of {train} and {val} leave none of some classes (class: size): {scarce}; raise them, or leave"
             " such a class out"
         )
-    state = _state(seed)
-    labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels[nodes], random_state=state)
     fit, held = train_test_split(
         labelled, train_size=train / (train + val), stratify=labels[labelled], random_state=state
     )
