@@ -44,10 +44,10 @@ def by_hand(small_plan: Plan, make_records: MakeRecords) -> list[Record]:
 def test_cells_stand_beside_the_paper_s(small_plan: Plan, make_records: MakeRecords) -> None:
     records = by_hand(small_plan, make_records)
     assert texts(cell_table(summarise(small_plan, records))) == [
-        ["GCN", "cora", "84.00 ± 1.07", "84.00 ± 0.50", "+0.00", "8 of 8", "agrees"],
-        ["WT-AWP", "cora", "85.00 ± 1.07", "85.00 ± 0.50", "+0.00", "8 of 8", "agrees"],
-        ["GCN", "karate", "70.00 ± 0.00", "70.00 ± 0.50", "+0.00", "8 of 8", "agrees"],
-        ["WT-AWP", "karate", "70.00 ± 0.00", "70.20 ± 0.50", "-0.20", "8 of 8", "agrees"],
+        ["GCN", "cora", "84.00 ± 1.07", "84.00 ± 0.50", "+0.00", "8", "agrees"],
+        ["WT-AWP", "cora", "85.00 ± 1.07", "85.00 ± 0.50", "+0.00", "8", "agrees"],
+        ["GCN", "karate", "70.00 ± 0.00", "70.00 ± 0.50", "+0.00", "8", "agrees"],
+        ["WT-AWP", "karate", "70.00 ± 0.00", "70.20 ± 0.50", "-0.20", "8", "agrees"],
     ]
     failed = replace(records[1], status="failed", accuracy=None, error="Traceback\n  x\nValueError: too <large>\n")
     report = summarise(small_plan, [failed, *records[2:]])

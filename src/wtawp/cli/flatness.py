@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from wtawp.cli.printing import print_table
 from wtawp.cli.shared import app, asides, errors_in_plain_words, progress_bar
-from wtawp.cli.sweeps import Dataset, Device, Epochs, Json, Lam, Model, Rho, print_table, values_are_parameters
+from wtawp.cli.sweeps import Dataset, Device, Epochs, Json, Lam, Model, Rho, values_are_parameters
 
 if TYPE_CHECKING:
     from wtawp.experiments.look import Look, Looked

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
+from wtawp.cli.printing import print_table
 from wtawp.cli.shared import app, asides, console, errors_in_plain_words, progress_bar
 
 if TYPE_CHECKING:
-    from wtawp.experiments import tables
     from wtawp.experiments.engines import Engine
     from wtawp.experiments.plan import Plan, Scale
     from wtawp.experiments.summary import PlanReport
@@ -286,10 +285,3 @@ def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
     for one in reports:
         for found in tables_of(one):
             print_table(f"{one.plan.name}: {one.plan.title}", found)
-
-
-def print_table(title: str, found: "tables.Table") -> None:
-    table = Table(*found.headers, title=escape(title), caption=escape(found.caption))
-    for row in found.rows:
-        table.add_row(*(escape(entry.text) for entry in row))
-    console.print(table)

@@ -53,7 +53,8 @@ def cell_table(report: PlanReport) -> Table:
 
 
 def _cell_row(c: CellReport) -> tuple[Entry, ...]:
-    runs = f"{c.found} of {c.wanted}" + (f", {len(c.failed)} failed" if c.failed else "")
+    runs = str(c.found) if c.found == c.wanted else f"{c.found} of {c.wanted}"
+    runs += f", {len(c.failed)} failed" if c.failed else ""
     return (
         Entry(c.cell.row), Entry(c.cell.column), mean_and_std(c.mean, c.std),
         mean_and_std(*(c.cell.printed or (None, None))), number(c.difference, "+.2f"), Entry(runs, c.found),
