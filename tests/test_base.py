@@ -69,31 +69,45 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == [path]
 
 
-def steps(watch: VanishingWatch, natural: float, perturbed: float, times: int) -> None:
+def steps(watch: VanishingWatch, natural: float, perturbed: float, times: int, loss: float = 1.0) -> None:
+    gradients = [torch.tensor([natural, 0.0])], [torch.tensor([0.0]), torch.tensor([perturbed])]
     for _ in range(times):
-        watch([torch.tensor([natural, 0.0])], [torch.tensor([0.0]), torch.tensor([perturbed])], "rho=9")
+        watch(*gradients, torch.tensor(loss, requires_grad=True), "rho=9")
 
 
-@pytest.mark.parametrize("perturbed", [1e-5, 0.05, 0.0])  # a thousandth of nothing, a hundredth of the first, nothing
-def test_a_perturbed_gradient_that_vanishes_is_warned_of_once(perturbed: float) -> None:
+@pytest.mark.parametrize(
+    "perturbed", [1e-5, 0.05, 0.0]
+)  # nothing beside the natural, a hundredth of the first, nothing
+@pytest.mark.parametrize("loss", [1.0, 0.9, -2.0])
+def test_a_perturbed_gradient_that_vanishes_is_warned_of_once(perturbed: float, loss: float) -> None:
     watch = VanishingWatch()
-    steps(watch, 1.0, 5.0, 1)
-    steps(watch, 1.0, perturbed, 28)
+    steps(watch, 1.0, 5.0, 1, loss=-1.0 if loss < 0 else 1.0)
+    steps(watch, 1.0, perturbed, 28, loss)
     with pytest.warns(VanishingGradientWarning, match="rho=9 is too much here: try a smaller rho") as told:
-        steps(watch, 1.0, perturbed, 100)
+        steps(watch, 1.0, perturbed, 100, loss)
     assert len(told) == 1
 
 
 @pytest.mark.parametrize(
-    ("natural", "perturbed"),
-    [(1.0, 0.3), (1.0, 1.5), (1e-4, 0.0), (float("nan"), 0.0), (float("inf"), 0.0), (0.0, 0.0)],
-    ids=["shorter", "longer", "both vanish", "no number", "infinite", "nothing"],
+    ("natural", "perturbed", "loss"),
+    [
+        (1.0, 0.3, 1.0),
+        (1.0, 6.0, 1.0),
+        (0.01, 0.05, 1.0),
+        (1.0, 0.0, 0.7),
+        (float("nan"), 0.0, 1.0),
+        (float("inf"), 0.0, 1.0),
+        (0.0, 0.0, 1.0),
+    ],
+    ids=["shorter", "longer", "both vanish", "learnt", "no number", "infinite", "nothing"],
 )
-def test_healthy_gradients_and_those_that_both_vanish_are_not_warned_of(natural: float, perturbed: float) -> None:
+def test_healthy_gradients_and_models_that_learn_are_not_warned_of(
+    natural: float, perturbed: float, loss: float
+) -> None:
     watch = VanishingWatch()
     steps(watch, 1.0, 5.0, 1)
     with warnings.catch_warnings(record=True, action="always") as told:
-        steps(watch, natural, perturbed, 100)
+        steps(watch, natural, perturbed, 100, loss)
     assert told == []
 
 
@@ -103,6 +117,6 @@ def test_looks_must_be_in_a_row_and_no_gradient_is_none() -> None:
         for _ in range(20):
             steps(watch, 1.0, 0.0, 19)
             steps(watch, 1.0, 3.0, 1)  # every second look
-        watch([], [], "")
+        watch([], [], torch.tensor(1.0), "")
     assert told == []
     assert watch.steps == 401

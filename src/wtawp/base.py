@@ -45,23 +45,22 @@ class VanishingGradientWarning(UserWarning):
 
 
 class VanishingWatch:
-    """Warns once, if the perturbed gradient has vanished at three looks in a row while the natural one has not.
+    """Warns once, if the perturbed gradient has vanished at three looks in a row while there is much left to learn.
 
     It looks at the first step and at every tenth, because a look waits for a GPU. Vanished means: shorter than 1e-4 of
-    the natural one; or shorter than it, and as a share of it under 1/20 of what it was at the first step. (A gradient
-    at higher ground is the longer one, unless the perturbed model learns nothing.)
+    the natural one; or under 1/20 of its own first length and, so measured, under half of the natural one's. Much is
+    left as long as the loss is above 0.8 of the first one.
     """
 
     EVERY, LOOKS = 10, 3
-    NOTHING, FALLEN = 1e-4, 0.05  # shares of the natural length, and of the first such share
-    GONE = 1e-3  # of the natural gradient's first length: where it is shorter, it has vanished too
+    NOTHING, FALLEN, MORE, LEFT = 1e-4, 0.05, 0.5, 0.8
 
     def __init__(self) -> None:
         self.steps = self.in_a_row = 0
-        self.first: tuple[float, float] | None = None  # natural length, and the perturbed one as a share of it
+        self.first: tuple[float, float, float] | None = None  # natural and perturbed length, and the loss
 
-    def __call__(self, natural: Iterable[Tensor], perturbed: Iterable[Tensor], what: object) -> None:
-        """Told the gradients of each step; `what` is to be named in the warning."""
+    def __call__(self, natural: Iterable[Tensor], perturbed: Iterable[Tensor], loss: Tensor, what: object) -> None:
+        """Told the gradients and the natural loss of each step; `what` is to be named in the warning."""
         self.steps += 1
         looks = self.steps == 1 or self.steps % self.EVERY == 0
         is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
@@ -71,21 +70,30 @@ class VanishingWatch:
         if not all(each):
             return
         where = each[0][0].device
-        long, short = torch.stack([torch.stack([t.float().to(where) for t in side]).norm() for side in each]).tolist()
-        if not 0 < long < float("inf"):
-            return
-        self.first = self.first or (long, short / long)
-        fallen = short < long and short / long < self.FALLEN * self.first[1]
-        is_vanished = (short < self.NOTHING * long or fallen) and long >= self.GONE * self.first[0]
-        self.in_a_row = self.in_a_row + 1 if is_vanished else 0
-        if self.in_a_row == self.LOOKS:
+        lengths = [torch.stack([t.float().to(where) for t in side]).norm() for side in each]
+        seen = torch.stack([*lengths, loss.detach().float().reshape(()).to(where)]).tolist()
+        if self.look(*seen):
+            assert self.first is not None
             warnings.warn(
-                f"the gradient at the perturbed weights vanishes: it is {short / long:.2g} times as long as the natural"
-                f" one, and was {self.first[1]:.2g} at first, so the model may learn nothing from it. {what} is too"
-                " much here: try a smaller rho, lam < 1, fewer layers, or balance=1",
+                f"the gradient at the perturbed weights vanishes: its length was {self.first[1]:.2g} and is"
+                f" {seen[1]:.2g} after {self.steps} steps, the natural one's {self.first[0]:.2g} and {seen[0]:.2g}, and"
+                f" the loss {self.first[2]:.3g} and {seen[2]:.3g}, so the model may learn nothing. {what} is too much"
+                " here: try a smaller rho, lam < 1, fewer layers, or balance=1",
                 VanishingGradientWarning,
                 stacklevel=3,
             )
+
+    def look(self, natural: float, perturbed: float, loss: float) -> bool:
+        """Told the lengths of both gradients, and the loss: whether it is the third time in a row that one vanished."""
+        if not 0 < natural < float("inf"):
+            return False
+        self.first = self.first or (natural, perturbed, loss)
+        long, short, high = self.first
+        fallen = perturbed < self.FALLEN * short and perturbed * long < self.MORE * natural * short
+        is_learnt = high > 0 and loss < self.LEFT * high  # of a loss below 0 nobody knows how much is left
+        is_vanished = (perturbed < self.NOTHING * natural or fallen) and not is_learnt
+        self.in_a_row = self.in_a_row + 1 if is_vanished else 0
+        return self.in_a_row == self.LOOKS
 
 
 def home() -> Path:

@@ -133,7 +133,7 @@ class WTAWP:
                 natural = _gradient(loss)
         else:
             loss, natural, perturbed = self._two_gradients(closure)
-        self._watch(natural.values(), perturbed.values(), self.config)
+        self._watch(natural.values(), perturbed.values(), loss, self.config)
         if self.config.balance is not None:
             perturbed = perturb.shorten(perturbed, natural, self.config.balance)
         for leaf in list(natural | perturbed):  # one by one, so that at most two gradients are in memory, not three
