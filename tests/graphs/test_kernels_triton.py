@@ -15,7 +15,7 @@ def test_it_is_the_torch_product(dtype: torch.dtype, batch: int, width: int, own
     g = torch.Generator().manual_seed(0)
     rows, cols = (torch.rand(40, 30, generator=g) < 0.3).nonzero(as_tuple=True)
     operator = Operator.from_entries(rows, cols, torch.rand(len(rows), generator=g, dtype=dtype), (40, 30)).to("cuda")
-    values = torch.rand(batch, len(rows), generator=g, dtype=dtype).cuda() if own else operator.values[None]
+    values = torch.rand(len(rows), batch, generator=g, dtype=dtype).cuda().T if own else operator.values[None]
     dense = torch.randn(30, batch, width, generator=g, dtype=dtype).cuda().transpose(0, 1)  # strides of its own
     structure = operator.indptr, operator.indices
     expected = kernels.multiply(*structure, values, dense, compiled=False)

@@ -69,7 +69,7 @@ def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> 
     """See `kernels.multiply`."""
     batch, rows, width = max(len(values), len(dense)), len(indptr) - 1, dense.shape[2]
     out = torch.empty(rows, batch, width, dtype=dense.dtype, device=dense.device)
-    size = batch * width
+    size, values = batch * width, values.contiguous()  # a row's entries are read one after another
     v_model = values.stride(0) if len(values) > 1 else 0
     x_model = dense.stride(0) if len(dense) > 1 else 0
     if out.numel():
