@@ -24,12 +24,12 @@ from wtawp.analysis.landscape import (
     random_direction,
 )
 from wtawp.analysis.losses import LossOn
-from wtawp.analysis.sharpness import sharpness, sharpness_over
+from wtawp.analysis.sharpness import SharpnessWatch, sharpness, sharpness_over
 from wtawp.analysis.smoothness import input_gradient_norms
 from wtawp.analysis.spectrum import Hessian, SpectralDensity, Trace, hessian_trace, spectral_density, top_eigenvalues
 from wtawp.analysis.vanishing import SaturationWatch
 
-__all__ = ["Bound", "BoundAt", "Hessian", "LossOn", "SaturationWatch", "SpectralDensity", "Trace"]
+__all__ = ["Bound", "BoundAt", "Hessian", "LossOn", "SaturationWatch", "SharpnessWatch", "SpectralDensity"]
 __all__ += [
     "adversarial_direction",
     "bound_over_rho",
@@ -40,4 +40,4 @@ __all__ += [
 ]
 __all__ += ["input_gradient_norms", "lemma_1", "loss_along", "loss_along_random_directions", "losses_at"]
 __all__ += ["losses_on_plane", "num_gaps", "random_direction", "sharpness", "sharpness_over", "spectral_density"]
-__all__ += ["theorem_1", "top_eigenvalues", "total_radius"]
+__all__ += ["Trace", "theorem_1", "top_eigenvalues", "total_radius"]

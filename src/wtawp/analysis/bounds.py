@@ -18,9 +18,11 @@ from torch_geometric.data import Data
 
 from wtawp.analysis.losses import LossOn, trainable
 from wtawp.analysis.sharpness import sharpness_over
+from wtawp.base import AnalysisError
 from wtawp.core import radii, select
 from wtawp.core.awp import Layers
 from wtawp.graphs.collection import batched, is_collection
+from wtawp.models import GCN, Pooled
 
 Terms = dict[str, float]
 
@@ -71,6 +73,7 @@ def theorem_1(
 ) -> Bound:
     """Theorem 1: L_all <= max_{|delta| <= rho} L_train + tail + complexity + remainder, with probability 1 - delta.
 
+    It assumes that L_all is no higher than its mean over Gaussian noise on the weights.
     `rho` is absolute, a length in the space of all weights: `total_radius` of a layer-relative one. `epsilon` is
     epsilon_all and `constant` the factor hidden in Theta(K epsilon_all). Without a `tail_radius`, which must be at
     least sqrt(num_parameters), the one that makes the sum least is found numerically.
@@ -143,9 +146,9 @@ def graph_level_bound(
 ) -> Bound:
     """The bound for classifying graphs (sec:gen_gap_graph_level), `constant` being the factor hidden in O.
 
-    One spectral and one Frobenius norm for each of the l > 1 layers; `max_degree`, self-loop included, and `num_graphs`
-    are the d and m of Liao et al. Nothing but the tail depends on the tail radius as printed, so that its best value is
-    infinite; a finite one must be above sqrt(num_parameters).
+    It assumes what Theorem 1 does. One spectral and one Frobenius norm for each of the l > 1 layers; `max_degree`,
+    self-loop included, and `num_graphs` are the d and m of Liao et al. Nothing but the tail depends on the tail radius
+    as printed, so that its best value is infinite; a finite one must be above sqrt(num_parameters).
     """
     depth = len(spectral_norms)
     if depth < 2 or len(frobenius_norms) != depth:
@@ -204,15 +207,20 @@ def bound_over_rho(
     delta: float = 0.05,
     epsilon: float = 1.0,
     constant: float = 1.0,
-    steps: int = 10,
+    steps: int = 50,
 ) -> list[BoundAt]:
     """Theorem 1 at several radii or, of a list of graphs, the graph-level bound; the loss is 1 - p(right class).
 
-    The perturbed loss is found by climbing, so it is a lower bound on the maximum that the theorem asks for, and the
-    numbers are of an estimate of the bound. The graph-level bound is one for GCNs with a linear read-out: every weight
-    matrix is a layer, the width is the longest side of any, and biases are taken for 0. It has no `epsilon`.
+    The theorem's rho is the sum of the layers' radii, and the perturbed loss the highest in the ball of that radius
+    around all parameters. It is found by climbing, so it is a lower bound on the maximum that the theorem asks for, and
+    the numbers are of an estimate of the bound. The graph-level bound is one for GCNs with a linear read-out, and
+    other models of ours are refused: every weight matrix is a layer, the width is the longest side of any, and biases
+    are taken for 0. It has no `epsilon`.
     """
     data = batched(data)
+    if isinstance(model, Pooled) and not isinstance(model.encoder, GCN):
+        kind = type(model.encoder).__name__
+        raise AnalysisError(f"the graph-level bound is one for GCNs, and this model has the convolutions of a {kind}")
     labelled = (data.y >= 0).nonzero()[:, 0]
     on_train, on_all = (LossOn(model, data, some, bounded=True) for some in (train, labelled))
     with torch.no_grad():
@@ -231,11 +239,12 @@ def bound_over_rho(
     else:
         given["weight_norm"] = float(torch.stack([p.norm() for p in theta]).norm())
         given |= {"num_train": len(train), "num_classes": int(data.y.max()) + 1, "epsilon": epsilon}
+    totals = [total_radius(model, rho) for rho in rhos]
+    rises = sharpness_over(model, on_train, totals, radius="global", layers=("*",), steps=steps)
     found = []
-    for rho, rise in zip(rhos, sharpness_over(model, on_train, rhos, steps=steps), strict=True):
-        radius = total_radius(model, rho)
-        bound = bound_at(perturbed_loss=min(1.0, max(0.0, train_loss + rise)), rho=radius, **given)
-        found.append(BoundAt(rho, radius, bound, train_loss, all_loss))
+    for rho, total, rise in zip(rhos, totals, rises, strict=True):
+        bound = bound_at(perturbed_loss=min(1.0, max(0.0, train_loss + rise)), rho=total, **given)
+        found.append(BoundAt(rho, total, bound, train_loss, all_loss))
     return found
 
 

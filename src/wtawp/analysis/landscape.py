@@ -39,13 +39,14 @@ def random_direction(model: nn.Module, *, seed: int, number: int = 0, scale: Sca
         return {n: d / total for n, d in u.items()}
     ours = isinstance(model, Prepares | PreparesGraphs)  # whose matrices are [in, out]; torch's are [out, in]
 
-    def lengths(t: Tensor) -> Tensor:
+    def lengths(name: str, t: Tensor) -> Tensor:
         whole = scale == "layer" or t.dim() < 2
-        along = None if whole else (-2,) if ours else tuple(range(1, t.dim()))
+        # Of ours, a vector for each head of attention is a row.
+        along = None if whole else (-2,) if ours and name.endswith("weight") else tuple(range(1, t.dim()))
         found: Tensor = torch.linalg.vector_norm(t, dim=along, keepdim=True)
         return found
 
-    return {n: d * (lengths(theta[n].detach()) / lengths(d)) for n, d in u.items()}
+    return {n: d * (lengths(n, theta[n].detach()) / lengths(n, d)) for n, d in u.items()}
 
 
 def adversarial_direction(
@@ -70,6 +71,9 @@ def direction_between(model: nn.Module, other: nn.Module) -> dict[str, Tensor]:
     _check(theta, found, "the other solution")
     if missing := [n for n in theta if n not in found]:
         raise ValueError(f"the other solution has no parameter {missing[0]!r}; both must be of one architecture")
+    ours, theirs = dict(model.named_buffers()), dict(other.named_buffers())
+    if moved_too := [n for n, b in ours.items() if n not in theirs or not torch.equal(b, theirs[n].to(b))]:
+        raise ValueError(f"the solutions differ in {moved_too[0]!r} too, which is no parameter: no line joins them")
     return {n: found[n].to(p) - p.detach() for n, p in theta.items()}
 
 
@@ -86,6 +90,8 @@ def losses_at(
         wanted = f"[k, {len(directions)}]"
         raise ValueError(f"coordinates must be {wanted}, one for each direction, got {list(coordinates.shape)}")
     names = [n for n in theta if any(n in u for u in directions)]
+    if not names:
+        raise ValueError(f"the directions move no parameter; they may move {list(theta)}")
     takes_stacks: object = loss_fn
     if isinstance(takes_stacks, TakesStacks):
         some = TOGETHER.get(next(iter(theta.values())).device.type, TOGETHER["cpu"])
@@ -107,7 +113,7 @@ def _stack(
         weight = theta[n].detach()
         moving = [(j, u[n]) for j, u in enumerate(directions) if n in u]
         amounts = at[:, [j for j, _ in moving]].to(weight)  # [b, m']
-        stack[n] = weight + torch.tensordot(amounts, torch.stack([u for _, u in moving]), 1)
+        stack[n] = weight + torch.tensordot(amounts, torch.stack([u.to(weight) for _, u in moving]), 1)
     return stack
 
 
@@ -128,6 +134,8 @@ def loss_along_random_directions(
     scale: Scale = "unit",
 ) -> Tensor:  # -> [num_directions, k] float64
     """L(theta + t u) for each distance t and random direction u; "unit" directions are the paper's."""
+    if num_directions < 1:
+        raise ValueError(f"num_directions must be >= 1, got {num_directions}")
     return torch.stack([
         loss_along(model, loss_fn, random_direction(model, seed=seed, number=i, scale=scale), distances)
         for i in range(num_directions)

@@ -38,8 +38,12 @@ class LossOn:
         refuse_training_mode(model)
         self.model, self.bounded, data = model, bounded, batched(data)
         samples = samples.to(data.y.device)
+        samples = samples.nonzero()[:, 0] if samples.dtype == torch.bool else samples  # a mask
+        if not len(samples):
+            raise ValueError("a loss needs one node or graph at least, got none")
         self.arguments, self.rows = prepare(model, data, samples)
         self.labels: Tensor = data.y[samples]
+        self._ensemble = Ensemble([model])
 
     def __call__(self) -> Tensor:
         refuse_training_mode(self.model)
@@ -48,10 +52,11 @@ class LossOn:
     def of(self, stack: Stack) -> Tensor:  # -> [b]
         """See `TakesStacks`."""
         size = len(next(iter(stack.values())))
-        ensemble = Ensemble([self.model] * size)
+        if len(self._ensemble.models) != size:  # kept, as it may have found out that a module cannot be mapped
+            self._ensemble = Ensemble([self.model] * size)
         named = {n: stack.get(n, p.detach().expand(size, *p.shape)) for n, p in self.model.named_parameters()}
         buffers = {n: b.expand(size, *b.shape) for n, b in self.model.named_buffers()}
-        return self._losses(self._taken(ensemble.logits(named, buffers, self.arguments, None)))
+        return self._losses(self._taken(self._ensemble.logits(named, buffers, self.arguments, None)))
 
     def _taken(self, logits: Tensor) -> Tensor:  # [b, m, c] -> [b, k, c]
         return logits if self.rows is None else logits[:, self.rows]
@@ -64,9 +69,11 @@ class LossOn:
 
 
 def refuse_training_mode(model: nn.Module) -> None:
-    """Dropout would give another loss at each look."""
-    if model.training:
-        raise ValueError(f"{type(model).__name__} is in training mode; call model.eval() before looking at its loss")
+    """Dropout, in any of its modules, would give another loss at each look; a batch norm would move its averages."""
+    for name, module in model.named_modules():
+        if module.training:
+            what = f"{type(model).__name__}{f'.{name}' if name else ''}"
+            raise ValueError(f"{what} is in training mode; call model.eval() before looking at its loss")
 
 
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -10,7 +10,7 @@ Nothing of the gradient by the graph is kept but thin factors: |U V^T|^2 is the 
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from typing import Literal, get_args
 
 import torch
@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from wtawp.analysis.losses import refuse_training_mode
 from wtawp.base import AnalysisError, fenced_rng, rng, seed_of
 from wtawp.graphs.collection import is_collection
 from wtawp.graphs.operators import Operator, gcn_operator, spmm
-from wtawp.models.adapter import Features, Filters, Normalised, Traces, features
+from wtawp.models.adapter import Features, Filters, Normalised, Traces, evaluating, features
 from wtawp.models.ensemble import Ensemble
 from wtawp.models.traced import RecordingView
 
@@ -56,17 +57,16 @@ def input_gradient_norms(
     if samples < 1 or not 0 <= noise < float("inf"):
         raise ValueError(f"samples must be >= 1 and noise finite and >= 0, got {samples} and {noise}")
     targets = [nodes] * len(models) if isinstance(nodes, Tensor) else list(nodes)
-    if len(targets) != len(models):
+    if not models or len(targets) != len(models):
         raise ValueError(f"each model needs its nodes, got {len(models)} models and {len(targets)} sets of nodes")
-    for model in models if definition == "paper" else ():
-        if model.training:
-            raise ValueError(
-                f"{type(model).__name__} is in training mode; the paper's norms are without dropout: eval()"
-            )
+    for model in models if definition == "paper" else ():  # whose norms are without dropout
+        refuse_training_mode(model)
     everybody = torch.arange(len(data.y), device=data.y.device)
     targets = [everybody if definition == "released" else t.to(data.y.device) for t in targets]
     look = _by_features if wrt == "features" else _by_traces if _shows_products(models[0]) else _by_pairs
-    with _modes_kept(models):
+    with ExitStack() as modes:
+        for model in models:
+            modes.enter_context(evaluating(model))
         found = [
             look(models, data, targets, _Sample(definition, noise, seed, number, data)) for number in range(samples)
         ]
@@ -161,7 +161,7 @@ class NoisyView(RecordingView):
         self.is_normalised_last = noise.definition == "paper"
         size, dtype = noise.shape[0], data.x.dtype
         power = 0.0 if self.is_normalised_last else view.power
-        self.operator = gcn_operator(data.edge_index, _weights(data), size, dtype, power=power)
+        self.operator = gcn_operator(data.edge_index, None, size, dtype, power=power)  # as it was trained on
         ones = torch.ones(size, 1, dtype=dtype, device=data.x.device)
         self.degree = (spmm(self.operator, ones) + noise.times(ones)) if self.is_normalised_last else ones  # [n, 1]
         if bool((self.degree <= 0).any()):
@@ -234,7 +234,7 @@ def _by_pairs(models: Sequence[nn.Module], data: Data, targets: list[Tensor], sa
         )
     if len(inspect.signature(models[0].forward).parameters) < 3:
         raise AnalysisError(f"{name} takes no edge_weight to differentiate by; call it as model(x, edge_index, weight)")
-    dense = gcn_operator(data.edge_index, _weights(data), size, data.x.dtype, power=0.0).to_dense()
+    dense = gcn_operator(data.edge_index, None, size, data.x.dtype, power=0.0).to_dense()
     pairs = torch.cartesian_prod(torch.arange(size), torch.arange(size)).to(data.y.device)  # target, source
     noisy = dense + sample.matrix(size, size).to_dense()
     norms = []
@@ -278,18 +278,3 @@ def _losses(logits: Tensor, labels: Tensor, targets: list[Tensor]) -> Tensor:  #
 def _shows_products(model: nn.Module) -> bool:
     views = model.views() if isinstance(model, Traces) and not isinstance(model, Filters) else ()
     return bool(views) and all(isinstance(view, Normalised) for view in views)
-
-
-def _weights(data: Data) -> Tensor | None:
-    weight: Tensor | None = getattr(data, "edge_weight", None)
-    return weight
-
-
-@contextmanager
-def _modes_kept(models: Sequence[nn.Module]) -> Iterator[None]:
-    modes = [(module, module.training) for model in models for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

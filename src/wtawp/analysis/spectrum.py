@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor, nn
 
 from wtawp.analysis.losses import LossFn, refuse_training_mode, trainable
@@ -45,7 +45,11 @@ class Hessian:
             found = torch.autograd.grad(
                 slope, theta, vector, retain_graph=True, allow_unused=True, materialize_grads=True
             )
-            return torch.cat([h.reshape(-1) for h in found]).detach()
+            curved = torch.cat([h.reshape(-1) for h in found]).detach()
+            if not bool(torch.isfinite(curved).all()):
+                name = type(model).__name__
+                raise AnalysisError(f"second derivatives of the loss of {name} are NaN or infinite: no Hessian here")
+            return curved
 
         return Hessian(len(slope), slope.detach(), product)
 
@@ -65,7 +69,7 @@ class Hessian:
         return torch.stack([self.product(row) for row in unit]).double().cpu()
 
 
-def top_eigenvalues(model: nn.Module, loss_fn: LossFn, *, k: int = 5, seed: int = 0) -> list[float]:
+def top_eigenvalues(model: nn.Module, loss_fn: LossFn, *, k: int = 5) -> list[float]:
     """The k largest eigenvalues of the Hessian, largest first, by Lanczos iterations (ARPACK)."""
     hessian = Hessian.of(model, loss_fn)
     if not 1 <= k <= hessian.size:
@@ -74,11 +78,16 @@ def top_eigenvalues(model: nn.Module, loss_fn: LossFn, *, k: int = 5, seed: int 
         dense = hessian.to_dense()
         found: Array = torch.linalg.eigvalsh((dense + dense.T) / 2).numpy()
         return [float(value) for value in found[::-1][:k]]
-    start = torch.randn(hessian.size, dtype=torch.float64, generator=rng("start of eigsh", seed)).numpy()
+    start = torch.randn(hessian.size, dtype=torch.float64, generator=rng("start of eigsh"))
+    if not bool(hessian.product(start.to(hessian.like)).any()):  # a loss that is linear here; ARPACK cannot start
+        return [0.0] * k
     # Single precision leaves noise of about 1e-7 of the largest eigenvalue: nothing to converge to beyond that.
     exact = hessian.like.dtype == torch.float64
-    values = eigsh(hessian.as_operator(), k=k, which="LA", v0=start, tol=1e-10 if exact else 1e-5,
-                   return_eigenvectors=False)  # fmt: skip
+    try:
+        values = eigsh(hessian.as_operator(), k=k, which="LA", v0=start.numpy(), tol=1e-10 if exact else 1e-5,
+                       return_eigenvectors=False)  # fmt: skip
+    except ArpackError as error:
+        raise AnalysisError(f"the largest {k} eigenvalues of the Hessian were not found: {error}") from error
     return sorted((float(value) for value in values), reverse=True)
 
 
@@ -143,7 +152,8 @@ def _lanczos(hessian: Hessian, start: Tensor, steps: int) -> tuple[Array, Array]
     """The tridiagonal matrix of the Krylov space of `start`; shorter where that space ends."""
     basis = torch.zeros(steps, hessian.size, dtype=torch.float64, device=start.device)
     q = start.double() / start.double().norm()
-    diagonal, beside = [], []
+    diagonal: list[float] = []
+    beside: list[float] = []
     for i in range(steps):
         basis[i] = q
         w = hessian.product(q.to(start.dtype)).double()
@@ -151,7 +161,7 @@ def _lanczos(hessian: Hessian, start: Tensor, steps: int) -> tuple[Array, Array]
         # Orthogonal to all before: rounding would bring found eigenvalues back as ghosts.
         w = w - (basis[: i + 1] @ w) @ basis[: i + 1]
         length = float(w.norm())
-        if i + 1 == steps or length <= 1e-10 * max(1.0, abs(diagonal[0])):
+        if i + 1 == steps or length <= 1e-10 * max(map(abs, (*diagonal, *beside))):
             break
         beside.append(length)
         q = w / length

@@ -3,8 +3,7 @@
 Perturbed weights are longer, logits explode, the softmax saturates, and what is left of the gradient teaches nothing.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from torch_geometric.data import Data
 
 from wtawp.analysis.moved import moved
 from wtawp.core import AwpConfig, project, select
-from wtawp.models.adapter import prepare
+from wtawp.models.adapter import evaluating, prepare
 
 COLUMNS = ("logit_scale", "saturation", "perturbed_logit_scale", "perturbed_saturation")
 
@@ -23,6 +22,7 @@ class SaturationWatch:
 
     At the weights as they are and at the perturbed ones, on the training nodes, without dropout: the logit scale is the
     mean distance between a node's largest and smallest logit, saturation the mean probability of its likeliest class.
+    The perturbation is the first step of ascent.
     Without a perturbation both are the same. (Gradient norms are in the history of `fit` already.)
     """
 
@@ -33,20 +33,22 @@ class SaturationWatch:
     def __call__(self, model: nn.Module, epoch: int) -> None:  # noqa: ARG002, as `observe` is called
         """Look at the model once more."""
         theta = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        with _evaluating(model):
-            natural, gradient = self._look(model, theta)
+        with evaluating(model):
+            given = prepare(model, self.data, self.nodes)
+            natural, gradient = self._look(model, theta, *given)
             perturbed = natural
             if self.awp is not None and not self.awp.is_plain:
                 chosen = {n: gradient[n] for n in select(model, self.awp.layers)}
                 with torch.no_grad():
                     delta = project(chosen, theta, rho=self.awp.rho, radius=self.awp.radius, onto=self.awp.projection)
                 with moved(theta, delta):
-                    perturbed, _ = self._look(model, theta)
+                    perturbed, _ = self._look(model, theta, *given)
         for name, value in zip(COLUMNS, (*natural, *perturbed), strict=True):
             self.history[name].append(value)
 
-    def _look(self, model: nn.Module, theta: Mapping[str, Tensor]) -> tuple[list[float], dict[str, Tensor]]:
-        arguments, rows = prepare(model, self.data, self.nodes)
+    def _look(
+        self, model: nn.Module, theta: Mapping[str, Tensor], arguments: tuple[object, ...], rows: Tensor | None
+    ) -> tuple[list[float], dict[str, Tensor]]:
         with torch.enable_grad():
             logits = model(*arguments)
             logits = logits if rows is None else logits[rows]
@@ -55,14 +57,3 @@ class SaturationWatch:
         with torch.no_grad():
             scale, saturation = (logits.amax(1) - logits.amin(1)).mean(), logits.softmax(1).amax(1).mean()
             return torch.stack([scale, saturation]).tolist(), dict(zip(theta, found, strict=True))
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

@@ -19,14 +19,14 @@ from torch import nn
 from torch_geometric.data import Data
 
 from wtawp import __version__
-from wtawp.analysis import SaturationWatch
+from wtawp.analysis import SaturationWatch, SharpnessWatch
 from wtawp.base import DataError, WtawpError, fenced_rng, rng
 from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
 from wtawp.core import select
 from wtawp.experiments import measures
-from wtawp.experiments.flatness import OF_GRAPHS
-from wtawp.experiments.plan import MAX_INITS, Cell, Plan, Run, Setting, look_in_working_folder
+from wtawp.experiments.flatness import OF_GRAPHS, WATCHED
+from wtawp.experiments.plan import CURVES, MAX_INITS, Cell, Plan, Run, Setting, look_in_working_folder
 from wtawp.experiments.records import Record
 from wtawp.graphs import EdgeFlips, Split, batched, get, is_collection, load, stratified
 from wtawp.models import (
@@ -57,6 +57,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }  # fmt: skip
 
 
+Watch = SaturationWatch | SharpnessWatch
 # What one run measured, the scores of its nodes if wanted, and what its measures gave.
 Outcome = tuple[Fit | None, list[float] | None, list[measures.Result] | None]
 
@@ -135,7 +136,7 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
             epoch=None if one is None else one.epoch,
             accuracy=None if one is None else one.accuracy,
             loss=None if one is None else one.loss,
-            history=one.history if one is not None and {"history", "saturation"} & set(run.setting.keep) else None,
+            history=one.history if one is not None and CURVES & set(run.setting.keep) else None,
             scores=scores, measured=measured, error=error, seconds=seconds, created=now, versions=known,
         )
         for run, (one, scores, measured) in zip(runs, outcomes, strict=True)
@@ -209,8 +210,8 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
         graphs = _graphs(setting.dataset, 0, setting.features)
         each = zip(models, parts, seeds, strict=True)
         fits = [fit_batches(m, graphs, part, seed=s, batch_size=setting.batch_size, **how) for m, part, s in each]
-    if watches:
-        seen = zip(fits, watches, strict=True)
+    for of_a_kind in watches:
+        seen = zip(fits, of_a_kind, strict=True)
         fits = [replace(one, history={**one.history, **watch.history}) for one, watch in seen]
     shown = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[measures.Result] | None] = [None] * len(runs)
@@ -223,17 +224,22 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
     return list(zip(fits, shown, measured, strict=True))
 
 
-def _watches(setting: Setting, data: Data, splits: list[Split], device: str) -> list[SaturationWatch]:
-    if "saturation" not in setting.keep:
-        return []
+def _watches(setting: Setting, data: Data, splits: list[Split], device: str) -> list[list[Watch]]:
+    """What looks at the models while they are trained: of each kind that is to be kept, one for each model."""
     where = copy.copy(data).to(device)
-    return [SaturationWatch(where, split.train, setting.awp) for split in splits]
+    found: list[list[Watch]] = []
+    if "saturation" in setting.keep:
+        found.append([SaturationWatch(where, split.train, setting.awp) for split in splits])
+    if "sharpness" in setting.keep:
+        found.append([SharpnessWatch(where, split.train, rhos=WATCHED) for split in splits])
+    return found
 
 
-def _observe(watches: list[SaturationWatch]) -> Callable[[list[nn.Module], int], None] | None:
+def _observe(watches: list[list[Watch]]) -> Callable[[list[nn.Module], int], None] | None:
     def observe(models: list[nn.Module], epoch: int) -> None:
-        for watch, model in zip(watches, models, strict=True):
-            watch(model, epoch)
+        for each in watches:
+            for watch, model in zip(each, models, strict=True):
+                watch(model, epoch)
 
     return observe if watches else None
 

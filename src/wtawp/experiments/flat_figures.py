@@ -25,6 +25,7 @@ from wtawp.experiments.summary import PlanReport
 from wtawp.experiments.tables import NOTHING, Entry, Table
 
 GREY = "#767676"
+SHARPNESS_EVERY = 10  # epochs, as `analysis.SharpnessWatch` looks
 
 
 def smoothness_arrows(report: PlanReport, png: Path | None = None) -> str:
@@ -102,7 +103,8 @@ def landscape_lines(report: PlanReport, png: Path | None = None) -> str:
                 results = list(results_of(cell, place).values())
                 if results:
                     lines = np.array([np.subtract(r["mean"], r["loss"]) for r in results])
-                    draw_lines(ax, results[0]["distances"], lines, cell.cell.row, [r["loss"] for r in results])
+                    gaps = sum(r["gaps"] for r in results)
+                    draw_lines(ax, results[0]["distances"], lines, cell.cell.row, [r["loss"] for r in results], gaps)
             ax.set(title=column, xlabel=unit_of(str(dict(measure.options).get("scale", "layer"))))
             ax.legend(loc="upper center", fontsize=8)
         axes[0].set_ylabel("rise of the training loss")
@@ -119,12 +121,16 @@ def unit_of(scale: str) -> str:
 
 
 def draw_lines(
-    ax: Axes, distances: Sequence[float], lines: NDArray[np.float64], row: str, losses: Sequence[float]
-) -> None:
-    """Curves [k, distances] of a method: their mean, and quartiles as a band; what is not finite is a gap."""
+    ax: Axes, distances: Sequence[float], lines: NDArray[np.float64], row: str, losses: Sequence[float],
+    gaps: int | None = None,
+) -> None:  # fmt: skip
+    """Curves [k, distances] of a method: their mean, and quartiles as a band; what is not finite is a gap.
+
+    `gaps` tells how many losses were not finite, where the curves are means of others.
+    """
     finite = np.where(np.isfinite(lines), lines, np.nan)
     look = method_look(row)
-    gaps = int((~np.isfinite(lines)).sum())
+    gaps = int((~np.isfinite(lines)).sum()) if gaps is None else gaps
     told = f"{row}, loss {np.mean(losses):.3f}" + (f", {gaps} gaps" if gaps else "")
     holes = np.isnan(finite).any(0)  # a mean over the rest would be of other lines than beside it
     if len(finite) > 1:
@@ -142,6 +148,7 @@ def flatness_table(report: PlanReport) -> Table:
     for c in compared:
         p, told = corrected.get(id(c), 1.0), c.difference
         interval = NOTHING if told is None else f"{told.mean:+.4g} ({told.low:+.4g} to {told.high:+.4g})"
+        interval = f"not finite in {c.num_gaps}" if c.num_gaps else interval
         said = f"{p:.2g}" if id(c) in corrected else NOTHING
         won = NOTHING if told is None else f"{told.num_pairs - told.won} of {told.num_pairs}"
         rows.append((
@@ -174,27 +181,43 @@ def flatness_ratios(report: PlanReport, png: Path | None = None) -> str:
         for ax, column in zip(axes, columns, strict=True):
             ax.axvline(1, color=GREY, linewidth=0.8)
             for c in (c for c in compared if c.column == column):
-                ratios = np.array([r for r in c.ratio if r > 0])
-                if len(ratios):
-                    height = names.index(c.quantity)
-                    spread = height + np.linspace(-0.22, 0.22, len(ratios))
-                    ax.plot(ratios, spread, "o", color=COLOURS[5 if c.is_flatness else 6], markersize=3, alpha=0.7)
-                    ax.plot([np.exp(np.log(ratios).mean())], [height], "D", color=COLOURS[1], markersize=5)
+                _ratio_row(ax, c, names.index(c.quantity))
             use_log_scale(ax, "x")
             ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
-            ax.set(title=column, ylim=(len(names) - 0.5, -0.5), xlabel="with WT-AWP / without; below 1 is flatter")
+            ax.set(title=column, ylim=(len(names) - 0.5, -0.5), xlabel="with WT-AWP / without")
             ax.set_xticks(_nice_ticks(*ax.get_xlim()))
+        _ratio_legend(axes[-1])
     return out[0]
 
 
-def _nice_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times powers of ten."""
+def _ratio_row(ax: Axes, compared: FlatComparison, height: float) -> None:
+    """A dot for each split and their geometric mean; how many have no ratio is told at the rim."""
+    ratios = np.array([r for r in compared.ratio if r > 0])
+    if len(ratios):
+        spread = height + np.linspace(-0.22, 0.22, len(ratios))
+        ax.plot(ratios, spread, "o", color=COLOURS[5 if compared.is_flatness else 6], markersize=3, alpha=0.7)
+        ax.plot([np.exp(np.log(ratios).mean())], [height], "D", color=COLOURS[1], markersize=5)
+    if missing := len(compared.ratio) - len(ratios):
+        ax.annotate(f"{missing} without", (1, height), xycoords=("axes fraction", "data"), ha="right", fontsize=7)
+
+
+def _ratio_legend(ax: Axes) -> None:
+    dots = {"flatness, a split; below 1 is flatter": (COLOURS[5], "o"), "loss, a split": (COLOURS[6], "o"),
+            "mean over splits": (COLOURS[1], "D")}  # fmt: skip
+    for told, (colour, marker) in dots.items():
+        ax.plot([], [], marker, color=colour, markersize=4, label=told)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+
+
+def _nice_ticks(low: float, high: float, *, few: bool = False) -> list[float]:
+    """1, 2 and 5 times powers of ten; of `few`, at most five of them."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    return found[:: math.ceil(len(found) / 5)] if few and found else found
 
 
 def bound_curves(report: PlanReport, png: Path | None = None) -> str:
-    """By how much the loss may exceed that in training, by the bound, and by how much it does; a panel a column."""
+    """How high the loss on all nodes or graphs may be, by the bound, and how high it is; a panel a column."""
     columns = [c for c in report.columns if any(bounds_of(cell) for cell in report.column(c))]
     if not columns:
         return ""
@@ -202,21 +225,24 @@ def bound_curves(report: PlanReport, png: Path | None = None) -> str:
         for ax, column in zip(axes, columns, strict=True):
             for cell in report.column(column):
                 if found := list(bounds_of(cell).values()):
-                    bounded = np.mean([np.subtract(r["total"], r["train_loss"]) for r in found], axis=0)
-                    gap = float(np.mean([r["all_loss"] - r["train_loss"] for r in found]))
-                    draw_bound(ax, cell.cell.row, found[0]["rhos"], bounded, gap)
+                    totals = np.mean([r["total"] for r in found], axis=0)
+                    losses = [float(np.mean([r[name] for r in found])) for name in ("all_loss", "train_loss")]
+                    draw_bound(ax, cell.cell.row, found[0]["rhos"], totals, *losses)
             finish_bound(ax)
             ax.set_title(column)
-        axes[0].set_ylabel("loss on all less training loss")
+        axes[0].set_ylabel("1 - p(right class), mean")
         axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return out[0]
 
 
-def draw_bound(ax: Axes, row: str, rhos: Sequence[float], bounded: ArrayLike, gap: float) -> None:
-    """The bound on the gap over the radius, and the gap itself, where it is above 0."""
+def draw_bound(
+    ax: Axes, row: str, rhos: Sequence[float], totals: ArrayLike, all_loss: float, train_loss: float
+) -> None:
+    """The bound over the radius, the loss that it bounds, and that in training."""
     color = method_look(row)["color"]
-    ax.plot(rhos, np.asarray(bounded), color=color, label=f"{row}, bound")
-    ax.plot(rhos, [gap if gap > 0 else math.nan] * len(rhos), "--", color=color, label=f"{row}, true gap")
+    ax.plot(rhos, np.asarray(totals), color=color, label=f"{row}, bound")
+    ax.plot(rhos, [all_loss] * len(rhos), "--", color=color, label=f"{row}, on all")
+    ax.plot(rhos, [train_loss] * len(rhos), "-.", color=color, linewidth=0.9, label=f"{row}, in training")
 
 
 def finish_bound(ax: Axes) -> None:
@@ -258,31 +284,65 @@ def bound_table(report: PlanReport) -> Table:
     )  # fmt: skip
 
 
+SATURATION = {  # what is drawn of it, and what it is called
+    "logit_scale": "logit scale",
+    "perturbed_logit_scale": "logit scale, perturbed",
+    "perturbed_saturation": "p of the likeliest, perturbed",
+    "gradient_norm": "gradient norm",
+    "perturbed_norm": "gradient norm, perturbed",
+}
+WINDOW = 9  # epochs over which curves are smoothed
+
+
 def saturation_curves(report: PlanReport, png: Path | None = None) -> str:
-    """Logit scale, saturation and gradient norm at the perturbed weights, a row of panels for each column."""
-    titles = {
-        "perturbed_logit_scale": "logit scale, perturbed",
-        "perturbed_saturation": "likeliest class, perturbed",
-        "perturbed_norm": "gradient norm, perturbed",
-        "gradient_norm": "gradient norm, natural",
-    }
-    columns = [c for c in report.columns if any(cell.histories("perturbed_saturation") for cell in report.column(c))]
-    if not columns:
+    """Logit scale, saturation and gradient norms, a row of panels for each column, without and with `balance`."""
+    panels = []
+    for column in report.columns:
+        cells = [c for c in report.column(column) if c.histories("perturbed_saturation")]
+        kinds = [[c for c in cells if ("balance" in c.cell.row) == balanced] for balanced in (False, True)]
+        panels += [(f"{column}{told}", kind) for told, kind in zip(("", ", balance=1"), kinds, strict=True) if kind]
+    if not panels:
         return ""
-    with drawing(len(columns), len(titles), 3.1 * len(titles) + 1.5, 2.5 * len(columns), png=png) as (axes, out):
-        for i, column in enumerate(columns):
-            row = axes[i * len(titles) : (i + 1) * len(titles)]
-            for ax, (name, title) in zip(row, titles.items(), strict=True):
-                for cell in report.column(column):
-                    if curves := cell.histories(name):
-                        ax.plot(
-                            np.median(curves, axis=0), linewidth=1.2, label=cell.cell.row, **method_look(cell.cell.row)
-                        )
+    size = len(SATURATION)
+    with drawing(len(panels), size, 2.7 * size + 1.2, 2.2 * len(panels), png=png) as (axes, out):
+        for i, (title, cells) in enumerate(panels):
+            for ax, (name, told) in zip(axes[i * size : (i + 1) * size], SATURATION.items(), strict=True):
+                for cell in cells:
+                    curve = _smoothed(np.median(cell.histories(name), axis=0))
+                    ax.plot(curve, linewidth=1.3, label=cell.cell.row, color=method_look(cell.cell.row)["color"])
                 if "saturation" not in name:
                     use_log_scale(ax, "y")
-                ax.set(title=title, xlabel="epoch", xmargin=0)
-            row[0].set_ylabel(column, fontsize=8)
-        axes[len(titles) - 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+                    ax.set_yticks(_nice_ticks(*ax.get_ylim(), few=True))
+                ax.set(ylabel=told, xmargin=0, xlabel="epoch" if i + 1 == len(panels) else "")
+            axes[i * size].set_title(title, loc="left")
+            axes[(i + 1) * size - 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
+    return out[0]
+
+
+def _smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The running median."""
+    half = WINDOW // 2
+    return np.array([np.median(curve[max(0, i - half) : i + half + 1]) for i in range(len(curve))])
+
+
+def sharpness_curves(report: PlanReport, png: Path | None = None) -> str:
+    """The sharpness of each method while it trains, with one radius for all: a panel for each kind of ball."""
+    columns = {c.removeprefix("sharpness_") for cell in report.cells for r in cell.records
+               for c in r.history or {} if c.startswith("sharpness_")}  # fmt: skip
+    if not columns:
+        return ""
+    with drawing(1, len(columns), 4.2 * len(columns) + 1.6, 3.2, png=png) as (axes, out):
+        for ax, radius in zip(axes, sorted(columns, reverse=True), strict=True):
+            for cell in report.cells:
+                if curves := cell.histories(f"sharpness_{radius}"):
+                    table, look = np.array(curves), method_look(cell.cell.row)
+                    epochs = SHARPNESS_EVERY * np.arange(table.shape[1])
+                    ax.plot(epochs, table.T, linewidth=0.5, alpha=0.35, color=look["color"])
+                    ax.plot(epochs, np.median(table, axis=0), linewidth=1.6, label=cell.cell.row, **look)
+            use_log_scale(ax, "y")
+            ax.set(title=f"{radius} radius", xlabel="epoch", xmargin=0)
+        axes[0].set_ylabel("rise of the training loss in the ball")
+        axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return out[0]
 
 

@@ -13,6 +13,7 @@ from wtawp.experiments.summary import CellReport, PlanReport
 Place = tuple[int, int]  # split, initialisation
 SIGNIFICANT = 0.05
 BOUND_TERMS = ("loss", "tail", "complexity", "remainder", "total")
+TOLD = (1, 3)  # of the radii at which sharpness was measured: the second, and the last
 MATRICES = {"adjacency": "A", "features": "X"}
 
 
@@ -54,10 +55,11 @@ class FlatComparison:
     column: str
     quantity: str
     is_flatness: bool  # False: a loss, told beside it
-    before: float
+    before: float  # mean over splits; infinite or NaN where one of them is
     after: float
-    difference: PairedDifference | None
-    ratio: tuple[float, ...]  # of each split, with / without
+    difference: PairedDifference | None  # None: fewer than two splits, or not all are finite
+    ratio: tuple[float, ...]  # of each split, with / without; NaN where there is none
+    num_gaps: int  # splits in which either method's is not finite
 
     def verdict(self, p_value: float) -> str:
         """Flatter, sharper, or not to be told apart."""
@@ -78,27 +80,35 @@ def flatness_comparisons(report: PlanReport) -> list[FlatComparison]:
         sides = [_quantities(cell) for cell in cells]
         for name in sides[0]:
             shared = sorted(sides[0][name].keys() & sides[1].get(name, {}).keys())
-            one, two = ([side[name][p] for p in shared] for side in sides)
-            if not shared or not np.isfinite([*one, *two]).all():
-                continue
-            difference = paired_difference(one, two) if len(shared) > 1 else None
-            ratio = tuple(b / a if a > 0 else math.nan for a, b in zip(one, two, strict=True))
-            means = float(np.mean(one)), float(np.mean(two))
-            found.append(FlatComparison(column, name, not name.endswith(" loss"), *means, difference, ratio))
+            if shared:
+                one, two = ([side[name][p] for p in shared] for side in sides)
+                found.append(_compared(column, name, one, two))
     return found
 
 
-def landscape_ends(report: PlanReport) -> dict[str, dict[str, float]]:
-    """By scale of the directions: each row's mean rise at the farthest distances, over runs."""
-    found: dict[str, dict[str, float]] = {}
+def _compared(column: str, name: str, one: list[float], two: list[float]) -> FlatComparison:
+    finite = np.isfinite(one) & np.isfinite(two)
+    difference = paired_difference(one, two) if len(one) > 1 and finite.all() else None
+    ratio = tuple(b / a if a > 0 and math.isfinite(b / a) else math.nan for a, b in zip(one, two, strict=True))
+    means = float(np.mean(one)), float(np.mean(two))
+    return FlatComparison(column, name, not name.endswith(" loss"), *means, difference, ratio, int((~finite).sum()))
+
+
+def _rise(result: dict[str, Any]) -> float:
+    """The mean rise at both ends of the lines."""
+    return float((result["mean"][0] + result["mean"][-1]) / 2 - result["loss"])
+
+
+def landscape_ends(report: PlanReport) -> dict[tuple[str, str], dict[str, float]]:
+    """By column and scale of the directions: each row's mean rise at the farthest distances, over runs."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
     for column in report.columns:
         for place, measure in measures_of(report, column):
             if measure.name == "landscape":
                 for cell in report.column(column):
-                    rises = [(r["mean"][0] + r["mean"][-1]) / 2 - r["loss"] for r in results_of(cell, place).values()]
-                    if rises:
+                    if rises := [_rise(result) for result in results_of(cell, place).values()]:
                         scale = str(dict(measure.options).get("scale", "layer"))
-                        found.setdefault(scale, {})[cell.cell.row] = float(np.mean(rises))
+                        found.setdefault((column, scale), {})[cell.cell.row] = float(np.mean(rises))
     return found
 
 
@@ -127,7 +137,7 @@ def _quantities(cell: CellReport) -> dict[str, dict[Place, float]]:
         results = results_of(cell, place)
         told: dict[str, Any] = dict(measure.options)
         if measure.name == "sharpness":
-            for i in (1, 3) if results else ():
+            for i in TOLD if results else ():
                 rho = next(iter(results.values()))["rhos"][i]
                 name = f"sharpness, {told.get('radius', 'layer')}, rho={rho:g}"
                 found[name] = {p: r["rises"][i] for p, r in results.items()}
@@ -136,7 +146,7 @@ def _quantities(cell: CellReport) -> dict[str, dict[Place, float]]:
             found["trace of the Hessian"] = {p: r["trace"] for p, r in results.items()}
         elif measure.name == "landscape":
             name = f"rise along random lines, {told.get('scale', 'layer')}"
-            found[name] = {p: (r["mean"][0] + r["mean"][-1]) / 2 - r["loss"] for p, r in results.items()}
+            found[name] = {p: _rise(r) for p, r in results.items()}
     for part in ("train", "val", "test"):
         found[f"{part} loss"] = {(r.split, r.init): (r.loss or {}).get(part, math.nan) for r in cell.records}
     return found

@@ -22,6 +22,7 @@ from wtawp.graphs import Split
 Result = dict[str, Any]
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of the largest radius, at which sharpness is told
 DIGITS = 8
+WATCHED: dict[Radius, float] = {"layer": 0.1, "adaptive": 2.0}  # balls that sharpness is told of in training
 
 
 class TrainedModels(Protocol):
@@ -70,7 +71,7 @@ def landscape(
 
 
 def sharpness(
-    trained: TrainedModels, *, radius: Radius = "layer", rho: float = 0.1, steps: int = 10, layers: str = "all"
+    trained: TrainedModels, *, radius: Radius = "layer", rho: float = 0.1, steps: int = 50, layers: str = "all"
 ) -> list[Result]:
     """The rise of the training loss inside balls of a quarter, a half, three quarters and all of `rho`."""
     rhos = [share * rho for share in SHARES]

@@ -323,9 +323,10 @@ def bound(looked: Looked, *, rhos: Sequence[float], delta: float, epsilon: float
     def draw(png: Path | None) -> str:
         with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
             for name, each in found.items():
-                draw_bound(ax, name, [at.rho for at in each], [at.bounded_gap for at in each], each[0].gap)
+                totals = [at.bound.total for at in each]
+                draw_bound(ax, name, [at.rho for at in each], totals, each[0].all_loss, each[0].train_loss)
             finish_bound(ax)
-            ax.set_ylabel(f"loss on all {kind}\nless training loss")
+            ax.set_ylabel("1 - p(right class), mean")
             ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
         return out[0]
 

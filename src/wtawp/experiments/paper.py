@@ -11,7 +11,14 @@ from typing import Any
 
 from wtawp.base import WtawpError
 from wtawp.core import AwpConfig
-from wtawp.experiments.flat_plans import bounds_plan, flatness_plan, landscape_plan, smoothness_plan, vanishing_plan
+from wtawp.experiments.flat_plans import (
+    bounds_plan,
+    flatness_plan,
+    landscape_plan,
+    sharpness_plan,
+    smoothness_plan,
+    vanishing_plan,
+)
 from wtawp.experiments.plan import Cell, Claim, Measure, Option, Plan, Setting
 from wtawp.experiments.robustness import BEFORE_TRAINING, certificate_plan, certifying, evading, poisoning
 
@@ -315,6 +322,7 @@ def plans() -> dict[str, Plan]:
         "extra:graphclass": _more_graphclass(),
         **{claim.name: claim for claim in claims()},
         "extra:flatness": flatness_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}),
+        "extra:sharpness": sharpness_plan(),
         "extra:bounds": bounds_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}, GRAPHS),
         "extra:vanishing": vanishing_plan(),
     }  # fmt: skip

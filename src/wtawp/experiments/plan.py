@@ -23,7 +23,9 @@ MODELS = (  # names only: reports read plans, and train nothing
     "GNNGuard", "SoftMedianGCN", "PooledGCN", "PooledGIN", "PooledSAGE",
 )  # fmt: skip
 SelectOn = Literal["either", "loss", "accuracy", "last"]  # as `wtawp.training` has it
-Keep = Literal["history", "saturation", "scores"]  # saturation: of the logits, in the history
+Keep = Literal["history", "saturation", "scores", "sharpness"]  # of the logits, of the loss: in the history
+LAST = ", last epoch"  # how columns say that no epoch was selected
+CURVES = frozenset(("history", "saturation", "sharpness"))  # of these, what asks for a history
 Scale = Literal["smoke", "quick", "full"]
 Option = bool | int | float | str | None | tuple[int, ...]
 MAX_INITS = 1000  # of one split; keeps the seeds of (split, initialisation) apart

@@ -17,6 +17,7 @@ from wtawp.experiments.flat_figures import (
     flatness_ratios,
     landscape_lines,
     saturation_curves,
+    sharpness_curves,
     smoothness_arrows,
 )
 from wtawp.experiments.plan import Plan
@@ -258,9 +259,8 @@ DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan 
     ),
     "bound_curves": (
         bound_curves,
-        "How far the loss on all nodes or graphs may lie above that in training, by the bound, over the radius, and "
-        "how far it does (dashed; not drawn where it is below 0), means over splits. Above the dotted line the bound "
-        "says nothing.",
+        "The bound on the loss 1 - p(right class) on all nodes or graphs, over the radius; that loss itself (dashed), "
+        "and that in training; means over splits. Above the dotted line, at 1, the bound says nothing.",
     ),
     "certified_accuracy": (
         certified_accuracy,
@@ -302,9 +302,14 @@ DRAWN: dict[str, tuple[Callable[[PlanReport], str], str]] = {  # name in a plan 
     ),
     "saturation_curves": (
         saturation_curves,
-        "What the perturbation does in training, medians over runs: the mean distance between a node's largest and "
-        "smallest logit and the mean probability of its likeliest class at the perturbed weights, and the norm of the "
-        "gradient there and at the weights as they are. Dashed: balance=1.",
+        "What the perturbation does in training, medians over runs and over nine epochs: the mean distance between a "
+        "node's largest and smallest logit, the mean probability of its likeliest class and the norm of the gradient, "
+        "at the perturbed weights or as they are. Plain training has no perturbation.",
+    ),
+    "sharpness_curves": (
+        sharpness_curves,
+        "The largest rise of the training loss inside a ball around the weights, found by climbing, every tenth epoch "
+        "and with one radius for all methods; a thin line for each run, a thick one for their median.",
     ),
     "smoothness_arrows": (
         smoothness_arrows,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
+from torch.func import functional_call
 
 from wtawp.models.adapter import HasExtraLoss, Prepares, PreparesGraphs
 from wtawp.models.dropout import masks
@@ -41,7 +41,8 @@ class Ensemble:
 
     def buffers(self) -> Stack:
         """The members' buffers, stacked."""
-        return stack_module_state(self.models)[1]
+        own = [dict(m.named_buffers()) for m in self.models]
+        return {n: torch.stack([buffers[n] for buffers in own]) for n in own[0]}
 
     def _named(self) -> list[tuple[str, nn.Parameter]]:
         return list(self.template.named_parameters())

@@ -141,7 +141,7 @@ def train_together(
                 view = _view(models[0], augment(data, number), [s.train for s in splits])
             step(torch.tensor(number, device=device), view)
             if observe is not None:
-                ensemble.write_back(theta)
+                ensemble.write_back({**theta, **buffers})
                 observe(models, number)
             if schedule.patience is not None and bool(state.stopped.all()):
                 done = number + 1
