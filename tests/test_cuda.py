@@ -184,6 +184,6 @@ def test_graphs_are_classified_on_the_gpu_as_on_the_cpu(kind: type) -> None:
         losses = [loss for one in fits for loss in one.history["train_loss"]]
         alone = kind(4, 2, dropout=0.0, generator=rng("init")).double().to(device)
         losses += fit_batches(alone, graphs, split, seed=0, batch_size=8, awp=awp, epochs=2).history["train_loss"]
-        at = analysis.bound_over_rho(models[0].eval(), [g.to(device) for g in graphs], split.train, [0.1])
-        found.append([*losses, at[0].bound.total])
+        loss = analysis.LossOn(models[0].eval(), [g.to(device) for g in graphs], split.train)
+        found.append([*losses, analysis.sharpness(models[0], loss, rho=0.1)])
     assert found[1] == pytest.approx(found[0], rel=1e-6)

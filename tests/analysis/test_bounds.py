@@ -12,12 +12,13 @@ from wtawp.analysis import (
     gaussian_kl,
     graph_level_bound,
     lemma_1,
+    sharpness,
     theorem_1,
     total_radius,
 )
-from wtawp.base import rng
+from wtawp.base import AnalysisError, rng
 from wtawp.graphs import load
-from wtawp.models import GCN, PooledGCN
+from wtawp.models import GCN, PooledGCN, PooledGIN
 
 SMALL = {
     "perturbed_loss": 0.1,
@@ -106,6 +107,19 @@ def test_of_a_model_rho_is_the_sum_of_the_layers_radii_and_the_gap_is_between_al
     small, large = bound_over_rho(model, data, train, [0.05, 0.5], epsilon=0.1)
     assert small.bound.loss <= large.bound.loss
     assert small.bound.complexity > large.bound.complexity
+    with torch.no_grad():
+        logits = model(data.x, data.edge_index)
+    assert large.train_loss == pytest.approx(1 - float(logits.softmax(1)[train, data.y[train]].mean()), abs=1e-6)
+    theta = torch.cat([p.detach().flatten() for p in model.parameters()]).double()
+    total = 0.5 * sum(norms)
+    loss = LossOn(model, data, train, bounded=True)
+    rise = sharpness(model, loss, rho=total, radius="global", layers=("*",))
+    assert rise > 0.01
+    expected = theorem_1(
+        perturbed_loss=large.train_loss + rise, weight_norm=float(theta.norm()), rho=total, num_parameters=len(theta),
+        num_train=10, num_classes=4, epsilon=0.1,
+    )  # fmt: skip
+    assert large.bound.terms() == pytest.approx(expected.terms(), rel=1e-5)
     on_train, on_all = (LossOn(model, data, nodes, bounded=True) for nodes in (train, torch.arange(34)))
     assert large.gap == pytest.approx(float((on_all() - on_train()).detach()), abs=1e-6)
     assert large.bounded_gap == pytest.approx(large.bound.total - float(on_train().detach()), abs=1e-6)
@@ -132,6 +146,13 @@ def test_of_a_classifier_of_graphs_it_is_the_graph_level_bound_of_its_matrices_a
     assert at.all_loss == pytest.approx(1 - float(right.detach().mean()), abs=1e-6)
     assert at.train_loss == pytest.approx(1 - float(right.detach()[[0, 2, 3]].mean()), abs=1e-6)
     assert at.train_loss <= at.bound.loss
+
+
+def test_the_graph_level_bound_is_not_one_for_other_convolutions() -> None:
+    model = PooledGIN(3, 2, generator=rng("init")).eval()
+    graph = Data(x=torch.ones(2, 3), edge_index=path(2), y=torch.tensor([0]))
+    with pytest.raises(AnalysisError, match="is one for GCNs, and this model has the convolutions of a GIN"):
+        bound_over_rho(model, [graph], torch.tensor([0]), [0.1])
 
 
 def path(size: int) -> torch.Tensor:

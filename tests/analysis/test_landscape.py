@@ -15,7 +15,7 @@ from wtawp.analysis import (
 )
 from wtawp.base import rng
 from wtawp.graphs import load
-from wtawp.models import GCN
+from wtawp.models import GAT, GCN
 
 DISTANCES = [-1.0, -0.5, 0.0, 0.5, 1.0]
 
@@ -56,6 +56,22 @@ def test_around_the_bottom_of_a_bowl_the_loss_is_the_squared_length_of_the_step(
     assert torch.equal(model.a, torch.ones(3, 2).double())
 
 
+def test_on_a_plane_a_quadratic_loss_is_that_of_each_axis() -> None:
+    model = Bowl()
+    u, v = {"a": torch.ones(3, 2)}, {"b": torch.tensor([3.0, 0.0, 0.0, 0.0])}  # squared lengths 6 and 9; in float32
+    found = losses_on_plane(model, model.loss, u, v, [0.0, 1.0, 2.0], [0.0, 10.0])
+    expected = torch.tensor([[6 * s * s + 9 * t * t for t in (0.0, 10.0)] for s in (0.0, 1.0, 2.0)])
+    torch.testing.assert_close(found, expected.double(), rtol=1e-9, atol=1e-9)
+
+
+def test_of_a_layer_the_whole_is_as_long_as_its_weights_and_no_filter_is() -> None:
+    model = Layers()
+    u = random_direction(model, seed=0, scale="layer")
+    weight, found = model.one.weight.detach(), u["one.weight"]
+    torch.testing.assert_close(found.norm(), weight.norm())
+    assert not torch.allclose(found.norm(dim=1), weight.norm(dim=1), rtol=0.05)
+
+
 def test_the_seed_names_the_lines() -> None:
     model = Bowl()
     with torch.no_grad():
@@ -75,6 +91,9 @@ def test_filters_are_rows_of_torchs_matrices_and_columns_of_ours() -> None:
     ours = GCN(6, 3, generator=rng("init"))
     v = random_direction(ours, seed=0, scale="filter")
     torch.testing.assert_close(v["convs.0.weight"].norm(dim=0), ours.convs[0].weight.detach().norm(dim=0))
+    attention = GAT(6, 3, width=4, heads=2, generator=rng("init"))
+    w = random_direction(attention, seed=0, scale="filter")["convs.0.att_src"]  # a row for each head
+    torch.testing.assert_close(w.norm(dim=1), attention.convs[0].att_src.detach().norm(dim=1))
     with pytest.raises(ValueError, match="scale must be one of"):
         random_direction(model, seed=0, scale="layers")
 
@@ -129,5 +148,9 @@ def test_what_does_not_fit_is_refused() -> None:
         losses_at(model, model.loss, [{"one.bias": torch.ones(4)}], torch.zeros(3, 2))
     with pytest.raises(ValueError, match="no parameter 'one"):
         direction_between(model, Bowl())
+    with pytest.raises(ValueError, match="the directions move no parameter; they may move"):
+        loss_along(model, model.loss, {}, [0.0])
+    with pytest.raises(ValueError, match="num_directions must be >= 1"):
+        loss_along_random_directions(model, model.loss, [0.0], seed=0, num_directions=0)
     with pytest.raises(ValueError, match="in training mode"):
         loss_along(model.train(), model.loss, {}, [0.0])

@@ -2,12 +2,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from wtawp.analysis import LossOn
 from wtawp.base import rng
 from wtawp.graphs import load
-from wtawp.models import GCN
+from wtawp.models import GCN, PooledGCN
 
 DATA = load("karate")
 NODES = torch.tensor([3, 1, 20])
@@ -47,3 +48,30 @@ def test_a_model_in_training_mode_is_refused() -> None:
     model.train()
     with pytest.raises(ValueError, match="in training mode"):
         loss()
+    model.eval()
+    model.convs[1].train()
+    with pytest.raises(ValueError, match=r"GCN.convs.1 is in training mode"):
+        loss()
+
+
+def test_a_mask_is_the_nodes_it_marks_and_no_nodes_are_refused() -> None:
+    model = GCN(34, 4, hidden=(5,), generator=rng("init")).eval()
+    mask = torch.zeros(34, dtype=torch.bool)
+    mask[NODES] = True
+    torch.testing.assert_close(LossOn(model, DATA, mask)(), LossOn(model, DATA, NODES)())
+    with pytest.raises(ValueError, match="one node or graph at least, got none"):
+        LossOn(model, DATA, torch.zeros(34, dtype=torch.bool))
+
+
+def test_of_a_list_of_graphs_it_is_the_mean_over_the_chosen_ones() -> None:
+    graphs = [
+        Data(x=torch.randn(4, 3, generator=rng("x", i)), edge_index=DATA.edge_index[:, :0], y=torch.tensor([i % 2]))
+        for i in range(5)
+    ]
+    model = PooledGCN(3, 2, hidden=(4, 4), generator=rng("init")).eval()
+    zeros = torch.zeros(4, dtype=torch.int64)
+    each = [F.cross_entropy(model(g.x, g.edge_index, zeros), g.y) for g in graphs]
+    loss = LossOn(model, graphs, torch.tensor([4, 1]))
+    torch.testing.assert_close(loss(), (each[4] + each[1]) / 2)
+    weight = model.readout.weight.detach()
+    torch.testing.assert_close(loss.of({"readout.weight": torch.stack([weight, weight])}), loss().detach().expand(2))

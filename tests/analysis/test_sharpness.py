@@ -1,11 +1,16 @@
 import math
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from wtawp.analysis import sharpness, sharpness_over
+from wtawp.analysis import LossOn, SharpnessWatch, sharpness, sharpness_over
 from wtawp.base import AnalysisError, rng
+from wtawp.graphs import load, stratified
+from wtawp.models import GCN
+from wtawp.training import fit
 
 
 class Bowl(nn.Module):
@@ -47,6 +52,73 @@ def test_in_a_bowl_it_is_the_height_of_the_far_rim(curvature: float, at: float, 
     far = abs(at) + rho if radius == "global" else abs(at) * (1 + rho)
     expected = curvature * (far**2 - at**2)
     assert sharpness(model, model.loss, rho=rho, radius=radius) == pytest.approx(expected, rel=1e-9)
+
+
+class Quadratic(nn.Module):
+    """Loss = <b, w> + w^T H w / 2 over one matrix of six weights."""
+
+    def __init__(self, slope: float) -> None:
+        super().__init__()
+        g = rng("quadratic")
+        self.layer = nn.Linear(6, 1, bias=False).double()
+        half = torch.randn(6, 6, generator=g, dtype=torch.float64)
+        self.hessian, self.b = half @ half.T, slope * torch.randn(6, generator=g, dtype=torch.float64)
+        nn.init.zeros_(self.layer.weight)
+        self.eval()
+
+    def loss(self) -> Tensor:
+        w = self.layer.weight[0]
+        return self.b @ w + w @ self.hessian @ w / 2
+
+
+def highest_in_ball(hessian: np.ndarray, b: np.ndarray, rho: float) -> float:
+    """The trust-region maximum: (mu I - H) d = b on the rim, for the mu above all eigenvalues that gives |d| = rho."""
+    values, vectors = np.linalg.eigh(hessian)
+    c, top = vectors.T @ b, values[-1]
+    if not np.abs(b).max():
+        return rho**2 * top / 2
+    mu = brentq(lambda m: np.linalg.norm(c / (m - values)) - rho, top + 1e-13, top + np.linalg.norm(b) / rho + 1.0)
+    d = c / (mu - values)
+    return float(c @ d + (values * d**2).sum() / 2)
+
+
+@pytest.mark.parametrize("slope", [0.0, 1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("rho", [0.1, 3.0])
+def test_of_a_quadratic_it_is_the_trust_region_maximum_also_at_the_minimum_itself(slope: float, rho: float) -> None:
+    model = Quadratic(slope)
+    expected = highest_in_ball(model.hessian.numpy(), model.b.numpy(), rho)
+    assert sharpness(model, model.loss, rho=rho, radius="global") == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_loss_that_is_higher_inside_than_on_the_rim_does_not_fall_with_rho() -> None:
+    model = Bowl(1.0, 1.0)
+
+    def loss() -> Tensor:  # a hill of height 1 at 1.2; a long first step lands beyond it
+        return (-200 * (model.layer.weight - 1.2).square()).exp().sum()
+
+    rhos = [0.05, 0.2, 0.25, 5.0]
+    values = sharpness_over(model, loss, rhos, steps=1)
+    alone = [sharpness(model, loss, rho=rho, steps=1) for rho in rhos]
+    assert alone[-1] < max(alone)
+    assert values == [max(alone[: i + 1]) for i in range(4)]
+
+
+def test_in_training_it_is_told_every_tenth_epoch_with_one_radius() -> None:
+    data = load("wine")
+    split = stratified(data.y, seed=0)
+    watch = SharpnessWatch(data, split.train, rhos={"layer": 0.1, "global": 0.5}, steps=5)
+    truth: list[float] = []
+
+    def observe(model: nn.Module, epoch: int) -> None:
+        watch(model, epoch)
+        if epoch in (0, 10):
+            own = GCN(13, 3, hidden=(4,), generator=rng("init")).eval()
+            own.load_state_dict(model.state_dict())
+            truth.append(sharpness(own, LossOn(own, data, split.train), rho=0.1, steps=5))
+
+    fit(GCN(13, 3, hidden=(4,), generator=rng("init")), data, split, seed=0, epochs=12, observe=observe)
+    assert watch.history["sharpness_layer"] == pytest.approx(truth)
+    assert len(watch.history["sharpness_global"]) == 2
 
 
 @pytest.mark.parametrize("radius", ["layer", "global", "adaptive"])

@@ -87,6 +87,9 @@ def test_the_density_has_the_moments_of_the_spectrum_and_integrates_to_one() -> 
     short = spectral_density(two, two.loss, seed=0, probes=2, steps=4)  # the Krylov space ends after two
     assert sorted(short.nodes[0][short.weights[0] > 0]) == pytest.approx([1.0, 3.0])
     assert short.moment(1) == pytest.approx(2.0)
+    tiny = Quadratic(1e-12 * h)
+    found = spectral_density(tiny, tiny.loss, seed=0, probes=1, steps=30)
+    assert 1e12 * found.nodes.max() == pytest.approx(values.max(), rel=1e-6)
 
 
 def test_what_has_no_curvature_or_makes_no_sense_is_told() -> None:
@@ -99,6 +102,10 @@ def test_what_has_no_curvature_or_makes_no_sense_is_told() -> None:
         hessian_trace(model, model.loss, seed=0, probes=1)
     with pytest.raises(ValueError, match="width must be > 0"):
         spectral_density(model, model.loss, seed=0, probes=1, steps=1).at(np.zeros(1), width=0)
+    large = Quadratic(symmetric(80))
+    assert top_eigenvalues(large, lambda: large.w.sum(), k=3) == [0.0, 0.0, 0.0]
+    with pytest.raises(AnalysisError, match="second derivatives of the loss of Quadratic are NaN or infinite"):
+        hessian_trace(model, lambda: (0 * model.w).abs().pow(1.5).sum(), seed=0)
     with pytest.raises(AnalysisError, match="NaN or infinite"):
         Hessian.of(model, lambda: (0 * model.w.sum()).log() * model.w.sum())
     with pytest.raises(ValueError, match="in training mode"):

@@ -1,3 +1,4 @@
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -5,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wtawp.analysis import SharpnessWatch
+from wtawp.experiments.claims import check
 from wtawp.experiments.drawing import COLOURS, drawing, method_look
 from wtawp.experiments.flat_figures import (
+    SHARPNESS_EVERY,
     bound_curves,
     bound_table,
     draw_lines,
@@ -17,10 +21,11 @@ from wtawp.experiments.flat_figures import (
     has_smoothness,
     landscape_lines,
     saturation_curves,
+    sharpness_curves,
     smoothness_arrows,
     smoothness_table,
 )
-from wtawp.experiments.flat_plans import bounds_plan, flatness_plan, smoothness_plan, vanishing_plan
+from wtawp.experiments.flat_plans import bounds_plan, flatness_plan, sharpness_plan, smoothness_plan, vanishing_plan
 from wtawp.experiments.plan import Plan, Run
 from wtawp.experiments.records import Record
 from wtawp.experiments.report import tables_of
@@ -35,7 +40,7 @@ def flat(run: Run) -> list[dict[str, object]]:
     by = 1.0 if run.setting.awp is None else 0.5
     by *= 1 + 0.01 * ((run.split * 7) % 5)
     rise = [{"radius": r, "rhos": [0.1, 0.2, 0.3, 0.4], "rises": [by, 2 * by, 3 * by, 4 * by]} for r in "abc"]
-    line = {"scale": "layer", "distances": [-1.0, 0.0, 1.0], "mean": [by, 0.3, by], "loss": 0.3}
+    line = {"scale": "layer", "distances": [-1.0, 0.0, 1.0], "mean": [by, 0.3, by], "loss": 0.3, "gaps": 0}
     return [*rise, {"top": [by], "trace": by, "trace_error": 0.1}, line, {**line, "scale": "unit"}]
 
 
@@ -73,7 +78,14 @@ def test_bounds_are_told_where_they_are_least_and_drawn(make_record: MakeRecord)
     assert told == ["cora", "GCN", "1", "0.3", "0.6", "0.9", "1.2", "1.5", "1.4", "+0.2000", "4 of 5"]
     assert second[1].text == "GCN+WT-AWP"
     drawn = texts(bound_curves(report))
-    for word in ("GCN, bound", "GCN+WT-AWP, true gap", "above: vacuous", "rho, relative to each layer", "cora"):
+    for word in (
+        "GCN, bound",
+        "GCN+WT-AWP, on all",
+        "GCN, in training",
+        "above: vacuous",
+        "rho, relative to each layer",
+        "cora",
+    ):
         assert word in drawn
     nothing = summarise(report.plan, [])
     assert not has_bounds(nothing)
@@ -98,6 +110,37 @@ def test_flatness_is_told_and_drawn(make_record: MakeRecord, tmp_path: Path) -> 
     assert [svg != "" for _, svg, _ in figures_of(report)] == [True, True, True]
 
 
+def test_a_split_that_is_not_finite_is_counted_and_takes_the_verdict(make_record: MakeRecord) -> None:
+    def broken(run: Run) -> list[dict[str, object]]:
+        measured = flat(run)
+        if run.split == 3 and run.setting.awp is not None:
+            measured[0]["rises"] = [0.1, 0.2, 0.3, math.inf]
+            measured[4]["gaps"] = 7
+        return measured
+
+    report = report_of(flatness_plan({"cora": (0.7, 1.0)}), make_record, broken)
+    (row,) = (
+        r for r in flatness_table(report).rows if r[1].text == "sharpness, layer, rho=0.4" and r[0].text == "cora"
+    )
+    assert [entry.text for entry in row[3:]] == ["inf", "not finite in 1", NOTHING, NOTHING, NOTHING]
+    assert "1 without" in texts(flatness_ratios(report))
+    assert "GCN+WT-AWP, loss 0.300, 7 gaps" in texts(landscape_lines(report))
+    claimed = check(report.plan.claims[0], report)
+    assert claimed.verdict == "does not hold"
+    assert "not comparable, as not finite, by 2 of 20: sharpness, layer, rho=0.4 (cora)" in claimed.sentence
+
+
+def test_sharpness_is_drawn_over_every_tenth_epoch(make_record: MakeRecord) -> None:
+    plan = sharpness_plan()
+    columns = {f"sharpness_{radius}": [1.0, 0.5, 0.1] for radius in ("layer", "adaptive")}
+    records = [make_record(key=run.key, setting=run.setting.content, split=run.split, init=run.init, history=columns)
+               for run in plan.runs()]  # fmt: skip
+    drawn = texts(sharpness_curves(summarise(plan, records)))
+    for words in ("layer radius", "adaptive radius", "20", "GCN+WT-AWP", "rise of the training loss in the ball"):
+        assert words in drawn
+    assert SharpnessWatch.EVERY == SHARPNESS_EVERY
+
+
 def test_arrows_tell_how_many_pairs_are_better(make_record: MakeRecord) -> None:
     def norms(run: Run) -> list[dict[str, object]]:
         return [{"norm": 1.0 if run.setting.awp is None else 0.5, "spread": 0.0}] * 4
@@ -112,19 +155,20 @@ def test_arrows_tell_how_many_pairs_are_better(make_record: MakeRecord) -> None:
 
 def test_logits_and_gradients_are_drawn_over_epochs(make_record: MakeRecord) -> None:
     plan = vanishing_plan()
-    names = ("perturbed_logit_scale", "perturbed_saturation", "perturbed_norm", "gradient_norm")
+    names = ("logit_scale", "perturbed_logit_scale", "perturbed_saturation", "perturbed_norm", "gradient_norm")
     records = [
         make_record(key=run.key, setting=run.setting.content, split=run.split, init=run.init,
                     history={name: [1.0, 0.5, 0.1] for name in names})
         for run in plan.runs()
     ]  # fmt: skip
     drawn = texts(saturation_curves(summarise(plan, records)))
-    assert "likeliest class, perturbed" in drawn
-    assert "WT-AWP, balance=1" in drawn
+    assert "p of the likeliest, perturbed" in drawn
+    assert "cora, GCN, rho=2.5, balance=1" in drawn
+    assert "plain" in drawn
 
 
 def test_without_records_there_is_nothing_to_draw() -> None:
-    for plan in (smoothness_plan(), flatness_plan({"cora": (0.7, 1.0)}), vanishing_plan()):
+    for plan in (smoothness_plan(), flatness_plan({"cora": (0.7, 1.0)}), sharpness_plan(), vanishing_plan()):
         empty = summarise(plan, [])
         assert all(svg == "" for _, svg, _ in figures_of(empty))
         assert not has_flatness(empty)

@@ -26,6 +26,13 @@ def test_together_is_what_each_is_alone(build: type) -> None:
                 torch.testing.assert_close(together[i], model(*arguments), rtol=1e-5, atol=1e-6)
 
 
+def test_buffers_are_stacked_whatever_mode_the_members_are_in() -> None:
+    models = [nn.BatchNorm1d(2) for _ in range(2)]
+    models[0].eval()
+    models[1].running_mean.add_(3)
+    assert Ensemble(models).buffers()["running_mean"].tolist() == [[0, 0], [3, 3]]
+
+
 def test_what_vmap_cannot_take_runs_member_by_member_and_says_so() -> None:
     class Branches(nn.Module):
         def __init__(self) -> None:

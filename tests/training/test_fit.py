@@ -130,6 +130,22 @@ def test_augment_changes_what_training_sees_and_observe_sees_every_epoch() -> No
     assert moves[3] > 0
 
 
+def test_observe_sees_the_buffers_of_the_epoch_too() -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.lin = nn.BatchNorm1d(13), nn.Linear(13, 3)
+
+        def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+            return self.lin(self.norm(x))
+
+    data, means = load("wine"), []
+    data.x = data.x + 1
+    fit(Normed(), data, stratified(data.y, seed=0), seed=0, epochs=3,
+        observe=lambda model, _: means.append(model.norm.running_mean.mean().item()))  # fmt: skip
+    assert 0 < means[0] < means[1] < means[2]
+
+
 def test_augment_finds_the_current_weights_in_the_model() -> None:
     data = load("wine")
     models = [GCN(13, 3, generator=rng("init", i)) for i in range(2)]

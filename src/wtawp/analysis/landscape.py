@@ -64,16 +64,16 @@ def adversarial_direction(
 
 
 def direction_between(model: nn.Module, other: nn.Module) -> dict[str, Tensor]:
-    """From the weights of one solution to those of another: `model` lies at distance 0 along it, `other` at 1."""
+    """From the weights of one solution to those of another: `model` lies at distance 0 along it, `other` at 1.
+
+    Parameters move, buffers do not: of a batch norm the averages of `model` stay.
+    """
     there = dict(other.named_parameters())
     theta = trainable(model)
     found = {n: p.detach() for n, p in there.items() if n in theta}
     _check(theta, found, "the other solution")
     if missing := [n for n in theta if n not in found]:
         raise ValueError(f"the other solution has no parameter {missing[0]!r}; both must be of one architecture")
-    ours, theirs = dict(model.named_buffers()), dict(other.named_buffers())
-    if moved_too := [n for n, b in ours.items() if n not in theirs or not torch.equal(b, theirs[n].to(b))]:
-        raise ValueError(f"the solutions differ in {moved_too[0]!r} too, which is no parameter: no line joins them")
     return {n: found[n].to(p) - p.detach() for n, p in theta.items()}
 
 

@@ -171,7 +171,7 @@ def more_accurate_and_smoother(report: PlanReport) -> Outcome:
     if not totals[asked]:
         return Outcome("incomplete", "Nothing was measured in the paper's definition.")
     words = {(False, "released"): "in the released code's definition", (True, "paper"): "at the last epoch",
-             (True, "released"): "both"}  # fmt: skip
+             (True, "released"): "in the released code's definition at the last epoch"}  # fmt: skip
     beside = "; ".join(f"{words[key]} {counts[key]} of {totals[key]}" for key in words if totals[key])
     return Outcome(
         "holds" if 2 * counts[asked] > totals[asked] else "does not hold",
