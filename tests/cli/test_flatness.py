@@ -12,7 +12,7 @@ from wtawp.cli.shared import asides
 RUN = CliRunner()
 SHORT = ("wine", "--epochs", 2)
 FEW = {
-    "landscape": ("--points", 3, "--directions", 1),
+    "landscape": ("--points", 3),
     "smoothness": ("--samples", 1),
     "sharpness": ("--points", 1, "--steps", 1, "--top", 1),
     "bound": ("--at", 0.1),
@@ -44,8 +44,8 @@ def weights(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("command", "options", "kind"),
     [
-        ("landscape", (), "lines"),
-        ("landscape", ("--plane",), "plane"),
+        ("landscape", ("--directions", 2, "--scale", "filter"), "lines"),
+        ("landscape", ("--plane", "--scale", "unit"), "plane"),
         ("landscape", ("--line", "adversarial"), "adversarial"),
         ("smoothness", (), None),
         ("sharpness", (), None),
@@ -99,7 +99,9 @@ def test_the_line_between_leads_to_wt_awp_or_to_another_file(weights: Path, tmp_
     [
         (("landscape", "wine", "--plane", "--line", "between"), "--plane is spanned by random directions"),
         (("landscape", "wine", "--plane", "--line", "adversarial"), "--plane is spanned by random directions"),
-        (("landscape", "wine", "--other", "x.pt"), "say --line between"),
+        (("landscape", "wine", "--other", "x.pt"), "--other is not for this landscape (lines) but for: between"),
+        (("landscape", "wine", "--plane", "--directions", "3"), "--directions is not for this landscape (plane)"),
+        (("landscape", "wine", "--line", "between", "--scale", "unit"), "--scale is not for this landscape (between)"),
         (("landscape", "wine", "--line", "between", "--plain"), "--other FILE"),
         (("landscape", "wine", "--line", "between", "--model", "RGCN"), "--other FILE"),
         (("landscape", "wine", "--line", "between", "--checkpoint", "x.pt"), "--other FILE"),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
 
 from wtawp import analysis
 from wtawp.base import AnalysisError, rng
@@ -188,7 +189,10 @@ def test_the_bound_is_that_of_the_analysis(looked: Looked, tmp_path: Path) -> No
         assert row[0].text == name
         shown = {header: entry.order for header, entry in zip(headers, row, strict=True)}
         assert shown["rho"] == at.rho
-        assert [shown["bound"], shown["complexity"]] == pytest.approx([at.bound.total, at.bound.complexity])
+        terms = ("perturbed loss", "loss"), ("tail", "tail"), ("complexity", "complexity"), ("remainder", "remainder")
+        for header, term in (*terms, ("bound", "total")):
+            assert shown[header] == pytest.approx(at.bound.terms()[term])
+        assert [shown["bound on the gap"], shown["gap"]] == pytest.approx([at.bounded_gap, at.gap])
         assert row[-1].text == "vacuous"
         assert at.bound.is_vacuous
 
@@ -238,16 +242,22 @@ def test_everything_is_refused_before_anything_is_trained(tmp_path: Path) -> Non
 
     with pytest.raises(AnalysisError, match="there is no checkpoint"):
         look_at(runs, weights={"other": tmp_path / "no.pt"}, progress=progress)
-    seen: list[torch.nn.Module] = []
-    look_at(runs, check=seen.append)
-    assert len(seen) == 2
 
-    def refuse(_: torch.nn.Module) -> None:
+    def refuse(model: torch.nn.Module, data: Data) -> None:
+        assert isinstance(model, GCN)
+        assert len(data.y) == 178
         raise AnalysisError("not this one")
 
     with pytest.raises(AnalysisError, match="not this one"):
         look_at(runs, check=refuse, progress=progress)
     assert told == []
+
+
+def test_graphs_to_classify_have_no_smoothness(looked: Looked) -> None:
+    model, graphs = next(iter(looked.models.values())), Batch.from_data_list([looked.data, looked.data])
+    look.refuse_collections(model, looked.data)
+    with pytest.raises(AnalysisError, match="these are graphs to classify"):
+        look.refuse_collections(model, graphs)
 
 
 def test_options_of_models_are_read_from_text() -> None:

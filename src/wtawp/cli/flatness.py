@@ -19,6 +19,7 @@ from wtawp.cli.sweeps import Dataset, Device, Epochs, Json, Lam, Model, Rho, val
 
 if TYPE_CHECKING:
     from torch.nn import Module
+    from torch_geometric.data import Data
 
     from wtawp.experiments.look import Check, Looked
     from wtawp.experiments.look_files import Look
@@ -68,7 +69,8 @@ Out = Annotated[
     typer.Option(file_okay=False, help="Write the figure (SVG, PNG) and the numbers (JSON) into this folder."),
 ]
 Scale = Annotated[
-    Literal["unit", "layer", "filter"], typer.Option(help="Length of directions: 1, or that of each layer or filter.")
+    Literal["unit", "layer", "filter"] | None,
+    typer.Option(help="Length of random directions: 1, or that of each layer or filter.", show_default="layer"),
 ]
 Line = Annotated[
     Literal["random", "adversarial", "between"],
@@ -187,7 +189,7 @@ def landscape(
         Path | None,
         typer.Option(help="With --line between: weights of the other solution.", show_default="trained with WT-AWP"),
     ] = None,
-    scale: Scale = "layer",
+    scale: Scale = None,
     reach: Annotated[
         float | None,
         typer.Option(
@@ -197,35 +199,36 @@ def landscape(
         ),
     ] = None,
     points: Annotated[int, typer.Option(min=3, help="Along a line, or a side of the plane.")] = 51,
-    directions: Annotated[int, typer.Option(min=1, help="Random lines.")] = 10,
+    directions: Annotated[int | None, typer.Option(min=1, help="Random lines.", show_default="10")] = None,
 ) -> None:
     """Draw the training loss around a model, along lines or on a plane through its weights."""
     from wtawp.experiments import look
 
-    _refuse_what_does_not_go_together(subject, line, plane, other)
-    looked = subject.look(look.refuse_distributions if line == "adversarial" else None, other)
-    with values_are_parameters():
-        if plane:
-            found = look.plane(looked, scale=scale, reach=reach or 1.0, points=points)
-        elif line == "adversarial":
-            found = look.adversarial_line(looked, reach=reach or 1.0, points=points)
-        elif line == "between":
-            found = look.between(looked, reach=reach or 0.5, points=points)
-        else:
-            found = look.lines(looked, scale=scale, reach=reach or 1.0, points=points, directions=directions)
-    subject.tell("landscape", looked, found, kind="plane" if plane else "lines" if line == "random" else line)
-
-
-def _refuse_what_does_not_go_together(subject: Subject, line: str, plane: bool, other: Path | None) -> None:
+    kind = "plane" if plane else "lines" if line == "random" else line
     if plane and line != "random":
         raise typer.BadParameter(f"--plane is spanned by random directions; leave out --plane or --line {line}")
-    if other is not None and line != "between":
-        raise typer.BadParameter("--other is the end of a line; say --line between, or leave out --other")
-    if line == "between" and other is None and not subject.is_pair:
+    for option, value, kinds in (("--scale", scale, ("lines", "plane")), ("--directions", directions, ("lines",)),
+                                 ("--other", other, ("between",))):  # fmt: skip
+        if value is not None and kind not in kinds:
+            raise typer.BadParameter(f"{option} is not for this landscape ({kind}) but for: {', '.join(kinds)}")
+    if kind == "between" and other is None and not subject.is_pair:
         raise typer.BadParameter(
             "--line between needs a second solution: give its weights, --other FILE, or leave out --checkpoint and "
             "--plain and it is trained here with WT-AWP (RGCN cannot be)"
         )
+    looked = subject.look(look.refuse_distributions if kind == "adversarial" else None, other)
+    with values_are_parameters():
+        if kind == "plane":
+            found = look.plane(looked, scale=scale or "layer", reach=reach or 1.0, points=points)
+        elif kind == "adversarial":
+            found = look.adversarial_line(looked, reach=reach or 1.0, points=points)
+        elif kind == "between":
+            found = look.between(looked, reach=reach or 0.5, points=points)
+        else:
+            found = look.lines(
+                looked, scale=scale or "layer", reach=reach or 1.0, points=points, directions=directions or 10
+            )
+    subject.tell("landscape", looked, found, kind=kind)
 
 
 @app.command()
@@ -244,7 +247,7 @@ def smoothness(
     """Measure the norm of the loss gradient by graph and features at noisy inputs, in both definitions."""
     from wtawp.experiments import look
 
-    looked = subject.look()
+    looked = subject.look(look.refuse_collections)
     with values_are_parameters():
         found = look.smoothness(looked, noise=noise, samples=samples)
     subject.tell("smoothness", looked, found)
@@ -276,7 +279,7 @@ def sharpness(
     radii: Mapping[Literal["layer", "adaptive", "global"], float]
     radii = {"layer": layer_radius, "adaptive": adaptive_radius, "global": global_radius}
 
-    def check(model: "Module") -> None:
+    def check(model: "Module", _: "Data") -> None:
         if top > (size := look.num_weights(model)):
             raise typer.BadParameter(f"must be at most the number of weights, {size}, got {top}", param_hint="'--top'")
 

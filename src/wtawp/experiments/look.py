@@ -33,7 +33,7 @@ from wtawp.experiments.plan import Option, Run
 from wtawp.experiments.tables import Entry, Table
 from wtawp.graphs import Split, is_collection
 
-Check = Callable[[nn.Module], None]
+Check = Callable[[nn.Module, Data], None]
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,14 @@ def look_at(
 ) -> Looked:
     """Train each run, but for those with a file of `weights`: a state dict, read without pickles.
 
-    Whatever can be refused is refused before anything is trained, also by `check`, which sees every model.
+    Whatever can be refused is refused before anything is trained, also by `check`, which sees every model and its data.
     """
     files = weights or {}
     models: dict[str, nn.Module] = {}
     for name, run in runs.items():
         models[name], data, split = model_of(run, device=device)
         if check is not None:
-            check(models[name])
+            check(models[name], data)
         if name in files:
             load_weights(models[name], files[name])
     to_train = [name for name in runs if name not in files]
@@ -103,7 +103,13 @@ def are_distributions(model: nn.Module) -> bool:
     return any(getattr(module, "weights_are_distributions", False) for module in model.modules())
 
 
-def refuse_distributions(model: nn.Module) -> None:
+def refuse_collections(_: nn.Module, data: Data) -> None:
+    """For what is told by nodes and edges."""
+    if is_collection(data):
+        raise AnalysisError("smoothness is measured by the nodes and edges of one graph; these are graphs to classify")
+
+
+def refuse_distributions(model: nn.Module, _: Data) -> None:
     """For what climbs."""
     if are_distributions(model):
         raise AnalysisError(
@@ -175,7 +181,7 @@ def lines(looked: Looked, *, scale: Scale, reach: float, points: int, directions
 def adversarial_line(looked: Looked, *, reach: float, points: int) -> Look:
     """The training loss along the direction in which WT-AWP perturbs each model."""
     for model in looked.models.values():
-        refuse_distributions(model)
+        refuse_distributions(model, looked.data)
     distances, here = _distances(-reach, reach, points), looked.finite_losses()
     found = {}
     for name, loss in looked.losses().items():
@@ -364,7 +370,7 @@ def num_weights(model: nn.Module) -> int:
 def bound(looked: Looked, *, rhos: Sequence[float], delta: float, epsilon: float, constant: float) -> Look:
     """Theorem 1, or the graph-level bound, term by term at several radii, beside the true gap that it bounds."""
     for model in looked.models.values():
-        refuse_distributions(model)
+        refuse_distributions(model, looked.data)
     found = {
         name: analysis.bound_over_rho(
             model, looked.data, looked.split.train, rhos, delta=delta, epsilon=epsilon, constant=constant
