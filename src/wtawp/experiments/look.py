@@ -403,7 +403,7 @@ def _bound_table(caption: str, found: dict[str, list[analysis.BoundAt]]) -> Tabl
          _number(at.gap), Entry("vacuous" if at.bound.is_vacuous else "says something"))
         for name, each in found.items() for at in each
     ]  # fmt: skip
-    return Table(caption, ("model", "rho", *terms.values(), "bound on the gap", "gap", ""), tuple(rows))
+    return Table(caption, ("model", "rho", *terms.values(), "bound on the gap", "gap", "verdict"), tuple(rows))
 
 
 def _bound_figure(found: dict[str, list[analysis.BoundAt]], kind: str, png: Path | None) -> str:
