@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from wtawp.experiments.look_files import KeptLook
 from wtawp.experiments.paper import plan
 from wtawp.experiments.plan import Cell, Claim, Plan
 from wtawp.experiments.records import Record
 from wtawp.experiments.report import dataset_tables, headlines, html, markdown, source
 from wtawp.experiments.summary import PlanReport, summarise
+from wtawp.experiments.tables import Entry, Table
 
 MakeRecords = Callable[..., list[Record]]
 VOID = {"meta", "link", "br", "img", "path", "use"}
@@ -140,6 +142,24 @@ def test_the_page_is_whole_and_its_links_lead_somewhere(reports: list[PlanReport
     assert len(set(parser.ids)) == len(parser.ids)
     assert {"tab-small", "tab-small-2", "tab-small-plan", "tab-small-records"} <= set(parser.ids)
     assert {a.removeprefix("#") for a in parser.addresses} <= set(parser.ids)
+
+
+def test_looks_stand_after_the_plans_or_alone_and_run_nothing(reports: list[PlanReport]) -> None:
+    bad = "<script>alert(1)</script>"
+    look = KeptLook(
+        "a", bad, {bad: bad}, Table(bad, (bad, "loss"), ((Entry(bad), Entry("0.5432", 0.5432)),)), f"<svg>{bad}"
+    )
+    for given in (reports, []):
+        page = html(given, [look, look])
+        parser = Balance()
+        parser.feed(page)
+        assert parser.open == []
+        assert len(set(parser.ids)) == len(parser.ids)
+        assert page.count("<script") == 1
+        assert page.count(">0.5432</td>") == 2
+        assert [a for a in parser.addresses if a.startswith("data:")] == [look.address] * 2
+        assert ("judged cells" in page) == bool(given)
+    assert "Looks" not in html(reports)
 
 
 def test_names_are_shown_and_not_obeyed(small_plan: Plan, make_records: MakeRecords) -> None:

@@ -3,8 +3,13 @@
 Of a model trained here, with and without WT-AWP, or of a checkpoint of one's own.
 """
 
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,172 +18,298 @@ from wtawp.cli.shared import app, asides, errors_in_plain_words, progress_bar
 from wtawp.cli.sweeps import Dataset, Device, Epochs, Json, Lam, Model, Rho, values_are_parameters
 
 if TYPE_CHECKING:
-    from wtawp.experiments.look import Look, Looked
+    from torch.nn import Module
+    from torch_geometric.data import Data
 
+    from wtawp.experiments.look import Check, Looked
+    from wtawp.experiments.look_files import Look
+    from wtawp.experiments.plan import Run
+
+
+def _finite(above: float, *, or_equal: bool = False, below: float = math.inf) -> Callable[[Any], Any]:
+    """Checks numbers where typer reads them, so that the error names the option; its own min and max let NaN pass."""
+
+    def check(value: Any) -> Any:
+        for number in value if isinstance(value, list | tuple) else [value]:
+            if number is not None and not (above < number < below or (or_equal and number == above)):
+                limits = f"finite and {'>=' if or_equal else '>'} {above:g}"
+                raise typer.BadParameter(
+                    f"must be {limits if below == math.inf else f'between {above:g} and {below:g}'}, got {number:g}"
+                )
+        return value
+
+    return check
+
+
+def _readable(options: list[str] | None) -> list[str] | None:
+    from wtawp.experiments.look import options_of
+
+    with values_are_parameters():
+        options_of("", options or [])
+    return options
+
+
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        callback=_readable,
+        help="Of the model, as hidden=8 (or 8,8) or dropout=0.2; may be repeated.",
+        show_default=False,
+    ),
+]
 Checkpoint = Annotated[
     Path | None, typer.Option(help="Look at these weights (a state dict of --model) and train nothing.")
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="Only without WT-AWP.")]
 SplitSeed = Annotated[int, typer.Option("--split", help="Seed of the split.")]
 Init = Annotated[int, typer.Option(help="Seed of the initial weights and of dropout.")]
-Out = Annotated[Path | None, typer.Option(help="Write the figure (SVG, PNG) and the numbers (JSON) into this folder.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(file_okay=False, help="Write the figure (SVG, PNG) and the numbers (JSON) into this folder."),
+]
 Scale = Annotated[
-    Literal["unit", "layer", "filter"], typer.Option(help="Length of directions: 1, or that of each layer or filter.")
+    Literal["unit", "layer", "filter"] | None,
+    typer.Option(help="Length of random directions: 1, or that of each layer or filter.", show_default="layer"),
+]
+Line = Annotated[
+    Literal["random", "adversarial", "between"],
+    typer.Option(help="Random ones; as WT-AWP perturbs; or from one solution to another (see --other)."),
 ]
 
 
-@app.command()
-def landscape(
-    dataset: Dataset,
-    model: Model = "GCN",
-    scale: Scale = "layer",
-    reach: Annotated[float, typer.Option(help="Largest distance.")] = 1.0,
-    points: Annotated[int, typer.Option(min=3, help="Along a line, or a side of the plane.")] = 51,
-    directions: Annotated[int, typer.Option(min=1, help="Random lines.")] = 10,
-    plane: Annotated[bool, typer.Option("--plane", help="On the plane of two random directions.")] = False,
-    adversarial: Annotated[bool, typer.Option("--adversarial", help="Along the adversarial direction.")] = False,
-    checkpoint: Checkpoint = None,
-    rho: Rho = 1.0,
-    lam: Lam = 0.7,
-    plain: Plain = False,
-    split: SplitSeed = 0,
-    init: Init = 0,
-    epochs: Epochs = 200,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
-) -> None:
-    """Draw the training loss around a model, along random lines or on a plane through its weights."""
-    with errors_in_plain_words():
-        from wtawp.experiments import look
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is looked at, and where the outcome goes: the options that these commands share."""
 
-        looked = _looked(dataset, model, checkpoint, rho, lam, plain, split, init, epochs, device, as_json)
+    dataset: Dataset
+    model: Model = "GCN"
+    option: Options = None
+    checkpoint: Checkpoint = None
+    rho: Rho = 1.0
+    lam: Lam = 0.7
+    plain: Plain = False
+    split: SplitSeed = 0
+    init: Init = 0
+    epochs: Epochs = 200
+    device: Device = "cpu"
+    out: Out = None
+    as_json: Json = False
+
+    @property
+    def name(self) -> str:
+        """Of the model, in tables and files."""
+        return self.model.rpartition(":")[2]
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether a model with WT-AWP is trained beside the one without; RGCN's weights cannot be perturbed."""
+        return self.checkpoint is None and not self.plain and self.model != "RGCN"
+
+    def run(self, *, perturbed: bool = False) -> "Run":
+        """The training of one of the two."""
+        from wtawp.core import AwpConfig
+        from wtawp.experiments.look import options_of
+        from wtawp.experiments.plan import Run, Setting
+
         with values_are_parameters():
-            found = look.landscape(looked, scale=scale, reach=reach, points=points, directions=directions, plane=plane,
-                                   adversarial=adversarial)  # fmt: skip
-        _tell("landscape", dataset, model, found, out, as_json)
+            awp = AwpConfig(rho=self.rho, lam=self.lam)
+            setting = Setting(
+                dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
+                awp=awp if perturbed else None, epochs=self.epochs, weight_decay=0.0 if self.model == "RGCN" else 5e-4,
+            )  # fmt: skip
+        return Run(setting, self.split, self.init)
+
+    def look(self, check: "Check | None" = None, other: Path | None = None) -> "Looked":
+        """The model, and beside it the `other` one of a file, or, of a pair, the one with WT-AWP."""
+        from wtawp.experiments.look import look_at
+
+        runs, weights = {self.name: self.run()}, {}
+        if self.checkpoint is not None:
+            weights[self.name] = self.checkpoint
+        if other is not None:
+            runs[other.name], weights[other.name] = self.run(), other
+        elif self.is_pair:
+            runs[f"{self.name}+WT-AWP"] = self.run(perturbed=True)
+        with progress_bar("training", quiet=self.as_json or len(weights) == len(runs)) as progress:
+            return look_at(runs, weights=weights, device=self.device, check=check, progress=progress)
+
+    def tell(self, what: str, looked: "Looked", found: "Look", *, kind: str | None = None) -> None:
+        """Print what was found and, if wanted, write it; kinds do not overwrite each other."""
+        title = f"{what}{f' ({kind})' if kind else ''} of {self.model} on {self.dataset}"
+        if self.as_json:
+            typer.echo(found.to_json(title, looked.sources))
+        else:
+            print_table(title, found.table)
+        if self.out is not None:
+            parts = [what, *([kind] if kind else []), Path(self.dataset).stem, self.name]
+            paths = found.write(self.out, "-".join(parts), title, looked.sources)
+            asides.print(f"Written: {paths[0].resolve()}, .png and .json", highlight=False, soft_wrap=True)
+
+
+def takes_subject(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command that takes a `Subject` and options of its own have all of them as options, some with new defaults.
+
+    Typer reads a function's signature and knows no groups of options, so that the signature is put together here.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command).parameters.values())[1:]
+        shared = [
+            inspect.Parameter(
+                f.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(f.name, inspect.Parameter.empty if f.default is MISSING else f.default),
+                annotation=f.type,
+            )
+            for f in fields(Subject)
+        ]
+
+        @wraps(command)
+        def spread(**given: Any) -> None:
+            with errors_in_plain_words():
+                command(Subject(**{f.name: given.pop(f.name) for f in fields(Subject)}), **given)
+
+        parameters = [*shared[:2], *own, *shared[2:]]  # in the help: whose, what, and the rest
+        vars(spread)["__signature__"] = inspect.Signature(parameters)
+        spread.__annotations__ = {p.name: p.annotation for p in parameters}
+        return spread
+
+    return decorate
 
 
 @app.command()
+@takes_subject()
+def landscape(
+    subject: Subject,
+    *,
+    line: Line = "random",
+    plane: Annotated[bool, typer.Option("--plane", help="On the plane of two random directions instead.")] = False,
+    other: Annotated[
+        Path | None,
+        typer.Option(help="With --line between: weights of the other solution.", show_default="trained with WT-AWP"),
+    ] = None,
+    scale: Scale = None,
+    reach: Annotated[
+        float | None,
+        typer.Option(
+            callback=_finite(0),
+            help="Largest distance; between solutions, beyond both.",
+            show_default="1; between: 0.5",
+        ),
+    ] = None,
+    points: Annotated[int, typer.Option(min=3, help="Along a line, or a side of the plane.")] = 51,
+    directions: Annotated[int | None, typer.Option(min=1, help="Random lines.", show_default="10")] = None,
+) -> None:
+    """Draw the training loss around a model, along lines or on a plane through its weights."""
+    from wtawp.experiments import look
+
+    kind = "plane" if plane else "lines" if line == "random" else line
+    if plane and line != "random":
+        raise typer.BadParameter(f"--plane is spanned by random directions; leave out --plane or --line {line}")
+    for option, value, kinds in (("--scale", scale, ("lines", "plane")), ("--directions", directions, ("lines",)),
+                                 ("--other", other, ("between",))):  # fmt: skip
+        if value is not None and kind not in kinds:
+            raise typer.BadParameter(f"{option} is not for this landscape ({kind}) but for: {', '.join(kinds)}")
+    if kind == "between" and other is None and not subject.is_pair:
+        raise typer.BadParameter(
+            "--line between needs a second solution: give its weights, --other FILE, or leave out --checkpoint and "
+            "--plain and it is trained here with WT-AWP (RGCN cannot be)"
+        )
+    looked = subject.look(look.refuse_distributions if kind == "adversarial" else None, other)
+    with values_are_parameters():
+        if kind == "plane":
+            found = look.plane(looked, scale=scale or "layer", reach=reach or 1.0, points=points)
+        elif kind == "adversarial":
+            found = look.adversarial_line(looked, reach=reach or 1.0, points=points)
+        elif kind == "between":
+            found = look.between(looked, reach=reach or 0.5, points=points)
+        else:
+            found = look.lines(
+                looked, scale=scale or "layer", reach=reach or 1.0, points=points, directions=directions or 10
+            )
+    subject.tell("landscape", looked, found, kind=kind)
+
+
+@app.command()
+@takes_subject(lam=0.5)
 def smoothness(
-    dataset: Dataset,
-    model: Model = "GCN",
-    noise: Annotated[float, typer.Option(help="Standard deviation of the noise, or its length as a whole.")] = 0.0005,
+    subject: Subject,
+    *,
+    noise: Annotated[
+        float,
+        typer.Option(
+            callback=_finite(0, or_equal=True), help="Standard deviation of the noise, or its length as a whole."
+        ),
+    ] = 0.0005,
     samples: Annotated[int, typer.Option(min=1, help="Noisy inputs.")] = 100,
-    checkpoint: Checkpoint = None,
-    rho: Rho = 1.0,
-    lam: Lam = 0.5,
-    plain: Plain = False,
-    split: SplitSeed = 0,
-    init: Init = 0,
-    epochs: Epochs = 200,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
 ) -> None:
     """Measure the norm of the loss gradient by graph and features at noisy inputs, in both definitions."""
-    with errors_in_plain_words():
-        from wtawp.experiments import look
+    from wtawp.experiments import look
 
-        looked = _looked(dataset, model, checkpoint, rho, lam, plain, split, init, epochs, device, as_json)
-        with values_are_parameters():
-            found = look.smoothness(looked, noise=noise, samples=samples)
-        _tell("smoothness", dataset, model, found, out, as_json)
+    looked = subject.look(look.refuse_collections)
+    with values_are_parameters():
+        found = look.smoothness(looked, noise=noise, samples=samples)
+    subject.tell("smoothness", looked, found)
 
 
 @app.command()
+@takes_subject()
 def sharpness(
-    dataset: Dataset,
-    model: Model = "GCN",
-    radius: Annotated[float, typer.Option(help="The largest radius at which to look.")] = 0.2,
-    points: Annotated[int, typer.Option(min=1, help="Radii up to it.")] = 8,
-    steps: Annotated[int, typer.Option(min=1, help="Of the climb.")] = 10,
+    subject: Subject,
+    *,
+    layer_radius: Annotated[
+        float, typer.Option(callback=_finite(0), help="Largest rho of each layer's ball, relative to its weights.")
+    ] = 0.1,
+    adaptive_radius: Annotated[
+        float, typer.Option(callback=_finite(0), help="Of the ball in sizes of each weight.")
+    ] = 2.0,
+    global_radius: Annotated[
+        float, typer.Option(callback=_finite(0), help="Of the ball of all weights, as their distance.")
+    ] = 0.5,
+    points: Annotated[int, typer.Option(min=1, help="Radii up to each of these.")] = 8,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Of the climb.", show_default="as wtawp.analysis.sharpness")
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Eigenvalues of the Hessian.")] = 5,
-    checkpoint: Checkpoint = None,
-    rho: Rho = 1.0,
-    lam: Lam = 0.7,
-    plain: Plain = False,
-    split: SplitSeed = 0,
-    init: Init = 0,
-    epochs: Epochs = 200,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
 ) -> None:
     """Measure how far the training loss rises near a model, and the curvature of that loss."""
-    with errors_in_plain_words():
-        from wtawp.experiments import look
+    from wtawp.experiments import look
 
-        looked = _looked(dataset, model, checkpoint, rho, lam, plain, split, init, epochs, device, as_json)
-        with values_are_parameters():
-            found = look.sharpness(looked, rho=radius, points=points, steps=steps, top=top)
-        _tell("sharpness", dataset, model, found, out, as_json)
+    radii: Mapping[Literal["layer", "adaptive", "global"], float]
+    radii = {"layer": layer_radius, "adaptive": adaptive_radius, "global": global_radius}
+
+    def check(model: "Module", _: "Data") -> None:
+        if top > (size := look.num_weights(model)):
+            raise typer.BadParameter(f"must be at most the number of weights, {size}, got {top}", param_hint="'--top'")
+
+    looked = subject.look(check)
+    with values_are_parameters():
+        found = look.sharpness(looked, radii=radii, points=points, top=top, steps=steps)
+    subject.tell("sharpness", looked, found)
 
 
 @app.command()
+@takes_subject()
 def bound(
-    dataset: Dataset,
-    model: Model = "GCN",
-    at: Annotated[list[float], typer.Option("--at", help="Radius, relative to each layer; may be repeated.")] = [  # noqa: B006, typer copies it
-        0.01,
-        0.03,
-        0.1,
-        0.3,
-        1.0,
-        3.0,
-    ],
-    delta: Annotated[float, typer.Option(help="How likely the bound may be wrong.")] = 0.05,
-    epsilon: Annotated[float, typer.Option(help="epsilon_all of Theorem 1.")] = 1.0,
-    constant: Annotated[float, typer.Option(help="The factor hidden in its Theta.")] = 1.0,
-    checkpoint: Checkpoint = None,
-    rho: Rho = 1.0,
-    lam: Lam = 0.7,
-    plain: Plain = False,
-    split: SplitSeed = 0,
-    init: Init = 0,
-    epochs: Epochs = 200,
-    device: Device = "cpu",
-    out: Out = None,
-    as_json: Json = False,
+    subject: Subject,
+    *,
+    at: Annotated[
+        list[float],
+        typer.Option("--at", callback=_finite(0), help="Radius, relative to each layer; may be repeated."),
+    ] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0],  # noqa: B006, typer copies it
+    delta: Annotated[
+        float, typer.Option(callback=_finite(0, below=1), help="How likely the bound may be wrong.")
+    ] = 0.05,
+    epsilon: Annotated[float, typer.Option(callback=_finite(0, or_equal=True), help="epsilon_all of Theorem 1.")] = 1.0,
+    constant: Annotated[
+        float, typer.Option(callback=_finite(0, or_equal=True), help="The factor hidden in its Theta.")
+    ] = 1.0,
 ) -> None:
     """Evaluate the generalisation bound of Theorem 1 term by term, beside the true gap."""
-    with errors_in_plain_words():
-        from wtawp.experiments import look
+    from wtawp.experiments import look
 
-        looked = _looked(dataset, model, checkpoint, rho, lam, plain, split, init, epochs, device, as_json)
-        with values_are_parameters():
-            found = look.bound(looked, rhos=sorted(set(at)), delta=delta, epsilon=epsilon, constant=constant)
-        _tell("bound", dataset, model, found, out, as_json)
-
-
-def _looked(
-    dataset: str, model: str, checkpoint: Path | None, rho: float, lam: float, plain: bool, split: int, init: int,
-    epochs: int, device: str, quiet: bool,
-) -> "Looked":  # fmt: skip
-    from wtawp.core import AwpConfig
-    from wtawp.experiments.look import look_at
-    from wtawp.experiments.plan import Run, Setting
-
-    name = model.rpartition(":")[2]
+    looked = subject.look(look.refuse_distributions)
     with values_are_parameters():
-        decay = 0.0 if model == "RGCN" else 5e-4
-        rows: dict[str, AwpConfig | None] = {name: None}
-        if checkpoint is None and not plain and model != "RGCN":
-            rows[f"{name}+WT-AWP"] = AwpConfig(rho=rho, lam=lam)
-        runs = {
-            row: Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs, weight_decay=decay), split, init)
-            for row, awp in rows.items()
-        }
-    with progress_bar("training", quiet=quiet) as progress:
-        return look_at(runs, checkpoint=checkpoint, device=device, progress=progress)
-
-
-def _tell(what: str, dataset: str, model: str, found: "Look", out: Path | None, as_json: bool) -> None:
-    if as_json:
-        typer.echo(found.to_json())
-    else:
-        print_table(f"{what} of {model} on {dataset}", found.table)
-    if out is not None:
-        name = f"{what}-{Path(dataset).stem}-{model.rpartition(':')[2]}"
-        paths = found.write(out, name)
-        asides.print(f"Written: {paths[0].resolve()}, .png and .json", highlight=False, soft_wrap=True)
+        found = look.bound(looked, rhos=sorted(set(at)), delta=delta, epsilon=epsilon, constant=constant)
+    subject.tell("bound", looked, found)

@@ -178,6 +178,9 @@ def report(
     html: Annotated[Path | None, typer.Option(help="Write a page with tables and figures.")] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Write Markdown and figures into a folder.")] = None,
+    looks: Annotated[
+        Path | None, typer.Option(help="Show on the page what landscape, smoothness, sharpness and bound wrote here.")
+    ] = None,
     records: Annotated[
         list[Path] | None, typer.Option(help="Read exported records, a file or a folder of them, instead of the store.")
     ] = None,
@@ -187,23 +190,30 @@ def report(
     """Show what was measured beside the paper; it trains nothing."""
     with errors_in_plain_words():
         from wtawp.experiments import report as write
-        from wtawp.experiments.store import Store, load_all
+        from wtawp.experiments.look_files import read_looks
+        from wtawp.experiments.store import Store, default_path, load_all
         from wtawp.experiments.summary import summarise
 
         for path in (html, markdown):
             can_be_written(path)
+        if looks is not None and html is None:
+            raise typer.BadParameter("--looks are shown on a page; give --html FILE")
+        kept = [] if looks is None else read_looks(looks)
         plans = _of_the_paper(labels or ["all"], scale)
         if records:
             given = load_all(records)
             found = [summarise(plan, given) for plan in plans]
+        elif kept and not labels and store is None and not default_path().exists():
+            found = []  # a page of looks alone: there is nothing else
         else:
             with Store(store, create=False) as opened:
                 found = reports_of(plans, opened)
         if folder is not None:
             write.write_folder(found, folder)
-        for path, text in ((html, write.html), (markdown, write.markdown)):
-            if path is not None:
-                path.write_text(text(found), encoding="utf-8")
+        if html is not None:
+            html.write_text(write.html(found, kept), encoding="utf-8")
+        if markdown is not None:
+            markdown.write_text(write.markdown(found), encoding="utf-8")
     for path in (html, markdown, folder):
         if path is not None:
             asides.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)

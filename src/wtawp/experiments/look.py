@@ -1,202 +1,279 @@
-"""Looking at one model of one's own, or at a pair trained here: what the commands for flatness measure and draw."""
+"""Looking at one model of one's own, or at a pair trained here: what the commands for flatness measure."""
 
-import json
+import inspect
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp import analysis
 from wtawp.analysis.landscape import Scale
 from wtawp.analysis.smoothness import Definition
 from wtawp.base import AnalysisError
-from wtawp.experiments.drawing import drawing, method_look, use_log_scale
-from wtawp.experiments.execute import model_of, train_model
-from wtawp.experiments.flat_figures import draw_bound, draw_lines, finish_bound, unit_of
-from wtawp.experiments.plan import Run
+from wtawp.core import Radius
+from wtawp.experiments.checkpoints import load_weights
+from wtawp.experiments.drawing import drawing
+from wtawp.experiments.execute import MODELS, model_of, train_model
+from wtawp.experiments.flat_figures import draw_bound, finish_bound, unit_of
+from wtawp.experiments.look_figures import (
+    between_figure,
+    line_figure,
+    plane_figure,
+    sharpness_figure,
+    smoothness_figure,
+)
+from wtawp.experiments.look_files import Look
+from wtawp.experiments.plan import Option, Run
 from wtawp.experiments.tables import Entry, Table
 from wtawp.graphs import Split, is_collection
 
-RADII = ("layer", "adaptive", "global")
+Check = Callable[[nn.Module, Data], None]
 
 
 @dataclass(frozen=True)
 class Looked:
-    """Models by the names they have in tables, with their graph and split."""
+    """Models by the names they have in tables, with their graph and split, and how each was made."""
 
     models: dict[str, nn.Module]
     data: Data
     split: Split
+    sources: dict[str, str] = field(default_factory=dict)
 
-    def losses(self, *, bounded: bool = False) -> dict[str, analysis.LossOn]:
+    def losses(self) -> dict[str, analysis.LossOn]:
         """Of each model, on the training nodes."""
-        return {n: analysis.LossOn(m, self.data, self.split.train, bounded=bounded) for n, m in self.models.items()}
+        return {name: analysis.LossOn(model, self.data, self.split.train) for name, model in self.models.items()}
 
-
-@dataclass(frozen=True)
-class Look:
-    """What was seen: for people, for machines, and as a drawing that `draw(png)` makes."""
-
-    table: Table
-    content: dict[str, Any]
-    draw: Callable[[Path | None], str]
-
-    def to_json(self) -> str:
-        """The content; JSON knows no infinity, so that losses that are not finite are null."""
-        return json.dumps(_finite(self.content), allow_nan=False)
-
-    def write(self, folder: Path, name: str) -> list[Path]:
-        """The figure as SVG and PNG, and the numbers as JSON; says where."""
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{name}.{kind}" for kind in ("svg", "png", "json")]
-        paths[0].write_text(self.draw(paths[1]), encoding="utf-8")
-        paths[2].write_text(self.to_json(), encoding="utf-8")
-        return paths
+    def finite_losses(self) -> dict[str, float]:
+        """The training losses as numbers; refuses one that is none, as there is nothing to see around it."""
+        with torch.no_grad():
+            here = {name: float(loss()) for name, loss in self.losses().items()}
+        for name, loss in here.items():
+            if not math.isfinite(loss):
+                raise AnalysisError(f"the training loss of {name} is {loss}; there is no landscape around it")
+        return here
 
 
 def look_at(
-    runs: dict[str, Run],
+    runs: Mapping[str, Run],
     *,
-    checkpoint: Path | None = None,
+    weights: Mapping[str, Path] | None = None,
     device: str = "cpu",
+    check: Check | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> Looked:
-    """Train each run, or, with a `checkpoint`, load the weights of the only one: a state dict, read without pickles."""
+    """Train each run, but for those with a file of `weights`: a state dict, read without pickles.
+
+    Whatever can be refused is refused before anything is trained, also by `check`, which sees every model and its data.
+    """
+    files = weights or {}
     models: dict[str, nn.Module] = {}
-    for place, (name, run) in enumerate(runs.items()):
+    for name, run in runs.items():
+        models[name], data, split = model_of(run, device=device)
+        if check is not None:
+            check(models[name], data)
+        if name in files:
+            load_weights(models[name], files[name])
+    to_train = [name for name in runs if name not in files]
+    for place, name in enumerate(to_train):
 
         def tell(share: float, what: str, place: int = place, name: str = name) -> None:
             if progress is not None:
-                progress((place + share) / len(runs), f"{name}, {what}")
+                progress((place + share) / len(to_train), f"{name}, {what}")
 
-        if checkpoint is None:
-            models[name], data, split = train_model(run, device=device, progress=tell)
-        else:
-            models[name], data, split = model_of(run, device=device)
-            load_weights(models[name], checkpoint)
-        models[name].eval()
-    return Looked(models, data, split)
+        models[name], data, split = train_model(runs[name], device=device, progress=tell)
+    for model in models.values():
+        model.eval()
+    return Looked(models, data, split, {name: _source(run, files.get(name)) for name, run in runs.items()})
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Into the model; refuses what is no state dict, and that of another architecture."""
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise AnalysisError(f"there is no checkpoint {path}") from None
-    except Exception as error:  # whatever the reader stumbles over, the file is to blame
-        raise AnalysisError(f"{path} is no state dict that can be read safely (weights_only=True): {error}") from error
-    if not isinstance(found, dict) or not all(isinstance(t, torch.Tensor) for t in found.values()):
-        raise AnalysisError(f"{path} must hold a state dict, torch.save(model.state_dict(), file), not {type(found)}")
-    own = model.state_dict()
-    named = [f"{n} is missing" for n in own if n not in found] + [f"{n} is unknown" for n in found if n not in own]
-    named += [
-        f"{n} is {list(found[n].shape)}, not {list(t.shape)}"
-        for n, t in own.items()
-        if n in found and found[n].shape != t.shape
-    ]
-    if named:
-        more = f", and {len(named) - 4} more" if len(named) > 4 else ""
+def _source(run: Run, file: Path | None) -> str:
+    if file is None:
+        return f"{run.setting}; split {run.split}, initialisation {run.init}"
+    return f"{run.setting.model} on {run.setting.dataset} with the weights of {file.name}; split {run.split}"
+
+
+def are_distributions(model: nn.Module) -> bool:
+    """Whether its weights are: nobody can climb in them."""
+    return any(getattr(module, "weights_are_distributions", False) for module in model.modules())
+
+
+def refuse_collections(_: nn.Module, data: Data) -> None:
+    """For what is told by nodes and edges."""
+    if is_collection(data):
+        raise AnalysisError("smoothness is measured by the nodes and edges of one graph; these are graphs to classify")
+
+
+def refuse_distributions(model: nn.Module, _: Data) -> None:
+    """For what climbs."""
+    if are_distributions(model):
         raise AnalysisError(
-            f"{path} is of another architecture than {type(model).__name__} on these data: "
-            f"{'; '.join(named[:4])}{more}. Give the model and options it was trained with"
+            f"the weights of {type(model).__name__} are distributions and cannot be perturbed; what works for it are "
+            "random lines and planes (`wtawp landscape`) and the Hessian (`wtawp sharpness`)"
         )
-    model.load_state_dict(found)
 
 
-def landscape(
-    looked: Looked, *, scale: Scale, reach: float, points: int, directions: int, plane: bool, adversarial: bool
-) -> Look:
-    """Along random lines, or along the adversarial direction, or (`plane`) on the plane of two random directions."""
-    if points < 3 or not 0 < reach < math.inf:
-        raise ValueError(f"points must be >= 3 and reach finite and > 0, got {points} and {reach}")
-    distances = torch.linspace(-reach, reach, points).tolist()
-    losses, found = looked.losses(), {}
-    with torch.no_grad():
-        here = {name: float(loss()) for name, loss in losses.items()}
-    if broken := [name for name, loss in here.items() if not math.isfinite(loss)]:
-        raise AnalysisError(f"the training loss of {broken[0]} is {here[broken[0]]}; there is no landscape around it")
-    for name, model in looked.models.items():
-        if plane:
-            u, v = (analysis.random_direction(model, seed=0, number=i, scale=scale) for i in (0, 1))
-            found[name] = analysis.losses_on_plane(model, losses[name], u, v, distances, distances)
-        elif adversarial:
-            u = analysis.adversarial_direction(model, losses[name])
-            found[name] = analysis.loss_along(model, losses[name], u, distances)[None]
-        else:
-            found[name] = analysis.loss_along_random_directions(
-                model, losses[name], distances, seed=0, num_directions=directions, scale=scale
-            )
-    rows = []
-    for name, values in found.items():
-        ends = _edge(values, plane) - here[name]
-        rows.append((Entry(name), _number(here[name]), _number(float(ends.mean())), _number(float(ends.max())),
-                     Entry(str(analysis.num_gaps(values)))))  # fmt: skip
-    unit = "distance, in perturbations of radius 1" if adversarial and not plane else unit_of(scale)
+def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ...]:
+    """Options of a model from `name=value`; where one of our models takes several numbers, a single one will do.
 
-    def draw(png: Path | None) -> str:
-        if plane:
-            return _planes(distances, {n: v.numpy() for n, v in found.items()}, here, unit, png)
-        with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
-            for name, values in found.items():
-                draw_lines(ax, distances, values.numpy() - here[name], name, [here[name]])
-            ax.set(xlabel=unit, ylabel="rise of the training loss")
-            ax.legend()
-        return out[0]
+    >>> options_of("GCN", ["hidden=8", "dropout=0.2"])
+    (('hidden', (8,)), ('dropout', 0.2))
+    """
+    found: dict[str, Option] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name.isidentifier() or not value:
+            raise ValueError(f"an option is name=value, as in hidden=8 or dropout=0.2, got {text!r}")
+        if name in found:
+            raise ValueError(f"the option {name} is given twice")
+        found[name] = _value(value)
+    known = inspect.signature(MODELS[model]).parameters if model in MODELS else {}
+    return tuple((name, _fitting(name, value, known[name].default) if name in known else value)
+                 for name, value in found.items())  # fmt: skip
 
-    what = "on a plane" if plane else "along the adversarial direction" if adversarial else f"along {directions} lines"
-    table = Table(
-        f"The training loss {what}, up to {reach:g} ({unit}): at the model, and its rise at the ends, mean and most. "
+
+def _fitting(name: str, value: Option, default: object) -> Option:
+    """As one of our models takes it, judged by its default: sizes are whole numbers from 1 on."""
+    if isinstance(default, tuple) and isinstance(value, int):
+        value = (value,)
+    sizes = value if isinstance(value, tuple) else (value,)
+    counts = isinstance(default, int | tuple) and not isinstance(default, bool)
+    if counts and not all(type(size) is int and size >= 1 for size in sizes):
+        raise ValueError(f"the option {name} must be whole numbers >= 1, got {value!r}")
+    if name == "dropout" and not (isinstance(value, int | float) and 0 <= value < 1):
+        raise ValueError(f"the option dropout must lie in [0, 1), got {value!r}")
+    return value
+
+
+def _value(text: str) -> Option:
+    words: dict[str, Option] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        if "," in text:
+            return tuple(int(part) for part in text.rstrip(",").split(","))
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def lines(looked: Looked, *, scale: Scale, reach: float, points: int, directions: int) -> Look:
+    """The training loss along random lines through each model."""
+    distances, here = _distances(-reach, reach, points), looked.finite_losses()
+    found = {
+        name: analysis.loss_along_random_directions(
+            looked.models[name], loss, distances, seed=0, num_directions=directions, scale=scale
+        )
+        for name, loss in looked.losses().items()
+    }
+    return _line_look(f"along {directions} lines", unit_of(scale), distances, here, found)
+
+
+def adversarial_line(looked: Looked, *, reach: float, points: int) -> Look:
+    """The training loss along the direction in which WT-AWP perturbs each model."""
+    for model in looked.models.values():
+        refuse_distributions(model, looked.data)
+    distances, here = _distances(-reach, reach, points), looked.finite_losses()
+    found = {}
+    for name, loss in looked.losses().items():
+        u = analysis.adversarial_direction(looked.models[name], loss)
+        found[name] = analysis.loss_along(looked.models[name], loss, u, distances)[None]
+    unit = "distance, in perturbations of radius 1"
+    return _line_look("along the adversarial direction", unit, distances, here, found)
+
+
+def _line_look(
+    what: str, unit: str, distances: list[float], here: dict[str, float], found: dict[str, Tensor]
+) -> Look:  # found: name -> [k, distances]
+    arrays = {name: values.numpy() for name, values in found.items()}
+    ends = {name: values[:, [0, -1]].flatten() for name, values in found.items()}
+    return Look(
+        _rise_table(f"{what}, up to {distances[-1]:g} ({unit})", here, found, ends),
+        {"distances": distances, "loss": here, "losses": {n: v.tolist() for n, v in found.items()}},
+        lambda png: line_figure(distances, arrays, here, unit, png),
+    )
+
+
+def plane(looked: Looked, *, scale: Scale, reach: float, points: int) -> Look:
+    """The training loss on the plane of two random directions through each model."""
+    distances, here = _distances(-reach, reach, points), looked.finite_losses()
+    found = {}
+    for name, loss in looked.losses().items():
+        model = looked.models[name]
+        u, v = (analysis.random_direction(model, seed=0, number=i, scale=scale) for i in (0, 1))
+        found[name] = analysis.losses_on_plane(model, loss, u, v, distances, distances)
+    unit, arrays = unit_of(scale), {name: values.numpy() for name, values in found.items()}
+    sides = {n: torch.cat([v[0], v[-1], v[1:-1, 0], v[1:-1, -1]]) for n, v in found.items()}
+    return Look(
+        _rise_table(f"on a plane, up to {reach:g} ({unit})", here, found, sides),
+        {"distances": distances, "loss": here, "losses": {n: v.tolist() for n, v in found.items()}},
+        lambda png: plane_figure(distances, arrays, here, unit, png),
+    )
+
+
+def _distances(low: float, high: float, points: int) -> list[float]:
+    if points < 3 or not low < high < math.inf:
+        raise ValueError(f"points must be >= 3 and reach finite and > 0, got {points} points up to {high}")
+    found: list[float] = torch.linspace(low, high, points, dtype=torch.float64).tolist()
+    return found
+
+
+def _rise_table(
+    what: str, here: dict[str, float], found: dict[str, Tensor], farthest: dict[str, Tensor]
+) -> Table:  # farthest: the losses where the distance is largest
+    rises = {name: values - here[name] for name, values in farthest.items()}
+    rows = [
+        (Entry(name), _number(here[name]), _number(float(rise.mean())), _number(float(rise.max())),
+         Entry(str(analysis.num_gaps(found[name]))))
+        for name, rise in rises.items()
+    ]  # fmt: skip
+    return Table(
+        f"The training loss {what}: at the model, and its rise at the ends, mean and most. "
         "Gaps: points where it is not finite.",
         ("model", "loss", "mean rise", "largest rise", "gaps"),
         tuple(rows),
     )
-    content = {"distances": distances, "loss": here, "losses": {n: v.tolist() for n, v in found.items()}}
-    return Look(table, content, draw)
 
 
-def _edge(values: torch.Tensor, plane: bool) -> torch.Tensor:
-    """Where the distance is largest: of a plane, its four sides."""
-    if not plane:
-        return values[:, [0, -1]].flatten()
-    return torch.cat([values[0], values[-1], values[1:-1, 0], values[1:-1, -1]])
-
-
-def _planes(
-    distances: Sequence[float], found: dict[str, np.ndarray], here: dict[str, float], unit: str, png: Path | None
-) -> str:
-    """A map with contours and a surface for each model, all in one scale of colours."""
-    rises = {name: np.where(np.isfinite(v), v - here[name], np.nan) for name, v in found.items()}
-    top = max(float(np.nanmax(rise)) for rise in rises.values())
-    low = min(float(np.nanmin(rise)) for rise in rises.values())
-    levels = MaxNLocator(12).tick_values(low, top)
-    look: dict[str, Any] = {"cmap": "viridis", "vmin": levels[0], "vmax": levels[-1]}
-    first, second = np.meshgrid(distances, distances, indexing="ij")
-    with drawing(2, len(rises), 4.3 * len(rises) + 0.6, 7.2, png=png) as (axes, out):
-        figure = axes[0].get_figure(root=True)
-        assert figure is not None
-        for i, (ax, (name, rise)) in enumerate(zip(axes, rises.items(), strict=False)):
-            shown = ax.contourf(first, second, rise, levels=levels, **look)
-            ax.contour(first, second, rise, levels=levels[1::2], colors="white", linewidths=0.5)
-            ax.plot([0], [0], "+", color="white")
-            gaps = int((~np.isfinite(rise)).sum())
-            ax.set_title(f"{name}, loss {here[name]:.3f}" + (f", {gaps} gaps" if gaps else ""))
-            ax.set(xlabel=f"first direction\n{unit}", ylabel="second direction", aspect="equal")
-            axes[len(rises) + i].remove()
-            solid: Any = figure.add_subplot(2, len(rises), len(rises) + i + 1, projection="3d")
-            solid.plot_surface(first, second, rise, rcount=26, ccount=26, **look)
-            solid.set(xlabel="first direction", ylabel="second direction", zlabel="rise of the loss")
-            solid.set_zlim(levels[0], levels[-1])
-        figure.colorbar(shown, ax=axes[: len(rises)], label="rise of the training loss")
-    return out[0]
+def between(looked: Looked, *, reach: float, points: int) -> Look:
+    """The training loss on the line from the first of two models (0) to the second (1), and `reach` beyond both."""
+    first, second = looked.models
+    model, loss = looked.models[first], looked.losses()[first]
+    here = looked.finite_losses()
+    direction = analysis.direction_between(model, looked.models[second])
+    # Both solutions are points of the line, wherever the others fall.
+    distances = sorted({*_distances(-reach, 1 + reach, points), 0.0, 1.0})
+    losses = analysis.loss_along(model, loss, direction, distances)
+    ends = {first: float(losses[distances.index(0.0)]), second: float(losses[distances.index(1.0)])}
+    inside = [(float(v), t) for v, t in zip(losses, distances, strict=True) if 0 <= t <= 1]
+    highest, place = max(inside, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
+    apart = float(torch.stack([d.norm() for d in direction.values()]).norm())
+    row = (*map(_number, (*ends.values(), highest, place, highest - max(ends.values()), apart)),
+           Entry(str(analysis.num_gaps(losses))))  # fmt: skip
+    caption = (
+        f"The training loss on the line from {first} (0) to {second} (1): at both, the highest between them and where, "
+        "how far that is above the higher of the two, and how far apart their weights are. Gaps: points where it is "
+        "not finite."
+    )
+    if not math.isclose(ends[second], here[second], rel_tol=1e-3, abs_tol=1e-5):  # buffers do not move
+        caption += (
+            f" The line moves parameters alone: with its own buffers (batch norm) {second} has {here[second]:.4g}."
+        )
+    headers = (f"loss of {first}", f"loss of {second}", "highest", "where", "barrier", "distance", "gaps")
+    return Look(
+        Table(caption, headers, (row,)),
+        {"distances": distances, "loss": ends, "losses": losses.tolist(), "weight_distance": apart},
+        lambda png: between_figure(distances, losses.numpy(), ends, png),
+    )
 
 
 def smoothness(looked: Looked, *, noise: float, samples: int) -> Look:
@@ -209,26 +286,15 @@ def smoothness(looked: Looked, *, noise: float, samples: int) -> Look:
             }
     rows = []
     for what, by_model in found.items():
-        cells = [
-            Entry("not measured")
-            if isinstance(n, str)
-            else Entry(f"{np.mean(n):.4g} ± {np.std(n):.2g}", float(np.mean(n)))
-            for n in by_model.values()
-        ]
+        cells = [Entry("not measured") if isinstance(n, str) else _mean(n) for n in by_model.values()]
         rows.append((Entry(what), *cells))
     reasons = dict.fromkeys(n for by_model in found.values() for n in by_model.values() if isinstance(n, str))
-
-    def draw(png: Path | None) -> str:
-        with drawing(1, len(found), 2.4 * len(found), 2.8, png=png) as (axes, out):
-            for ax, (what, by_model) in zip(axes, found.items(), strict=True):
-                _bars(ax, {n: v for n, v in by_model.items() if not isinstance(v, str)})
-                ax.set(title=what)
-            axes[0].set_ylabel("norm of the loss gradient")
-        return out[0]
-
     caption = f"Norm of the loss gradient at {samples} noisy inputs (noise {noise:g}), mean ± deviation over them."
-    table = Table(" ".join([caption, *map(str, reasons)]), ("by", *looked.models), tuple(rows))
-    return Look(table, {"noise": noise, "samples": samples, "norms": found}, draw)
+    return Look(
+        Table(" ".join([caption, *map(str, reasons)]), ("by", *looked.models), tuple(rows)),
+        {"noise": noise, "samples": samples, "norms": found},
+        lambda png: smoothness_figure(found, png),
+    )
 
 
 def _norms(
@@ -244,124 +310,116 @@ def _norms(
     return [float(norm) for norm in norms[0]]
 
 
-def _bars(ax: Axes, values: dict[str, list[float]]) -> None:
-    for i, (name, norms) in enumerate(values.items()):
-        ax.bar([i], [np.mean(norms)], yerr=[np.std(norms)], color=method_look(name)["color"], width=0.6)
-    ax.set_xticks(range(len(values)), [name.replace("+", "\n+") for name in values])
+def sharpness(
+    looked: Looked, *, radii: Mapping[Radius, float], points: int, top: int, steps: int | None = None
+) -> Look:
+    """The rise of the loss inside balls, up to the radius of each kind, and the Hessian: eigenvalues, trace, spectrum.
 
-
-def sharpness(looked: Looked, *, rho: float, points: int, steps: int, top: int) -> Look:
-    """The rise of the loss inside balls of three kinds, up to `rho`, and the largest eigenvalues of the Hessian."""
-    if points < 1 or not 0 < rho < math.inf:
-        raise ValueError(f"points must be >= 1 and rho finite and > 0, got {points} and {rho}")
-    rhos = [rho * (i + 1) / points for i in range(points)]
-    rises: dict[str, dict[str, list[float]]] = {}
-    losses = looked.losses()
-    for radius in RADII:
-        rises[radius] = {
-            name: analysis.sharpness_over(model, losses[name], rhos, radius=radius, steps=steps)  # type: ignore[arg-type]
-            for name, model in looked.models.items()
-        }
+    Of weights that are distributions the Hessian alone, as nobody can climb there.
+    """
+    losses, can_climb = looked.losses(), not any(map(are_distributions, looked.models.values()))
+    rhos, rises = _rises(looked, radii, points, steps) if can_climb else ({}, {})
     values = {name: analysis.top_eigenvalues(model, losses[name], k=top) for name, model in looked.models.items()}
     traces = {name: analysis.hessian_trace(model, losses[name], seed=0) for name, model in looked.models.items()}
-    density = {name: analysis.spectral_density(m, losses[name], seed=0, probes=3) for name, m in looked.models.items()}
+    density = {
+        name: (analysis.spectral_density(model, losses[name], seed=0, probes=3), num_weights(model))
+        for name, model in looked.models.items()
+    }
     rows = [
-        (Entry(f"sharpness, {radius}, rho={rho:g}"), *(_number(rise[-1]) for rise in by_model.values()))
-        for radius, by_model in rises.items()
+        (Entry(f"sharpness, {kind}, rho={radii[kind]:g}"), *(_number(rise[-1]) for rise in by_model.values()))
+        for kind, by_model in rises.items()
     ]
     rows += [(Entry(f"eigenvalue {i + 1}"), *(_number(v[i]) for v in values.values())) for i in range(top)]
-    rows.append((Entry("trace of the Hessian"),
-                 *(Entry(f"{t.mean:.4g} ± {t.standard_error:.2g}", t.mean) for t in traces.values())))  # fmt: skip
-
-    def draw(png: Path | None) -> str:
-        with drawing(1, len(RADII) + 1, 3.3 * (len(RADII) + 1), 3.0, png=png) as (axes, out):
-            for ax, (radius, by_model) in zip(axes, rises.items(), strict=False):
-                for name, rise in by_model.items():
-                    shown = [r if math.isfinite(r) else math.nan for r in rise]
-                    ax.plot([0, *rhos], [0, *shown], marker="o", markersize=3, label=name, **method_look(name))
-                ax.set(title=f"{radius} radius", xlabel="rho")
-            axes[0].set_ylabel("rise of the training loss")
-            axes[0].legend(fontsize=8)
-            _densities(axes[-1], density)
-        return out[0]
-
+    estimates = (Entry(f"{t.mean:.4g} ± {t.standard_error:.2g}", t.mean) for t in traces.values())
+    rows.append((Entry("trace of the Hessian"), *estimates))
     caption = "The rise of the training loss inside balls of weights, found by climbing, and the Hessian of that loss."
-    content = {"rhos": rhos, "rises": rises, "eigenvalues": values, "trace": {n: asdict(t) for n, t in traces.items()}}
-    return Look(Table(caption, ("measure", *looked.models), tuple(rows)), content, draw)
+    if not can_climb:
+        caption = "The Hessian of the training loss. These weights are distributions: nobody can climb in them."
+    traced = {name: asdict(trace) for name, trace in traces.items()}
+    return Look(
+        Table(caption, ("measure", *looked.models), tuple(rows)),
+        {"rhos": rhos, "rises": rises, "eigenvalues": values, "trace": traced},
+        lambda png: sharpness_figure(rhos, rises, density, png),
+    )
 
 
-def _densities(ax: Axes, density: dict[str, analysis.SpectralDensity]) -> None:
-    ends = [float(d.nodes.min()) for d in density.values()], [float(d.nodes.max()) for d in density.values()]
-    low, high = min(ends[0]), max(ends[1])
-    width = max(high - low, 1e-6) / 80
-    grid = np.linspace(low - 4 * width, high + 4 * width, 600)
-    floor, highest = 1e-7, 1e-6  # under the floor there is less than one eigenvalue in any model looked at here
-    for name, one in density.items():
-        curve = one.at(grid, width)
-        highest = max(highest, float(curve.max()))
-        ax.plot(grid, np.maximum(curve, floor), linewidth=1.3, label=name, **method_look(name))
-    use_log_scale(ax, "y")
-    ax.set(title="spectrum of the Hessian", xlabel="eigenvalue", ylabel="density", ylim=(floor, 3 * highest))
+def _rises(
+    looked: Looked, radii: Mapping[Radius, float], points: int, steps: int | None
+) -> tuple[dict[Radius, list[float]], dict[Radius, dict[str, list[float]]]]:
+    """The radii of each kind, and the rise of each model at them."""
+    if points < 1 or not all(0 < rho < math.inf for rho in radii.values()):
+        raise ValueError(f"points must be >= 1 and radii finite and > 0, got {points} and {dict(radii)}")
+    climb: dict[str, Any] = {} if steps is None else {"steps": steps}
+    rhos = {kind: [rho * (i + 1) / points for i in range(points)] for kind, rho in radii.items()}
+    losses = looked.losses()
+    rises = {
+        kind: {
+            name: analysis.sharpness_over(model, losses[name], each, radius=kind, **climb)
+            for name, model in looked.models.items()
+        }
+        for kind, each in rhos.items()
+    }
+    return rhos, rises
+
+
+def num_weights(model: nn.Module) -> int:
+    """How many numbers are trained, and how many eigenvalues the Hessian has."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def bound(looked: Looked, *, rhos: Sequence[float], delta: float, epsilon: float, constant: float) -> Look:
     """Theorem 1, or the graph-level bound, term by term at several radii, beside the true gap that it bounds."""
-    kind = "graphs" if is_collection(looked.data) else "nodes"
+    for model in looked.models.values():
+        refuse_distributions(model, looked.data)
     found = {
         name: analysis.bound_over_rho(
             model, looked.data, looked.split.train, rhos, delta=delta, epsilon=epsilon, constant=constant
         )
         for name, model in looked.models.items()
     }
-    rows = [
-        (Entry(name), _number(at.rho), *(_number(at.bound.terms()[term]) for term in
-         ("loss", "tail", "complexity", "remainder", "total")), _number(at.bounded_gap), _number(at.gap),
-         Entry("vacuous" if at.bound.is_vacuous else "says something"))
-        for name, each in found.items() for at in each
-    ]  # fmt: skip
-
-    def draw(png: Path | None) -> str:
-        with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
-            for name, each in found.items():
-                totals = [at.bound.total for at in each]
-                draw_bound(ax, name, [at.rho for at in each], totals, each[0].all_loss, each[0].train_loss)
-            finish_bound(ax)
-            ax.set_ylabel("1 - p(right class), mean")
-            ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        return out[0]
-
+    kind = "graphs" if is_collection(looked.data) else "nodes"
     theorem = f"Theorem 1 (epsilon_all = {epsilon:g})" if kind == "nodes" else "The graph-level bound"
     caption = (
         f"{theorem} for the loss 1 - p(right class), with probability {1 - delta:g}; the unnamed constant is "
         f"{constant:g}. The perturbed loss is found by climbing, so this is an estimate of the bound."
-    )
-    headers = (
-        "model",
-        "rho",
-        "perturbed loss",
-        "tail",
-        "complexity",
-        "remainder",
-        "bound",
-        "bound on the gap",
-        "gap",
-        "",
     )
     content = {
         name: [{**at.bound.terms(), "rho": at.rho, "total_rho": at.total_rho, "gap": at.gap,
                 "bounded_gap": at.bounded_gap, "is_vacuous": at.bound.is_vacuous} for at in each]
         for name, each in found.items()
     }  # fmt: skip
-    return Look(Table(caption, headers, tuple(rows)), {"delta": delta, "epsilon": epsilon, "bounds": content}, draw)
+    return Look(
+        _bound_table(caption, found),
+        {"delta": delta, "epsilon": epsilon, "bounds": content},
+        lambda png: _bound_figure(found, png),
+    )
 
 
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    if isinstance(content, list):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+def _bound_table(caption: str, found: dict[str, list[analysis.BoundAt]]) -> Table:
+    terms = {"loss": "perturbed loss", "tail": "tail", "complexity": "complexity", "remainder": "remainder",
+             "total": "bound"}  # fmt: skip
+    rows = [
+        (Entry(name), Entry(f"{at.rho:g}"), *(_number(at.bound.terms()[term]) for term in terms),
+         _number(at.bounded_gap), _number(at.gap), Entry("vacuous" if at.bound.is_vacuous else "says something"))
+        for name, each in found.items() for at in each
+    ]  # fmt: skip
+    return Table(caption, ("model", "rho", *terms.values(), "bound on the gap", "gap", "verdict"), tuple(rows))
+
+
+def _bound_figure(found: dict[str, list[analysis.BoundAt]], png: Path | None) -> str:
+    with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
+        for name, each in found.items():
+            totals = [at.bound.total for at in each]
+            draw_bound(ax, name, [at.rho for at in each], totals, each[0].all_loss, each[0].train_loss)
+        finish_bound(ax)
+        ax.set_ylabel("1 - p(right class), mean")
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return out[0]
 
 
 def _number(value: float) -> Entry:
-    return Entry(f"{value:.4g}", value)
+    return Entry(f"{value:.4g}", value if math.isfinite(value) else None)
+
+
+def _mean(values: Sequence[float]) -> Entry:
+    return Entry(f"{np.mean(values):.4g} ± {np.std(values):.2g}", float(np.mean(values)))

@@ -23,6 +23,7 @@ from wtawp.experiments.flat_figures import (
     has_smoothness,
     smoothness_table,
 )
+from wtawp.experiments.look_files import KeptLook
 from wtawp.experiments.report_figures import captions_of, figures_of
 from wtawp.experiments.summary import PlanReport
 from wtawp.experiments.tables import (
@@ -91,8 +92,8 @@ def write_folder(reports: Sequence[PlanReport], folder: Path) -> None:
                 (folder / "figures" / f"{anchor}-{name}.svg").write_text(svg, encoding="utf-8")
 
 
-def html(reports: Sequence[PlanReport]) -> str:
-    """All plans as one page: the same tables, to be sorted, with figures, settings and records."""
+def html(reports: Sequence[PlanReport], looks: Sequence[KeptLook] = ()) -> str:
+    """All plans as one page: the same tables, to be sorted, with figures, settings and records; then the looks."""
     environment = Environment(
         loader=PackageLoader("wtawp.experiments"),
         autoescape=True,
@@ -101,7 +102,8 @@ def html(reports: Sequence[PlanReport]) -> str:
         lstrip_blocks=True,
     )
     sections = [_section(a, r) for a, r in zip(_anchors(r.plan.name for r in reports), reports, strict=True)]
-    return environment.get_template("report.html.j2").render(sections=sections, headlines=headlines(reports))
+    told = headlines(reports) if reports else []
+    return environment.get_template("report.html.j2").render(sections=sections, headlines=told, looks=looks)
 
 
 def dataset_tables() -> str:

@@ -42,6 +42,11 @@ _MEANING = {
 }
 
 
+def default_path() -> Path:
+    """Where results are kept unless somebody says otherwise."""
+    return home() / "results.sqlite"
+
+
 class StoreError(WtawpError):
     """A store, or a file of exported records, that cannot be opened, read or written."""
 
@@ -66,7 +71,7 @@ class Store:
     """
 
     def __init__(self, path: Path | str | None = None, *, create: bool = True) -> None:
-        self.path = (home() / "results.sqlite" if path is None else Path(path)).absolute()
+        self.path = (default_path() if path is None else Path(path)).absolute()
         try:
             if not create and not self.path.exists():
                 raise StoreError(f"there is no store of results at {self.path}; importing records makes one")

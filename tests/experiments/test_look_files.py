@@ -1,0 +1,47 @@
+import base64
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from wtawp.base import AnalysisError
+from wtawp.experiments.look_files import Look, read_looks
+from wtawp.experiments.tables import Entry, Table
+
+TABLE = Table("What it is.", ("model", "loss"), ((Entry("GCN"), Entry("0.5", 0.5)), (Entry("other"), Entry("inf"))))
+
+
+def draw(png: Path | None) -> str:
+    if png is not None:
+        png.write_bytes(b"pixels")
+    return "<svg><text>a figure</text></svg>"
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    look = Look(TABLE, {"losses": {"GCN": [0.5, math.inf, math.nan]}}, draw)
+    svg, png, numbers = look.write(tmp_path / "new", "b", "A title", {"GCN": "GCN on wine"})
+    look.write(tmp_path / "new", "a")
+    assert png.read_bytes() == b"pixels"
+    assert json.loads(numbers.read_text(encoding="utf-8"))["losses"] == {"GCN": [0.5, None, None]}
+    first, second = read_looks(tmp_path / "new")
+    assert (first.name, second.name) == ("a", "b")
+    assert second.table == TABLE
+    assert (second.title, second.sources) == ("A title", {"GCN": "GCN on wine"})
+    kind, _, picture = second.address.partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(picture).decode() == svg.read_text(encoding="utf-8")
+
+
+def test_what_is_no_look_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match="there is no look in"):
+        read_looks(tmp_path)
+    path = tmp_path / "x.json"
+    for text in ("no JSON", "[]", '{"table": 3}', '{"title": "x", "sources": {}, "table": {"rows": [[{}]]}}'):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(AnalysisError, match=r"x\.json is not what `--out`"):
+            read_looks(tmp_path)
+    svg, _, _ = Look(TABLE, {}, draw).write(tmp_path, "x")
+    svg.unlink()
+    with pytest.raises(AnalysisError, match=r"x\.svg cannot be read"):
+        read_looks(tmp_path)
