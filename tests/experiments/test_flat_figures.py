@@ -6,26 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wtawp.analysis import SharpnessWatch
 from wtawp.experiments.claims import check
 from wtawp.experiments.drawing import COLOURS, drawing, method_look
 from wtawp.experiments.flat_figures import (
-    SHARPNESS_EVERY,
-    bound_curves,
-    bound_table,
     draw_lines,
     flatness_ratios,
     flatness_table,
-    has_bounds,
     has_flatness,
     has_smoothness,
     landscape_lines,
-    saturation_curves,
-    sharpness_curves,
     smoothness_arrows,
     smoothness_table,
 )
-from wtawp.experiments.flat_plans import bounds_plan, flatness_plan, sharpness_plan, smoothness_plan, vanishing_plan
+from wtawp.experiments.flat_plans import flatness_plan, sharpness_plan, smoothness_plan, vanishing_plan
 from wtawp.experiments.plan import Plan, Run
 from wtawp.experiments.records import Record
 from wtawp.experiments.report import tables_of
@@ -61,35 +54,6 @@ def test_the_same_method_has_the_same_colour_everywhere() -> None:
     kinds = ("GCN", "GCN+AWP", "T-AWP rho=1", "W-AWP", "GCN+WT-AWP")
     assert len({method_look(name)["color"] for name in kinds}) == 5
     assert method_look("W-AWP, balance=1") == {**method_look("W-AWP"), "linestyle": "--"}
-
-
-def bounded(run: Run) -> list[dict[str, object]]:
-    by = 1 + run.split
-    terms = {name: [by * x, 0.1 * by * x] for name, x in zip(("loss", "tail", "complexity", "remainder", "total"),
-                                                             (1.0, 2.0, 3.0, 4.0, 5.0), strict=True)}  # fmt: skip
-    return [{"rhos": [0.1, 1.0], "train_loss": 0.1, "all_loss": 0.3, **terms}]
-
-
-def test_bounds_are_told_where_they_are_least_and_drawn(make_record: MakeRecord) -> None:
-    report = report_of(bounds_plan({"cora": (0.7, 1.0)}, {}), make_record, bounded)
-    assert has_bounds(report)
-    first, second = bound_table(report).rows
-    told = [entry.text for entry in first]  # means over five splits: 3 times the first
-    assert told == ["cora", "GCN", "1", "0.3", "0.6", "0.9", "1.2", "1.5", "1.4", "+0.2000", "4 of 5"]
-    assert second[1].text == "GCN+WT-AWP"
-    drawn = texts(bound_curves(report))
-    for word in (
-        "GCN, bound",
-        "GCN+WT-AWP, on all",
-        "GCN, in training",
-        "above: vacuous",
-        "rho, relative to each layer",
-        "cora",
-    ):
-        assert word in drawn
-    nothing = summarise(report.plan, [])
-    assert not has_bounds(nothing)
-    assert bound_curves(nothing) == ""
 
 
 def test_flatness_is_told_and_drawn(make_record: MakeRecord, tmp_path: Path) -> None:
@@ -130,17 +94,6 @@ def test_a_split_that_is_not_finite_is_counted_and_takes_the_verdict(make_record
     assert "not comparable, as not finite, by 2 of 20: sharpness, layer, rho=0.4 (cora)" in claimed.sentence
 
 
-def test_sharpness_is_drawn_over_every_tenth_epoch(make_record: MakeRecord) -> None:
-    plan = sharpness_plan()
-    columns = {f"sharpness_{radius}": [1.0, 0.5, 0.1] for radius in ("layer", "adaptive")}
-    records = [make_record(key=run.key, setting=run.setting.content, split=run.split, init=run.init, history=columns)
-               for run in plan.runs()]  # fmt: skip
-    drawn = texts(sharpness_curves(summarise(plan, records)))
-    for words in ("layer radius", "adaptive radius", "20", "GCN+WT-AWP", "rise of the training loss in the ball"):
-        assert words in drawn
-    assert SharpnessWatch.EVERY == SHARPNESS_EVERY
-
-
 def test_arrows_tell_how_many_pairs_are_better(make_record: MakeRecord) -> None:
     def norms(run: Run) -> list[dict[str, object]]:
         return [{"norm": 1.0 if run.setting.awp is None else 0.5, "spread": 0.0}] * 4
@@ -151,20 +104,6 @@ def test_arrows_tell_how_many_pairs_are_better(make_record: MakeRecord) -> None:
     assert "test accuracy, %" in drawn
     first = [entry.text for entry in smoothness_table(report).rows[0]]
     assert first == ["cora", "A", "paper", "1", "0.5", "0 of 10", "10 of 10", "0 of 10"]
-
-
-def test_logits_and_gradients_are_drawn_over_epochs(make_record: MakeRecord) -> None:
-    plan = vanishing_plan()
-    names = ("logit_scale", "perturbed_logit_scale", "perturbed_saturation", "perturbed_norm", "gradient_norm")
-    records = [
-        make_record(key=run.key, setting=run.setting.content, split=run.split, init=run.init,
-                    history={name: [1.0, 0.5, 0.1] for name in names})
-        for run in plan.runs()
-    ]  # fmt: skip
-    drawn = texts(saturation_curves(summarise(plan, records)))
-    assert "p of the likeliest, perturbed" in drawn
-    assert "cora, GCN, rho=2.5, balance=1" in drawn
-    assert "plain" in drawn
 
 
 def test_without_records_there_is_nothing_to_draw() -> None:

@@ -1,6 +1,7 @@
 """What all figures share: how they look, and their way into SVG text. The same drawing gives the same bytes."""
 
 import io
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 COLOURS = (  # of Okabe and Ito: told apart by colour-blind readers too
     "#0072b2", "#d55e00", "#e69f00", "#cc79a7", "#009e73", "#56b4e9", "#000000",
 )  # fmt: skip
+GREY = "#767676"  # of lines that only help to read
 DASHES = ("-", "--", ":", "-.")  # once the colours are used up
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: small, selectable, set in the page's own font
@@ -96,6 +98,13 @@ def use_log_scale(ax: Axes, axis: str) -> None:
     chosen = ax.xaxis if axis == "x" else ax.yaxis
     chosen.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     chosen.set_minor_formatter(NullFormatter())
+
+
+def nice_ticks(low: float, high: float, *, few: bool = False) -> list[float]:
+    """1, 2 and 5 times powers of ten; of `few`, at most five of them."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    return found[:: math.ceil(len(found) / 5)] if few and found else found
 
 
 def with_ids(svg: str, prefix: str) -> str:

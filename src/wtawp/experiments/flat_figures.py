@@ -1,20 +1,17 @@
 """Flatness and smoothness as figures and tables, from records alone."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from wtawp.experiments.drawing import COLOURS, drawing, method_look, use_log_scale
+from wtawp.experiments.drawing import COLOURS, GREY, drawing, method_look, nice_ticks, use_log_scale
 from wtawp.experiments.flat_summary import (
-    BOUND_TERMS,
     FlatComparison,
     SmoothPair,
-    bounds_of,
     flatness_comparisons,
     measures_of,
     results_of,
@@ -23,9 +20,6 @@ from wtawp.experiments.flat_summary import (
 from wtawp.experiments.statistics import holm
 from wtawp.experiments.summary import PlanReport
 from wtawp.experiments.tables import NOTHING, Entry, Table
-
-GREY = "#767676"
-SHARPNESS_EVERY = 10  # epochs, as `analysis.SharpnessWatch` looks
 
 
 def smoothness_arrows(report: PlanReport, png: Path | None = None) -> str:
@@ -185,7 +179,7 @@ def flatness_ratios(report: PlanReport, png: Path | None = None) -> str:
             use_log_scale(ax, "x")
             ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
             ax.set(title=column, ylim=(len(names) - 0.5, -0.5), xlabel="with WT-AWP / without")
-            ax.set_xticks(_nice_ticks(*ax.get_xlim()))
+            ax.set_xticks(nice_ticks(*ax.get_xlim()))
         _ratio_legend(axes[-1])
     return out[0]
 
@@ -209,151 +203,9 @@ def _ratio_legend(ax: Axes) -> None:
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
 
 
-def _nice_ticks(low: float, high: float, *, few: bool = False) -> list[float]:
-    """1, 2 and 5 times powers of ten; of `few`, at most five of them."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
-    return found[:: math.ceil(len(found) / 5)] if few and found else found
-
-
-def bound_curves(report: PlanReport, png: Path | None = None) -> str:
-    """How high the loss on all nodes or graphs may be, by the bound, and how high it is; a panel a column."""
-    columns = [c for c in report.columns if any(bounds_of(cell) for cell in report.column(c))]
-    if not columns:
-        return ""
-    with drawing(1, len(columns), 2.6 * len(columns) + 1.4, 3.2, png=png) as (axes, out):
-        for ax, column in zip(axes, columns, strict=True):
-            for cell in report.column(column):
-                if found := list(bounds_of(cell).values()):
-                    totals = np.mean([r["total"] for r in found], axis=0)
-                    losses = [float(np.mean([r[name] for r in found])) for name in ("all_loss", "train_loss")]
-                    draw_bound(ax, cell.cell.row, found[0]["rhos"], totals, *losses)
-            finish_bound(ax)
-            ax.set_title(column)
-        axes[0].set_ylabel("1 - p(right class), mean")
-        axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return out[0]
-
-
-def draw_bound(
-    ax: Axes, row: str, rhos: Sequence[float], totals: ArrayLike, all_loss: float, train_loss: float
-) -> None:
-    """The bound over the radius, the loss that it bounds, and that in training."""
-    color = method_look(row)["color"]
-    ax.plot(rhos, np.asarray(totals), color=color, label=f"{row}, bound")
-    ax.plot(rhos, [all_loss] * len(rhos), "--", color=color, label=f"{row}, on all")
-    ax.plot(rhos, [train_loss] * len(rhos), "-.", color=color, linewidth=0.9, label=f"{row}, in training")
-
-
-def finish_bound(ax: Axes) -> None:
-    """What all panels of bounds have."""
-    ax.axhline(1, color=GREY, linewidth=0.8, linestyle=":", label="above: vacuous")
-    use_log_scale(ax, "x")
-    use_log_scale(ax, "y")
-    ax.set_xlabel("rho, relative to each layer")
-
-
-def bound_table(report: PlanReport) -> Table:
-    """The terms where the bound is least, beside the gap."""
-    rows = []
-    for column in report.columns:
-        for cell in report.column(column):
-            found = list(bounds_of(cell).values())
-            if not found:
-                continue
-            mean = {
-                name: np.mean([r[name] for r in found], axis=0) for name in (*BOUND_TERMS, "train_loss", "all_loss")
-            }
-            best = int(np.argmin(mean["total"]))
-            vacuous = sum(min(r["total"]) >= 1 for r in found)
-            rows.append((
-                Entry(column), Entry(cell.cell.row), Entry(f"{found[0]['rhos'][best]:.3g}"),
-                *(Entry(f"{mean[name][best]:.4g}", float(mean[name][best])) for name in BOUND_TERMS),
-                Entry(f"{mean['total'][best] - mean['train_loss']:.4g}"),
-                Entry(f"{mean['all_loss'] - mean['train_loss']:+.4f}"),
-                Entry(f"{vacuous} of {len(found)}"),
-            ))  # fmt: skip
-    return Table(
-        "Theorem 1 (nodes) and the graph-level bound (graphs) for the loss 1 - p(right class), with probability 0.95, "
-        "all unnamed constants 1, at that radius of those tried where the bound is least; means over splits. The "
-        "perturbed loss is found by climbing. A bound of 1 or more is vacuous: in how many splits "
-        "it is at every radius.",
-        ("data", "model", "rho", "perturbed loss", "tail", "complexity", "remainder", "bound", "bound on the gap",
-         "true gap", "vacuous"),
-        tuple(rows),
-    )  # fmt: skip
-
-
-SATURATION = {  # what is drawn of it, and what it is called
-    "logit_scale": "logit scale",
-    "perturbed_logit_scale": "logit scale, perturbed",
-    "perturbed_saturation": "p of the likeliest, perturbed",
-    "gradient_norm": "gradient norm",
-    "perturbed_norm": "gradient norm, perturbed",
-}
-WINDOW = 9  # epochs over which curves are smoothed
-
-
-def saturation_curves(report: PlanReport, png: Path | None = None) -> str:
-    """Logit scale, saturation and gradient norms, a row of panels for each column, without and with `balance`."""
-    panels = []
-    for column in report.columns:
-        cells = [c for c in report.column(column) if c.histories("perturbed_saturation")]
-        kinds = [[c for c in cells if ("balance" in c.cell.row) == balanced] for balanced in (False, True)]
-        panels += [(f"{column}{told}", kind) for told, kind in zip(("", ", balance=1"), kinds, strict=True) if kind]
-    if not panels:
-        return ""
-    size = len(SATURATION)
-    with drawing(len(panels), size, 2.7 * size + 1.2, 2.2 * len(panels), png=png) as (axes, out):
-        for i, (title, cells) in enumerate(panels):
-            for ax, (name, told) in zip(axes[i * size : (i + 1) * size], SATURATION.items(), strict=True):
-                for cell in cells:
-                    curve = _smoothed(np.median(cell.histories(name), axis=0))
-                    ax.plot(curve, linewidth=1.3, label=cell.cell.row, color=method_look(cell.cell.row)["color"])
-                if "saturation" not in name:
-                    use_log_scale(ax, "y")
-                    ax.set_yticks(_nice_ticks(*ax.get_ylim(), few=True))
-                ax.set(ylabel=told, xmargin=0, xlabel="epoch" if i + 1 == len(panels) else "")
-            axes[i * size].set_title(title, loc="left")
-            axes[(i + 1) * size - 1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8)
-    return out[0]
-
-
-def _smoothed(curve: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The running median."""
-    half = WINDOW // 2
-    return np.array([np.median(curve[max(0, i - half) : i + half + 1]) for i in range(len(curve))])
-
-
-def sharpness_curves(report: PlanReport, png: Path | None = None) -> str:
-    """The sharpness of each method while it trains, with one radius for all: a panel for each kind of ball."""
-    columns = {c.removeprefix("sharpness_") for cell in report.cells for r in cell.records
-               for c in r.history or {} if c.startswith("sharpness_")}  # fmt: skip
-    if not columns:
-        return ""
-    with drawing(1, len(columns), 4.2 * len(columns) + 1.6, 3.2, png=png) as (axes, out):
-        for ax, radius in zip(axes, sorted(columns, reverse=True), strict=True):
-            for cell in report.cells:
-                if curves := cell.histories(f"sharpness_{radius}"):
-                    table, look = np.array(curves), method_look(cell.cell.row)
-                    epochs = SHARPNESS_EVERY * np.arange(table.shape[1])
-                    ax.plot(epochs, table.T, linewidth=0.5, alpha=0.35, color=look["color"])
-                    ax.plot(epochs, np.median(table, axis=0), linewidth=1.6, label=cell.cell.row, **look)
-            use_log_scale(ax, "y")
-            ax.set(title=f"{radius} radius", xlabel="epoch", xmargin=0)
-        axes[0].set_ylabel("rise of the training loss in the ball")
-        axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return out[0]
-
-
 def has_smoothness(report: PlanReport) -> bool:
     """Whether there is anything for `smoothness_table`."""
     return bool(smooth_pairs(report))
-
-
-def has_bounds(report: PlanReport) -> bool:
-    """Whether there is anything for `bound_table`."""
-    return any(bounds_of(cell) for cell in report.cells)
 
 
 def has_flatness(report: PlanReport) -> bool:

@@ -17,10 +17,11 @@ from wtawp.analysis.landscape import Scale
 from wtawp.analysis.smoothness import Definition
 from wtawp.base import AnalysisError
 from wtawp.core import Radius
+from wtawp.experiments.bound_figures import draw_bound, finish_bound
 from wtawp.experiments.checkpoints import load_weights
 from wtawp.experiments.drawing import drawing
 from wtawp.experiments.execute import MODELS, model_of, train_model
-from wtawp.experiments.flat_figures import draw_bound, finish_bound, unit_of
+from wtawp.experiments.flat_figures import unit_of
 from wtawp.experiments.look_figures import (
     between_figure,
     line_figure,

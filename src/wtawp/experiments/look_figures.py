@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from wtawp.analysis import SpectralDensity
 from wtawp.core import Radius
-from wtawp.experiments.drawing import drawing, method_look, use_log_scale
-from wtawp.experiments.flat_figures import GREY, draw_lines
+from wtawp.experiments.drawing import GREY, drawing, method_look, use_log_scale
+from wtawp.experiments.flat_figures import draw_lines
 
 Array = NDArray[np.float64]
 RHO_OF: dict[Radius, str] = {  # what a radius of each kind is measured in

@@ -12,13 +12,12 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from wtawp.experiments.bound_figures import bound_table, has_bounds
 from wtawp.experiments.certified_figures import certified_means, certified_table, has_certificates
 from wtawp.experiments.claims import check
 from wtawp.experiments.drawing import with_ids
 from wtawp.experiments.flat_figures import (
-    bound_table,
     flatness_table,
-    has_bounds,
     has_flatness,
     has_smoothness,
     smoothness_table,

@@ -10,21 +10,15 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import FuncFormatter
 
+from wtawp.experiments.bound_figures import bound_curves
 from wtawp.experiments.certified_figures import certified_accuracy
-from wtawp.experiments.drawing import COLOURS, drawing, looks, use_log_scale
-from wtawp.experiments.flat_figures import (
-    bound_curves,
-    flatness_ratios,
-    landscape_lines,
-    saturation_curves,
-    sharpness_curves,
-    smoothness_arrows,
-)
+from wtawp.experiments.drawing import COLOURS, GREY, drawing, looks, use_log_scale
+from wtawp.experiments.flat_figures import flatness_ratios, landscape_lines, smoothness_arrows
 from wtawp.experiments.plan import Plan
 from wtawp.experiments.summary import CellReport, PlanReport, split_means
+from wtawp.experiments.watch_figures import saturation_curves, sharpness_curves
 
 ONE_RUN = "one run"  # the column whose cells are looked at, not averaged
-GREY = "#767676"
 
 
 def decisions(report: PlanReport) -> str:
