@@ -72,7 +72,7 @@ def test_the_summary_counts_cells_and_claims(reports: list[PlanReport], shown: s
         "Of 3 judged cells, 2 agree with the paper within 0.5 points and 1 differ; 12 are reported without a verdict, "
         "4 are incomplete."
     )
-    assert claims == "Of 2 claims of the text, 0 hold, 1 do not, 1 wait for runs."
+    assert claims == "Of 2 claims of the text, 0 hold, 1 does not, 1 wait for runs."
     assert cells in shown
     assert claims in shown
 

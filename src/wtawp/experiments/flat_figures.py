@@ -1,5 +1,7 @@
 """Flatness and smoothness as figures and tables, from records alone."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,20 +29,18 @@ def smoothness_arrows(report: PlanReport, png: Path | None = None) -> str:
     found = smooth_pairs(report)
     if not found:
         return ""
-    definitions = list(dict.fromkeys(d for *_, d in found))
-    panels = list(dict.fromkeys((c, m) for c, m, _ in found))
+    columns = list(dict.fromkeys(column for column, *_ in found))
+    panels = list(dict.fromkeys((matrix, definition) for _, matrix, definition in found))
     rows = report.column(report.columns[0])
-    with drawing(len(definitions), len(panels), 2.9 * len(panels), 3.0 * len(definitions), png=png) as (axes, out):
-        for i, definition in enumerate(definitions):
-            for j, (column, matrix) in enumerate(panels):
-                ax = axes[i * len(panels) + j]
+    with drawing(len(columns), len(panels), 2.9 * len(panels), 2.8 * len(columns), png=png) as (axes, out):
+        for i, column in enumerate(columns):
+            for ax, (matrix, definition) in zip(axes[i * len(panels) :], panels, strict=False):
                 pairs = found.get((column, matrix, definition), [])
                 _arrows(ax, pairs, [c.cell.row for c in rows])
                 better = sum(pair.is_better for pair in pairs)
                 ax.set_title(f"{column}, {matrix}, {definition}\n{better} of {len(pairs)} better and smoother")
-                ax.set(
-                    xlabel=f"mean gradient norm by {matrix}{'' if definition == 'paper' else '_hat' * (matrix == 'A')}"
-                )
+                by = f"{matrix}_hat" if (matrix, definition) == ("A", "released") else matrix
+                ax.set(xlabel=f"mean gradient norm by {by}")
             axes[i * len(panels)].set_ylabel("test accuracy, %")
         axes[0].legend(loc="best", fontsize=8)
     return out[0]
@@ -91,7 +91,9 @@ def landscape_lines(report: PlanReport, png: Path | None = None) -> str:
     ]
     if not panels:
         return ""
-    with drawing(1, len(panels), 3.9 * len(panels), 3.2, png=png) as (axes, out):
+    across = max(Counter(column for column, *_ in panels).values())
+    down = math.ceil(len(panels) / across)
+    with drawing(down, across, 4.2 * across, 3.0 * down, png=png) as (axes, out):
         for ax, (column, place, measure) in zip(axes, panels, strict=True):
             for cell in report.column(column):
                 results = list(results_of(cell, place).values())
@@ -101,7 +103,8 @@ def landscape_lines(report: PlanReport, png: Path | None = None) -> str:
                     draw_lines(ax, results[0]["distances"], lines, cell.cell.row, [r["loss"] for r in results], gaps)
             ax.set(title=column, xlabel=unit_of(str(dict(measure.options).get("scale", "layer"))))
             ax.legend(loc="upper center", fontsize=8)
-        axes[0].set_ylabel("rise of the training loss")
+        for ax in axes[::across]:
+            ax.set_ylabel("rise of the training loss")
     return out[0]
 
 
@@ -171,16 +174,20 @@ def flatness_ratios(report: PlanReport, png: Path | None = None) -> str:
     if not compared:
         return ""
     names = list(dict.fromkeys(c.quantity for c in compared))
-    with drawing(1, len(columns), 4.6 * len(columns), 0.9 + 0.34 * len(names), png=png) as (axes, out):
-        for ax, column in zip(axes, columns, strict=True):
+    down = math.ceil(len(columns) / 2)
+    across = math.ceil(len(columns) / down)
+    with drawing(down, across, 4.6 * across + 1.5, (0.9 + 0.3 * len(names)) * down, png=png) as (axes, out):
+        for ax in axes[len(columns) :]:
+            ax.set_axis_off()
+        for i, (ax, column) in enumerate(zip(axes, columns, strict=False)):
             ax.axvline(1, color=GREY, linewidth=0.8)
             for c in (c for c in compared if c.column == column):
                 _ratio_row(ax, c, names.index(c.quantity))
             use_log_scale(ax, "x")
-            ax.set_yticks(range(len(names)), names if ax is axes[0] else [])
+            ax.set_yticks(range(len(names)), names if i % across == 0 else [])
             ax.set(title=column, ylim=(len(names) - 0.5, -0.5), xlabel="with WT-AWP / without")
             ax.set_xticks(nice_ticks(*ax.get_xlim()))
-        _ratio_legend(axes[-1])
+        _ratio_legend(axes[across - 1])
     return out[0]
 
 

@@ -135,8 +135,9 @@ def headlines(reports: Sequence[PlanReport]) -> list[str]:
         f"Of {judged} judged cells, {verdicts['agrees']} agree with the paper within 0.5 points and "
         f"{verdicts['differs']} differ; {verdicts['reported']} are reported without a verdict, "
         f"{verdicts['incomplete']} are incomplete.",
-        f"Of {sum(outcomes.values())} claims of the text, {outcomes['holds']} hold, {outcomes['does not hold']} do "
-        f"not, {outcomes['incomplete']} wait for runs.",
+        f"Of {sum(outcomes.values())} claims of the text, {outcomes['holds']} "
+        f"{'holds' if outcomes['holds'] == 1 else 'hold'}, {outcomes['does not hold']} "
+        f"{'does' if outcomes['does not hold'] == 1 else 'do'} not, {outcomes['incomplete']} wait for runs.",
     ]
 
 

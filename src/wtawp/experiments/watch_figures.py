@@ -65,6 +65,7 @@ def sharpness_curves(report: PlanReport, png: Path | None = None) -> str:
                     ax.plot(epochs, table.T, linewidth=0.5, alpha=0.35, color=look["color"])
                     ax.plot(epochs, np.median(table, axis=0), linewidth=1.6, label=cell.cell.row, **look)
             use_log_scale(ax, "y")
+            ax.set_yticks(nice_ticks(*ax.get_ylim()))
             ax.set(title=f"{radius} radius", xlabel="epoch", xmargin=0)
         axes[0].set_ylabel("rise of the training loss in the ball")
         axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
