@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from wtawp.experiments.claims import check
-from wtawp.experiments.flat_summary import bounds_of, flatness_comparisons, smooth_pairs
+from wtawp.experiments.flat_summary import at_like_losses, bounds_of, flatness_comparisons, smooth_pairs
 from wtawp.experiments.paper import plans
 from wtawp.experiments.plan import LAST
 from wtawp.experiments.report import markdown
@@ -162,6 +162,15 @@ def test_by_most_measures_wt_awp_is_sharper(reports: dict[str, PlanReport]) -> N
     assert Counter(verdicts.values()) == {"flatter": 2, "sharper": 32, "undecided": 6}
     flatter = {place for place, verdict in verdicts.items() if verdict == "flatter"}
     assert flatter == {(data, "sharpness, layer, rho=0.1") for data in ("cora", "citeseer")}
+
+
+def test_at_like_losses_wt_awp_is_flatter_by_the_measure_it_trains_with(reports: dict[str, PlanReport]) -> None:
+    found = {(c.column, c.quantity): (c.below, c.num_splits) for c in at_like_losses(reports["extra:flatness"])}
+    for column, splits in (("cora", 10), ("citeseer", 3)):
+        for measure in ("sharpness, layer, rho=0.05", "sharpness, layer, rho=0.1", "rise along random lines, unit"):
+            assert found[column, measure] == (splits, splits)
+        for measure in ("sharpness, adaptive, rho=2", "largest eigenvalue"):
+            assert found[column, measure] == (0, splits)
 
 
 def test_every_bound_is_vacuous(reports: dict[str, PlanReport]) -> None:

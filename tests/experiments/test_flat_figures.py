@@ -15,6 +15,7 @@ from wtawp.experiments.flat_figures import (
     has_flatness,
     has_smoothness,
     landscape_lines,
+    like_losses_table,
     smoothness_arrows,
     smoothness_table,
 )
@@ -65,6 +66,9 @@ def test_flatness_is_told_and_drawn(make_record: MakeRecord, tmp_path: Path) -> 
     rows = {row[1].text: [entry.text for entry in row] for row in table.rows}
     assert rows["largest eigenvalue"][-1] == "flatter"
     assert rows["largest eigenvalue"][5] == "20 of 20"
+    alike = like_losses_table(report)
+    assert alike in tables_of(report)
+    assert [entry.text for entry in alike.rows[0]] == ["cora", "sharpness, layer, rho=0.2", "0.50", "20 of 20"]
     assert rows["train loss"][-1] == NOTHING
     assert "below 1 is flatter" in texts(flatness_ratios(report, tmp_path / "flat.png"))
     assert (tmp_path / "flat.png").stat().st_size > 1000

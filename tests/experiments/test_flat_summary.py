@@ -1,10 +1,11 @@
+import math
 from collections.abc import Callable
 
 import pytest
 
 from wtawp.experiments.claims import check
 from wtawp.experiments.flat_plans import flatness_plan, landscape_plan, smoothness_plan
-from wtawp.experiments.flat_summary import flatness_comparisons, landscape_ends, smooth_pairs
+from wtawp.experiments.flat_summary import at_like_losses, flatness_comparisons, landscape_ends, smooth_pairs
 from wtawp.experiments.plan import Plan, Run
 from wtawp.experiments.records import Record
 from wtawp.experiments.summary import PlanReport, summarise
@@ -75,6 +76,24 @@ def test_measures_are_compared_over_splits_with_losses_beside(make_record: MakeR
     assert outcome.verdict == "does not hold"
     assert "flatter by 18 of 20: sharpness, layer, rho=0.2 (cora)" in outcome.sentence
     assert "sharper by 2 of 20: largest eigenvalue (cora)" in outcome.sentence
+
+
+def test_where_losses_are_alike_the_ratios_are_told_again(make_record: MakeRecord) -> None:
+    plan = flatness_plan({"cora": (0.7, 1.0)})
+
+    def train_loss(run: Run) -> float:  # of 20 splits the first five are alike: 0.3 and 0.4; of the others 0.3 and 0.6
+        return 0.3 if run.setting.awp is None else 0.4 if run.split < 5 else 0.6
+
+    report = summarise(plan, [
+        make_record(key=run.key, setting=run.setting.content, split=run.split, init=run.init, measured=sizes(run),
+                    loss={"train": train_loss(run), "val": 0.3, "test": 0.3}) for run in plan.runs()
+    ])  # fmt: skip
+    found = {c.quantity: c for c in at_like_losses(report) if c.column == "cora"}
+    assert "test loss" not in found
+    eigenvalue = found["largest eigenvalue"]
+    assert (eigenvalue.num_splits, eigenvalue.below) == (5, 0)
+    noises = [0.01 * ((split * 7) % 5) for split in range(5)]
+    assert eigenvalue.ratio == pytest.approx(math.prod(0.5 / (0.3 + noise) for noise in noises) ** 0.2)
 
 
 def test_landscapes_are_in_the_papers_order_or_not(make_record: MakeRecord) -> None:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from wtawp.experiments.drawing import COLOURS, GREY, drawing, method_look, nice_ticks, use_log_scale
 from wtawp.experiments.flat_summary import (
+    LIKE,
     FlatComparison,
     SmoothPair,
+    at_like_losses,
     flatness_comparisons,
     measures_of,
     results_of,
@@ -158,6 +160,26 @@ def flatness_table(report: PlanReport) -> Table:
         "splits in which it is smaller, p after Holm's correction over the measures of flatness, and what that says. "
         "Losses are told beside them: a lower loss alone makes many of these measures smaller.",
         ("data", "measure", *names, "difference", "smaller in", "p, Holm", "second is"),
+        tuple(rows),
+    )
+
+
+def like_losses_table(report: PlanReport) -> Table:
+    """The ratios again, where both methods' training losses are alike."""
+    rows = [
+        (
+            Entry(c.column),
+            Entry(c.quantity),
+            Entry(f"{c.ratio:.2f}", c.ratio),
+            Entry(f"{c.below} of {c.num_splits}", c.below),
+        )
+        for c in at_like_losses(report)
+    ]
+    return Table(
+        "The same where the loss does not decide: splits whose training losses with and without the method lie within "
+        f"a factor of {LIKE:g}. The geometric mean over them of the measure with the method over that without it, and "
+        "the splits in which it is below 1, flatter. Chosen after the first table was seen.",
+        ("data", "measure", "with / without", "flatter in"),
         tuple(rows),
     )
 

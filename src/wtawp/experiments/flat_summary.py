@@ -13,6 +13,7 @@ from wtawp.experiments.summary import CellReport, PlanReport
 Place = tuple[int, int]  # split, initialisation
 SIGNIFICANT = 0.05
 BOUND_TERMS = ("loss", "tail", "complexity", "remainder", "total")
+LIKE = 1.5
 TOLD = (1, 3)  # of the radii at which sharpness was measured: the second, and the last
 MATRICES = {"adjacency": "A", "features": "X"}
 
@@ -92,6 +93,32 @@ def _compared(column: str, name: str, one: list[float], two: list[float]) -> Fla
     ratio = tuple(b / a if a > 0 and math.isfinite(b / a) else math.nan for a, b in zip(one, two, strict=True))
     means = float(np.mean(one)), float(np.mean(two))
     return FlatComparison(column, name, not name.endswith(" loss"), *means, difference, ratio, int((~finite).sum()))
+
+
+@dataclass(frozen=True)
+class LikeLosses:
+    """A measure with the method over that without, on the splits whose training losses are alike."""
+
+    column: str
+    quantity: str
+    num_splits: int
+    ratio: float  # their geometric mean
+    below: int  # splits in which it is below 1
+
+
+def at_like_losses(report: PlanReport) -> list[LikeLosses]:
+    """Every measure of flatness where neither training loss is more than LIKE times the other's."""
+    compared, found = flatness_comparisons(report), []
+    for column in dict.fromkeys(c.column for c in compared):
+        ratios = {c.quantity: np.array(c.ratio) for c in compared if c.column == column}
+        losses = ratios.pop("train loss")
+        alike = (losses < LIKE) & (losses > 1 / LIKE)
+        for quantity, each in ratios.items():
+            some = each[alike & (each > 0)]
+            if len(some) and not quantity.endswith(" loss"):
+                mean = float(np.exp(np.log(some).mean()))
+                found.append(LikeLosses(column, quantity, len(some), mean, int((some < 1).sum())))
+    return found
 
 
 def _rise(result: dict[str, Any]) -> float:

@@ -20,6 +20,7 @@ from wtawp.experiments.flat_figures import (
     flatness_table,
     has_flatness,
     has_smoothness,
+    like_losses_table,
     smoothness_table,
 )
 from wtawp.experiments.look_files import KeptLook
@@ -172,7 +173,7 @@ def tables_of(report: PlanReport) -> list[Table]:
     if has_smoothness(report):
         tables.append(smoothness_table(report))
     if has_flatness(report):
-        tables.append(flatness_table(report))
+        tables += [flatness_table(report), like_losses_table(report)]
     if has_bounds(report):
         tables.append(bound_table(report))
     return [*tables, pair_table(report)] if report.pairs else tables
