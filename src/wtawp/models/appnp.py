@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from wtawp.graphs.operators import Multiplies, Operator, gcn_operator, multiply, ppr_rows
 from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features
 from wtawp.models.dropout import dropout
-from wtawp.models.layers import Linear, drop_and_multiply
+from wtawp.models.layers import Linear, checked_widths, drop_and_multiply
 
 
 class APPNP(nn.Module):
@@ -28,6 +28,7 @@ class APPNP(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
+        checked_widths(d_in, (hidden,), d_out, dropout)
         self.steps, self.alpha, self.dropout = steps, alpha, dropout
         self.lin1, self.lin2 = Linear(d_in, hidden, generator=generator), Linear(hidden, d_out, generator=generator)
         self._operators = OperatorCache(gcn_operator)

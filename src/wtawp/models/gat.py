@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from wtawp.graphs.operators import Operator, gcn_operator, receptive_field
 from wtawp.models.adapter import Features, OperatorCache, features
-from wtawp.models.layers import GraphAttention, Hop
+from wtawp.models.layers import GraphAttention, Hop, checked_widths
 
 
 class GAT(nn.Module):
@@ -24,6 +24,7 @@ class GAT(nn.Module):
         self, d_in: int, d_out: int, *, width: int = 8, heads: int = 8, dropout: float = 0.5, generator: torch.Generator
     ) -> None:
         super().__init__()
+        checked_widths(d_in, (width, heads), d_out, dropout)
         self.dropout = dropout
         first = GraphAttention(d_in, width, heads=heads, concat=True, generator=generator)
         last = GraphAttention(heads * width, d_out, heads=1, concat=False, generator=generator)

@@ -1,7 +1,6 @@
 """Graph convolutional network (Kipf and Welling 2017), in the preset of the paper."""
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import cast
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 
 from wtawp.graphs.operators import Blocks, Multiplies, Operator, aligned, gcn_operator, multiply, receptive_field
 from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features, operators_by_layer
-from wtawp.models.layers import GraphConvolution
+from wtawp.models.layers import GraphConvolution, checked_widths
 
 
 class GCN(nn.Module):
@@ -30,7 +29,7 @@ class GCN(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout = dropout
-        widths = pairwise((d_in, *hidden, d_out))
+        widths = checked_widths(d_in, hidden, d_out, dropout)
         self.convs = nn.ModuleList(GraphConvolution(a, b, generator=generator) for a, b in widths)
         self._operators = OperatorCache(gcn_operator)
 

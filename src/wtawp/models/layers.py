@@ -209,8 +209,10 @@ def _gathers_first(operator: Operator, weight: Tensor) -> bool:
     return entries * d_in + m * d_in * d_out < n * d_in * d_out + entries * d_out
 
 
-def checked_widths(d_in: int, hidden: tuple[int, ...], d_out: int, dropout: float) -> list[tuple[int, int]]:
+def checked_widths(d_in: int, hidden: tuple[int, ...] | int, d_out: int, dropout: float) -> list[tuple[int, int]]:
     """Each layer's input and output width."""
+    if isinstance(hidden, int):
+        raise ValueError(f"hidden must be the width of each hidden layer, ({hidden},), got {hidden}")
     if min(d_in, *hidden, d_out) < 1:
         raise ValueError(f"widths must be >= 1, got d_in={d_in}, hidden={hidden}, d_out={d_out}")
     if not 0 <= dropout < 1:

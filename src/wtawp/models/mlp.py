@@ -1,13 +1,11 @@
 """Multi-layer perceptron: the model that does not look at the graph (appendix, sec:vanishmlp)."""
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor, nn
 
 from wtawp.models.adapter import Features, features
 from wtawp.models.dropout import dropout
-from wtawp.models.layers import Linear
+from wtawp.models.layers import Linear, checked_widths
 
 
 class MLP(nn.Module):
@@ -28,7 +26,8 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout, self.linear = dropout, linear
-        self.lins = nn.ModuleList(Linear(a, b, generator=generator) for a, b in pairwise((d_in, *hidden, d_out)))
+        widths = checked_widths(d_in, hidden, d_out, dropout)
+        self.lins = nn.ModuleList(Linear(a, b, generator=generator) for a, b in widths)
 
     def forward(
         self,
