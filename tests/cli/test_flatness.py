@@ -6,8 +6,11 @@ import torch
 from click.testing import Result
 from typer.testing import CliRunner
 
+from wtawp.base import rng
 from wtawp.cli import app
+from wtawp.cli.flatness import Subject
 from wtawp.cli.shared import asides
+from wtawp.models import GCN
 
 RUN = CliRunner()
 SHORT = ("wine", "--epochs", 2)
@@ -88,7 +91,8 @@ def test_the_line_between_leads_to_wt_awp_or_to_another_file(weights: Path, tmp_
     assert to_file["distances"] == [-0.25, 0.0, 0.5, 1.0, 1.25]
     assert to_file["loss"]["GCN"] == pytest.approx(trained["loss"]["GCN"])
     assert (tmp_path / "landscape-between-wine-GCN.svg").is_file()
-    itself = json.loads(invoke(*between, "--checkpoint", weights, "--other", weights, "--json"))
+    alone = [argument for argument in between if argument not in ("--epochs", 2)]
+    itself = json.loads(invoke(*alone, "--checkpoint", weights, "--other", weights, "--json"))
     assert itself["weight_distance"] == 0
     assert itself["loss"]["GCN"] == pytest.approx(to_file["loss"]["weights.pt"], abs=1e-5)
 
@@ -142,7 +146,7 @@ def test_the_hessian_of_such_weights_is_measured_all_the_same() -> None:
 
 
 def test_an_unknown_option_is_refused_and_a_known_one_changes_the_model(tmp_path: Path) -> None:
-    assert "unexpected keyword argument 'hiden'" in invoke("bound", "wine", "--option", "hiden=8", code=1)
+    assert "GCN has no option 'hiden'; it has hidden, dropout" in invoke("bound", "wine", "--option", "hiden=8", code=2)
     path = tmp_path / "narrow.pt"
     told = json.loads(invoke("bound", *SHORT, *FEW["bound"], "--plain", "--option", "hidden=8", "--json"))
     assert "hidden=(8,)" in told["sources"]["GCN"]
@@ -185,3 +189,23 @@ def test_what_was_written_is_shown_by_the_report(tmp_path: Path, monkeypatch: py
     assert "give --html FILE" in invoke("report", "--looks", looks, code=2)
     assert "there is no look in" in invoke("report", "--html", page, "--looks", tmp_path, code=1)
     assert "there is no store" in invoke("report", "tab:natacc", "--html", page, "--looks", looks, code=1)
+
+
+def test_what_is_not_read_is_refused_and_graphs_are_trained_as_in_the_paper(tmp_path: Path) -> None:
+    model = GCN(13, 3, generator=rng("init"))
+    torch.save(model.state_dict(), tmp_path / "GCN")  # a file named as the model is
+    for option in (("--rho", 2), ("--epochs", 3), ("--plain",), ("--init", 1)):
+        said = invoke("sharpness", "wine", "--checkpoint", tmp_path / "GCN", *option, code=2)
+        assert f"{option[0]} is about training" in said
+    both = json.loads(invoke("landscape", "wine", "--line", "between", "--points", 3, "--checkpoint", tmp_path / "GCN",
+                             "--other", tmp_path / "GCN", "--json"))  # fmt: skip
+    assert list(both["loss"]) == ["GCN", "GCN, other"]
+    wide = json.loads(invoke("landscape", "wine", "--scale", "unit", "--points", 3, "--directions", 1, "--checkpoint",
+                             tmp_path / "GCN", "--json"))  # fmt: skip
+    assert wide["distances"] == [-30.0, 0.0, 30.0]
+    assert wide["options"] == {"line": "random", "plane": False, "scale": "unit", "points": 3, "directions": 1}
+    subject = Subject(dataset="proteins", model="PooledGCN")
+    assert str(subject.run(perturbed=True).setting.awp) == "rho=0.5, lam=0.3, layers='first'"
+    assert subject.run().setting.select_on == "accuracy"
+    written = Subject(dataset="proteins", model="PooledGCN", rho=2.0, written=frozenset({"rho"}))
+    assert str(written.run(perturbed=True).setting.awp) == "rho=2.0, lam=0.7, layers='first'"

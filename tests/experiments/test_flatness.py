@@ -56,7 +56,11 @@ def test_a_run_keeps_what_was_measured_and_how_its_logits_grew() -> None:
         ("smoothness", {}, "smoothness needs the option 'wrt'"),
         ("smoothness", {"wrt": "features", "sigma": 1.0}, "smoothness has no option 'sigma'"),
         ("bound", {"delta": 1.0}, r"delta must lie in \(0, 1\)"),
-        ("landscape", {"points": 1}, "points must be a finite number >= 2"),
+        ("landscape", {"points": 1}, "points must be a whole number >= 2"),
+        ("spectrum", {"top": 1.5}, "top must be a whole number >= 1, got 1.5"),
+        ("sharpness", {"steps": True}, "steps must be a whole number >= 1, got True"),
+        ("bound", {"rho": 0.001}, "least must be at most rho, got 0.01 and 0.001"),
+        ("bound", {"delta": "x"}, r"delta must lie in \(0, 1\), got 'x'"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_trained(
@@ -76,3 +80,33 @@ def test_dropout_does_not_reach_the_measures(trained: Trained) -> None:
     wanted = Measure("spectrum", (("top", 1), ("probes", 2)))
     assert measure(wanted, trained) == measure(wanted, trained)
     assert isinstance(trained.data.x, torch.Tensor)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (Measure("smoothness", (("wrt", "features"), ("samples", 2))), ("norm", "spread")),
+        (Measure("sharpness", (("steps", 2),)), ("rises",)),
+        (Measure("spectrum", (("top", 1), ("probes", 2))), ("top", "trace")),
+        (Measure("landscape", (("points", 3), ("directions", 1))), ("loss", "mean")),
+    ],
+)
+def test_a_model_that_diverged_measures_nothing_and_leaves_the_others_theirs(
+    trained: Trained, wanted: Measure, names: tuple[str, ...]
+) -> None:
+    broken = GCN(13, 3, hidden=(8,), generator=rng("init"))
+    torch.nn.init.constant_(broken.convs[0].weight, float("nan"))
+    both = replace(trained, models=[broken, trained.models[1]])
+    lost, kept = measure(wanted, both)
+    assert all(torch.tensor(lost[name]).isnan().all() for name in names)
+    assert kept == measure(wanted, trained)[1]
+
+
+def test_both_watches_look_at_every_model_and_a_diverged_one_fails_none() -> None:
+    setting = Setting(dataset="wine", epochs=3, keep=("saturation", "sharpness"), lr=1e25)
+    records = train((Run(setting, 0, 0), Run(setting, 0, 1)), device="cpu")
+    for record in records:
+        assert record.status == "done", record.error
+        assert record.history is not None
+        assert len(record.history["saturation"]) == 3
+        assert len(record.history["sharpness_layer"]) == 1

@@ -41,7 +41,16 @@ def test_what_is_no_look_is_refused(tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         with pytest.raises(AnalysisError, match=r"x\.json is not what `--out`"):
             read_looks(tmp_path)
+    path.unlink()
     svg, _, _ = Look(TABLE, {}, draw).write(tmp_path, "x")
     svg.unlink()
     with pytest.raises(AnalysisError, match=r"x\.svg cannot be read"):
         read_looks(tmp_path)
+
+
+def test_another_look_of_the_same_name_gets_a_number_and_the_same_one_does_not(tmp_path: Path) -> None:
+    first, second = Look(TABLE, {"split": 0}, draw), Look(TABLE, {"split": 1}, draw)
+    for look in (first, second, first, second):
+        look.write(tmp_path, "x")
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["x-2.json", "x.json"]
+    assert len(read_looks(tmp_path)) == 2

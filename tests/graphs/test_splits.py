@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -30,6 +32,21 @@ def test_bad_splits_are_refused() -> None:
         stratified(torch.tensor([0] * 50 + [1] * 2), seed=0)
     with pytest.raises(DataError, match=r"leave none of some classes \(class: size\): \{1: 7\}"):
         stratified(torch.tensor([0] * 53 + [1] * 7), seed=0)  # 0.7 of a node each: one is drawn for both parts
+    sizes = (
+        37,
+        53,
+        *[4] * 7,
+    )  # two or three of the small ones train, and none may be left to validate
+    crowded = torch.cat([torch.full((size,), c) for c, size in enumerate(sizes)])
+    for seed in range(20):
+        try:
+            split = stratified(crowded, seed=seed, train=0.6, val=0.2)
+        except DataError as error:
+            assert re.search(r"\(class: size\): \{\d: 4", str(error))  # noqa: PT017, some seeds are lucky
+        else:
+            assert all(set(crowded[part].tolist()) == set(range(9)) for part in (split.train, split.val))
+    with pytest.raises(DataError, match=r"\(class: size\): \{0: 10, 1: 10"):
+        stratified(torch.arange(20).repeat(10)[:200], seed=0, train=0.05, val=0.05)
     with pytest.raises(DataError, match="leave none"):
         stratified(load("karate").y, seed=0)
     for train, val in ((0.0, 0.1), (0.6, 0.4), (-0.1, 0.5)):

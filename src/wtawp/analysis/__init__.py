@@ -10,6 +10,7 @@ from wtawp.analysis.bounds import (
     gaussian_kl,
     graph_level_bound,
     lemma_1,
+    refuse_bound,
     theorem_1,
     total_radius,
 )
@@ -40,4 +41,4 @@ __all__ += [
 ]
 __all__ += ["input_gradient_norms", "lemma_1", "loss_along", "loss_along_random_directions", "losses_at"]
 __all__ += ["losses_on_plane", "num_gaps", "random_direction", "sharpness", "sharpness_over", "spectral_density"]
-__all__ += ["Trace", "theorem_1", "top_eigenvalues", "total_radius"]
+__all__ += ["Trace", "refuse_bound", "theorem_1", "top_eigenvalues", "total_radius"]

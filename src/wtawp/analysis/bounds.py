@@ -198,6 +198,16 @@ class BoundAt:
         return self.all_loss - self.train_loss
 
 
+def refuse_bound(model: nn.Module, data: Data) -> None:
+    """Say so where no bound is known: of graphs, for anything but a GCN with mean pooling and a linear read-out."""
+    if is_collection(data) and not (isinstance(model, Pooled) and isinstance(model.encoder, GCN)):
+        kind = f"Pooled {type(model.encoder).__name__}" if isinstance(model, Pooled) else type(model).__name__
+        raise AnalysisError(
+            f"the graph-level bound is one for GCNs, and this is a {kind}; take PooledGCN, or hand the norms of your "
+            "own GCN's layers to graph_level_bound"
+        )
+
+
 def bound_over_rho(
     model: nn.Module,
     data: Data | Sequence[Data],
@@ -213,14 +223,12 @@ def bound_over_rho(
 
     The theorem's rho is the sum of the layers' radii, and the perturbed loss the highest in the ball of that radius
     around all parameters. It is found by climbing, so it is a lower bound on the maximum that the theorem asks for, and
-    the numbers are of an estimate of the bound. The graph-level bound is one for GCNs with a linear read-out, and
-    other models of ours are refused: every weight matrix is a layer, the width is the longest side of any, and biases
-    are taken for 0. It has no `epsilon`.
+    the numbers are of an estimate of the bound. Of the graph-level bound every weight matrix is a layer, the width is
+    the longest side of any, and biases are taken for 0. It has no `epsilon`, and is one for GCNs with a linear
+    read-out: other models are refused.
     """
     data = batched(data)
-    if isinstance(model, Pooled) and not isinstance(model.encoder, GCN):
-        kind = type(model.encoder).__name__
-        raise AnalysisError(f"the graph-level bound is one for GCNs, and this model has the convolutions of a {kind}")
+    refuse_bound(model, data)
     labelled = (data.y >= 0).nonzero()[:, 0]
     on_train, on_all = (LossOn(model, data, some, bounded=True) for some in (train, labelled))
     with torch.no_grad():
@@ -229,7 +237,7 @@ def bound_over_rho(
     given: dict[str, Any] = {"num_parameters": sum(p.numel() for p in theta), "delta": delta, "constant": constant}
     bound_at: Callable[..., Bound] = theorem_1
     if is_collection(data):
-        bound_at, matrices = graph_level_bound, [p.double() for p in theta if p.dim() == 2]
+        bound_at, matrices = graph_level_bound, [p.detach().double() for p in model.parameters() if p.dim() == 2]
         given["spectral_norms"] = [float(torch.linalg.matrix_norm(w, 2)) for w in matrices]
         given["frobenius_norms"] = [float(w.norm()) for w in matrices]
         given["width"] = max((max(w.shape) for w in matrices), default=1)

@@ -69,7 +69,7 @@ class SharpnessWatch:
     """Sharpness while a model is trained: to be called with a model and an epoch, as `fit(observe=...)` does.
 
     It looks at the training loss, without dropout, in epochs 0, EVERY, 2 EVERY, ..., with one radius for all methods;
-    `history` has a column `sharpness_<radius>` for each kind of ball.
+    `history` has a column `sharpness_<radius>` for each kind of ball. Where the loss is not finite it is NaN.
     """
 
     EVERY = 10
@@ -84,8 +84,10 @@ class SharpnessWatch:
             return
         with evaluating(model):
             loss = LossOn(model, self.data, self.samples)
+            with torch.no_grad():
+                is_finite = bool(loss().isfinite())
             for radius, rho in self.rhos.items():
-                found = sharpness(model, loss, rho=rho, radius=radius, steps=self.steps)
+                found = sharpness(model, loss, rho=rho, radius=radius, steps=self.steps) if is_finite else math.nan
                 self.history[f"sharpness_{radius}"].append(found)
 
 

@@ -6,7 +6,7 @@ Of a model trained here, with and without WT-AWP, or of a checkpoint of one's ow
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -95,6 +95,8 @@ class Subject:
     device: Device = "cpu"
     out: Out = None
     as_json: Json = False
+    written: frozenset[str] = frozenset()  # options that the user wrote; all others have their defaults
+    asked: Mapping[str, object] = field(default_factory=dict)  # what the command's own options say
 
     @property
     def name(self) -> str:
@@ -110,13 +112,21 @@ class Subject:
         """The training of one of the two."""
         from wtawp.core import AwpConfig
         from wtawp.experiments.look import options_of
+        from wtawp.experiments.paper import GRAPHS
         from wtawp.experiments.plan import Run, Setting
 
+        lam, rho = self.lam, self.rho
+        of_graphs: dict[str, Any] = {}
+        if self.model.startswith("Pooled"):  # as the paper trains them
+            of_graphs = {"select_on": "accuracy"}
+            if self.dataset in GRAPHS and not self.written & {"rho", "lam"}:
+                lam, rho = GRAPHS[self.dataset]
         with values_are_parameters():
-            awp = AwpConfig(rho=self.rho, lam=self.lam)
+            awp = AwpConfig(rho=rho, lam=lam, layers="first" if of_graphs else "all-but-last")
             setting = Setting(
                 dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
                 awp=awp if perturbed else None, epochs=self.epochs, weight_decay=0.0 if self.model == "RGCN" else 5e-4,
+                **of_graphs,
             )  # fmt: skip
         return Run(setting, self.split, self.init)
 
@@ -127,8 +137,12 @@ class Subject:
         runs, weights = {self.name: self.run()}, {}
         if self.checkpoint is not None:
             weights[self.name] = self.checkpoint
+            for unread in ("rho", "lam", "plain", "init", "epochs"):
+                if unread in self.written:
+                    raise typer.BadParameter(f"--{unread} is about training, and with --checkpoint nothing is trained")
         if other is not None:
-            runs[other.name], weights[other.name] = self.run(), other
+            second = other.name if other.name != self.name else f"{other.name}, other"
+            runs[second], weights[second] = self.run(), other
         elif self.is_pair:
             runs[f"{self.name}+WT-AWP"] = self.run(perturbed=True)
         with progress_bar("training", quiet=self.as_json or len(weights) == len(runs)) as progress:
@@ -137,6 +151,7 @@ class Subject:
     def tell(self, what: str, looked: "Looked", found: "Look", *, kind: str | None = None) -> None:
         """Print what was found and, if wanted, write it; kinds do not overwrite each other."""
         title = f"{what}{f' ({kind})' if kind else ''} of {self.model} on {self.dataset}"
+        found = replace(found, content={"options": dict(self.asked), **found.content})
         if self.as_json:
             typer.echo(found.to_json(title, looked.sources))
         else:
@@ -163,14 +178,20 @@ def takes_subject(**defaults: object) -> Callable[[Callable[..., None]], Callabl
                 annotation=f.type,
             )
             for f in fields(Subject)
+            if f.name not in ("written", "asked")
         ]
 
         @wraps(command)
-        def spread(**given: Any) -> None:
+        def spread(context: typer.Context, **given: Any) -> None:
+            sources = {name: context.get_parameter_source(name) for name in given}
+            written = frozenset(name for name, source in sources.items() if source and source.name == "COMMANDLINE")
             with errors_in_plain_words():
-                command(Subject(**{f.name: given.pop(f.name) for f in fields(Subject)}), **given)
+                about = {p.name: given.pop(p.name) for p in shared}
+                asked = {name: str(v) if isinstance(v, Path) else v for name, v in given.items() if v is not None}
+                command(Subject(**about, written=written, asked=asked), **given)
 
-        parameters = [*shared[:2], *own, *shared[2:]]  # in the help: whose, what, and the rest
+        first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        parameters = [first, *shared[:2], *own, *shared[2:]]  # in the help: whose, what, and the rest
         vars(spread)["__signature__"] = inspect.Signature(parameters)
         spread.__annotations__ = {p.name: p.annotation for p in parameters}
         return spread
@@ -195,7 +216,7 @@ def landscape(
         typer.Option(
             callback=_finite(0),
             help="Largest distance; between solutions, beyond both.",
-            show_default="1; between: 0.5",
+            show_default="1; of scale unit 30, between 0.5",
         ),
     ] = None,
     points: Annotated[int, typer.Option(min=3, help="Along a line, or a side of the plane.")] = 51,
@@ -217,16 +238,17 @@ def landscape(
             "--plain and it is trained here with WT-AWP (RGCN cannot be)"
         )
     looked = subject.look(look.refuse_distributions if kind == "adversarial" else None, other)
+    far = 30.0 if scale == "unit" else 1.0  # a step of length 1 is next to nothing among thousands of weights
     with values_are_parameters():
         if kind == "plane":
-            found = look.plane(looked, scale=scale or "layer", reach=reach or 1.0, points=points)
+            found = look.plane(looked, scale=scale or "layer", reach=reach or far, points=points)
         elif kind == "adversarial":
             found = look.adversarial_line(looked, reach=reach or 1.0, points=points)
         elif kind == "between":
             found = look.between(looked, reach=reach or 0.5, points=points)
         else:
             found = look.lines(
-                looked, scale=scale or "layer", reach=reach or 1.0, points=points, directions=directions or 10
+                looked, scale=scale or "layer", reach=reach or far, points=points, directions=directions or 10
             )
     subject.tell("landscape", looked, found, kind=kind)
 
@@ -306,10 +328,18 @@ def bound(
         float, typer.Option(callback=_finite(0, or_equal=True), help="The factor hidden in its Theta.")
     ] = 1.0,
 ) -> None:
-    """Evaluate the generalisation bound of Theorem 1 term by term, beside the true gap."""
+    """Evaluate the generalisation bound of Theorem 1, or of graphs, term by term, beside the true gap."""
+    from wtawp.analysis import refuse_bound
     from wtawp.experiments import look
+    from wtawp.graphs import is_collection
 
-    looked = subject.look(look.refuse_distributions)
+    def check(model: "Module", data: "Data") -> None:
+        look.refuse_distributions(model, data)
+        refuse_bound(model, data)
+        if is_collection(data) and "epsilon" in subject.written:
+            raise typer.BadParameter("--epsilon is of Theorem 1, and the graph-level bound has none")
+
+    looked = subject.look(check)
     with values_are_parameters():
         found = look.bound(looked, rhos=sorted(set(at)), delta=delta, epsilon=epsilon, constant=constant)
     subject.tell("bound", looked, found)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -53,6 +54,8 @@ def finish_bound(ax: Axes) -> None:
 def bound_table(report: PlanReport) -> Table:
     """The terms where the bound is least, beside the gap."""
     rows = []
+    asked = [m for cell in report.cells for m in cell.cell.setting.measures if m.name == "bound"]
+    told: dict[str, Any] = dict(asked[0].options) if asked else {}
     for column in report.columns:
         for cell in report.column(column):
             found = list(bounds_of(cell).values())
@@ -70,11 +73,12 @@ def bound_table(report: PlanReport) -> Table:
                 Entry(f"{mean['all_loss'] - mean['train_loss']:+.4f}"),
                 Entry(f"{vacuous} of {len(found)}"),
             ))  # fmt: skip
+    confidence, constant = 1 - told.get("delta", 0.05), told.get("constant", 1.0)
     return Table(
-        "Theorem 1 (nodes) and the graph-level bound (graphs) for the loss 1 - p(right class), with probability 0.95, "
-        "all unnamed constants 1, at that radius of those tried where the bound is least; means over splits. The "
-        "perturbed loss is found by climbing. A bound of 1 or more is vacuous: in how many splits "
-        "it is at every radius.",
+        "Theorem 1 (nodes) and the graph-level bound (graphs) for the loss 1 - p(right class), with probability "
+        f"{confidence:g}, unnamed constants {constant:g}, at that radius of those tried where the bound is least; "
+        "means over splits. The perturbed loss is found by climbing. A bound of 1 or more is vacuous: in how many "
+        "splits it is at every radius.",
         ("data", "model", "rho", "perturbed loss", "tail", "complexity", "remainder", "bound", "bound on the gap",
          "true gap", "vacuous"),
         tuple(rows),

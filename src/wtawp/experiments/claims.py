@@ -16,6 +16,7 @@ from wtawp.experiments.summary import CellReport, PlanReport, paired_over_splits
 
 Verdict = Literal["holds", "does not hold", "incomplete"]
 SIGNIFICANT = 0.05
+FEW = 8  # names that a sentence may list
 VANISHED = 1e-3  # of the norm over the first epochs
 FIRST_EPOCHS = 5
 FOR_GOOD = 10  # epochs that it must stay vanished: the last one alone may be luck
@@ -176,7 +177,7 @@ def more_accurate_and_smoother(report: PlanReport) -> Outcome:
     return Outcome(
         "holds" if 2 * counts[asked] > totals[asked] else "does not hold",
         f"{counts[asked]} of {totals[asked]} pairs, data set by data set and by A and X (paper: 37 of 40; asked is "
-        f"more than half); {beside}.",
+        f"more than half){'; ' if beside else ''}{beside}.",
     )
 
 
@@ -208,7 +209,12 @@ def flatter_by_every_measure(report: PlanReport) -> Outcome:
         for word in ("flatter", "sharper", "undecided")
     }
     named["not comparable, as not finite,"] = [f"{c.quantity} ({c.column})" for c in every if c.num_gaps]
-    told = [f"{word} by {len(by)} of {len(every)}: {'; '.join(by)}" for word, by in named.items() if by]
+    # Where most measures agree, the table names them better than a sentence.
+    told = [
+        f"{word} by {len(by)} of {len(every)}" + (f": {'; '.join(by)}" if len(by) <= FEW else "")
+        for word, by in named.items()
+        if by
+    ]
     agrees = len(compared) == len(every) and all(verdict == "flatter" for _, verdict in verdicts)
     return Outcome("holds" if agrees else "does not hold", f"{'. '.join(told)}.")
 

@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 COLOURS = (  # of Okabe and Ito: told apart by colour-blind readers too
     "#0072b2", "#d55e00", "#e69f00", "#cc79a7", "#009e73", "#56b4e9", "#000000",
@@ -104,6 +104,8 @@ def nice_ticks(low: float, high: float, *, few: bool = False) -> list[float]:
     """1, 2 and 5 times powers of ten; of `few`, at most five of them."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    if len(found) < 2:  # less than a factor of two or so
+        found = [t for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
     return found[:: math.ceil(len(found) / 5)] if few and found else found
 
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch_geometric.data import Data
 
 from wtawp import __version__
-from wtawp.analysis import SaturationWatch, SharpnessWatch
+from wtawp.analysis import SaturationWatch, SharpnessWatch, refuse_bound
 from wtawp.base import DataError, WtawpError, fenced_rng, rng
 from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
@@ -292,6 +292,8 @@ def _check_kind(setting: Setting, model: nn.Module, data: Data) -> None:
     asked += [name for name in ("noise", "poison") if getattr(setting, name) is not None]
     if is_collection(data) and asked:
         raise DataError(f"{setting.dataset} is a list of graphs, and {asked[0]} is for the nodes of one graph")
+    if any(measure.name == "bound" for measure in setting.measures):
+        refuse_bound(model, data)
     if setting.batch_size is not None and not is_collection(data):
         raise DataError(f"batch_size counts graphs, and {setting.dataset} is one graph; leave it out")
 

@@ -149,19 +149,26 @@ def flatness_table(report: PlanReport) -> Table:
         interval = NOTHING if told is None else f"{told.mean:+.4g} ({told.low:+.4g} to {told.high:+.4g})"
         interval = f"not finite in {c.num_gaps}" if c.num_gaps else interval
         said = f"{p:.2g}" if id(c) in corrected else NOTHING
-        won = NOTHING if told is None else f"{told.num_pairs - told.won} of {told.num_pairs}"
+        won = NOTHING if told is None else f"{c.smaller} of {told.num_pairs}"
         rows.append((
             Entry(c.column), Entry(c.quantity), Entry(f"{c.before:.4g}", c.before), Entry(f"{c.after:.4g}", c.after),
-            Entry(interval), Entry(won), Entry(said), Entry(c.verdict(p) or NOTHING),
+            _ratio(c), Entry(interval), Entry(won), Entry(said), Entry(c.verdict(p) or NOTHING),
         ))  # fmt: skip
     names = [c.cell.row for c in report.column(report.columns[0])]
     return Table(
-        "Is the second method's solution flatter? Means over splits, the paired difference with its 95 % interval, the "
-        "splits in which it is smaller, p after Holm's correction over the measures of flatness, and what that says. "
-        "Losses are told beside them: a lower loss alone makes many of these measures smaller.",
-        ("data", "measure", *names, "difference", "smaller in", "p, Holm", "second is"),
+        "Is the second method's solution flatter? Means over splits, the geometric mean of the second over the first, "
+        "the paired difference with its 95 % interval, the splits in which it is smaller, p after Holm's correction "
+        "over the measures of flatness, and what that says. Losses are told beside them: a lower loss alone makes many "
+        "of these measures smaller.",
+        ("data", "measure", *names, "second / first", "difference", "smaller in", "p, Holm", "second is"),
         tuple(rows),
     )
+
+
+def _ratio(compared: FlatComparison) -> Entry:
+    ratios = [r for r in compared.ratio if r > 0]
+    mean = float(np.exp(np.log(ratios).mean())) if ratios and not compared.num_gaps else None
+    return Entry(NOTHING) if mean is None else Entry(f"{mean:.3g}", mean)
 
 
 def like_losses_table(report: PlanReport) -> Table:

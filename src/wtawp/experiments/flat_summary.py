@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ class FlatComparison:
     after: float
     difference: PairedDifference | None  # None: fewer than two splits, or not all are finite
     ratio: tuple[float, ...]  # of each split, with / without; NaN where there is none
+    smaller: int  # splits in which the second is
     num_gaps: int  # splits in which either method's is not finite
 
     def verdict(self, p_value: float) -> str:
@@ -81,8 +83,11 @@ def flatness_comparisons(report: PlanReport) -> list[FlatComparison]:
         sides = [_quantities(cell) for cell in cells]
         for name in sides[0]:
             shared = sorted(sides[0][name].keys() & sides[1].get(name, {}).keys())
+            by_split: dict[int, list[Place]] = {}
+            for place in shared:  # the initialisations of a split are not independent: they are averaged first
+                by_split.setdefault(place[0], []).append(place)
             if shared:
-                one, two = ([side[name][p] for p in shared] for side in sides)
+                one, two = ([fmean(side[name][p] for p in places) for places in by_split.values()] for side in sides)
                 found.append(_compared(column, name, one, two))
     return found
 
@@ -92,7 +97,8 @@ def _compared(column: str, name: str, one: list[float], two: list[float]) -> Fla
     difference = paired_difference(one, two) if len(one) > 1 and finite.all() else None
     ratio = tuple(b / a if a > 0 and math.isfinite(b / a) else math.nan for a, b in zip(one, two, strict=True))
     means = float(np.mean(one)), float(np.mean(two))
-    return FlatComparison(column, name, not name.endswith(" loss"), *means, difference, ratio, int((~finite).sum()))
+    smaller, gaps = int(np.less(two, one).sum()), int((~finite).sum())
+    return FlatComparison(column, name, not name.endswith(" loss"), *means, difference, ratio, smaller, gaps)
 
 
 @dataclass(frozen=True)

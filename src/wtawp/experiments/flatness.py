@@ -3,6 +3,7 @@
 Each returns, for each model, plain data that JSON can hold; losses that are not finite stay what they are.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any, Protocol, get_args
@@ -40,12 +41,16 @@ def smoothness(
     trained: TrainedModels, *, wrt: Wrt, definition: Definition = "paper", noise: float = 0.0005, samples: int = 100
 ) -> list[Result]:
     """Norms of the loss gradient by the inputs: their mean over noisy inputs, which all models share, and spread."""
-    nodes = [split.train for split in trained.splits]
-    models = [model.eval() for model in trained.models]
-    norms = analysis.input_gradient_norms(
-        models, trained.data, nodes, wrt=wrt, seed=0, definition=definition, noise=noise, samples=samples
-    )
-    return [{"norm": _short(row.mean()), "spread": _short(row.std(correction=0))} for row in norms]
+    found: list[Result] = [{"norm": math.nan, "spread": math.nan} for _ in trained.models]
+    sound = [i for i, model in enumerate(trained.models) if _is_sound(model)]
+    if sound:
+        norms = analysis.input_gradient_norms(
+            [trained.models[i].eval() for i in sound], trained.data, [trained.splits[i].train for i in sound], wrt=wrt,
+            seed=0, definition=definition, noise=noise, samples=samples,
+        )  # fmt: skip
+        for i, row in zip(sound, norms, strict=True):
+            found[i] = {"norm": _short(row.mean()), "spread": _short(row.std(correction=0))}
+    return found
 
 
 def landscape(
@@ -78,7 +83,9 @@ def sharpness(
     found = []
     for model, split in zip(trained.models, trained.splits, strict=True):
         loss = analysis.LossOn(model.eval(), trained.data, split.train)
-        rises = analysis.sharpness_over(model, loss, rhos, radius=radius, steps=steps, layers=layers)
+        rises = [math.nan] * len(rhos)
+        if _is_sound(model):
+            rises = analysis.sharpness_over(model, loss, rhos, radius=radius, steps=steps, layers=layers)
         found.append({"radius": radius, "rhos": rhos, "rises": [round(rise, DIGITS) for rise in rises]})
     return found
 
@@ -88,8 +95,10 @@ def spectrum(trained: TrainedModels, *, top: int = 5, probes: int = 30) -> list[
     found = []
     for model, split in zip(trained.models, trained.splits, strict=True):
         loss = analysis.LossOn(model.eval(), trained.data, split.train)
-        values = analysis.top_eigenvalues(model, loss, k=top)
-        trace = analysis.hessian_trace(model, loss, seed=0, probes=probes)
+        values, trace = [math.nan] * top, analysis.Trace(math.nan, math.nan)
+        if _is_sound(model):
+            values = analysis.top_eigenvalues(model, loss, k=top)
+            trace = analysis.hessian_trace(model, loss, seed=0, probes=probes)
         found.append({
             "top": [round(value, DIGITS) for value in values],
             "trace": round(trace.mean, DIGITS), "trace_error": round(trace.standard_error, DIGITS),
@@ -126,6 +135,7 @@ MEASURES: dict[str, Callable[..., list[Result]]] = {
     "spectrum": spectrum,
 }
 WORDS = {"wrt": get_args(Wrt), "definition": get_args(Definition), "scale": get_args(Scale), "radius": get_args(Radius)}
+COUNTS = ("samples", "points", "directions", "steps", "top", "probes")
 OF_GRAPHS = ("bound", "landscape", "sharpness", "spectrum")  # what the classifiers of whole graphs have too
 LEAST = {"samples": 1, "points": 2, "directions": 1, "steps": 1, "top": 1, "probes": 2, "rho": 0.0, "reach": 0.0,
          "noise": 0.0, "least": 1e-9, "constant": 0.0}  # fmt: skip
@@ -141,10 +151,21 @@ def check_options(name: str, options: dict[str, Any]) -> None:
     for option, value in options.items():
         if option in WORDS and value not in WORDS[option]:
             raise ValueError(f"{option} must be one of {', '.join(WORDS[option])}, got {value!r}")
-        if option in LEAST and not (isinstance(value, int | float) and LEAST[option] <= value < float("inf")):
-            raise ValueError(f"{option} must be a finite number >= {LEAST[option]:g}, got {value!r}")
-    if not 0 < options.get("delta", 0.5) < 1:
-        raise ValueError(f"delta must lie in (0, 1), got {options['delta']!r}")
+        kinds: tuple[type, ...] = (int,) if option in COUNTS else (int, float)
+        known = option in LEAST and (isinstance(value, bool) or not isinstance(value, kinds))
+        if known or (option in LEAST and not LEAST[option] <= value < float("inf")):
+            number = "whole number" if option in COUNTS else "finite number"
+            raise ValueError(f"{option} must be a {number} >= {LEAST[option]:g}, got {value!r}")
+    delta = options.get("delta", 0.5)
+    if not (isinstance(delta, float) and 0 < delta < 1):
+        raise ValueError(f"delta must lie in (0, 1), got {delta!r}")
+    if name == "bound" and not options.get("least", 0.01) <= options.get("rho", 10.0):
+        raise ValueError(f"least must be at most rho, got {options.get('least', 0.01)} and {options.get('rho', 10.0)}")
+
+
+def _is_sound(model: nn.Module) -> bool:
+    """Whether its weights are numbers: one that diverged must not take from the others of its stack what they gave."""
+    return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
 def _short(value: torch.Tensor) -> float:

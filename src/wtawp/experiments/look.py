@@ -133,9 +133,13 @@ def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ..
         if name in found:
             raise ValueError(f"the option {name} is given twice")
         found[name] = _value(value)
-    known = inspect.signature(MODELS[model]).parameters if model in MODELS else {}
-    return tuple((name, _fitting(name, value, known[name].default) if name in known else value)
-                 for name, value in found.items())  # fmt: skip
+    if model not in MODELS:  # one's own class may take anything
+        return tuple(found.items())
+    parameters = inspect.signature(MODELS[model]).parameters
+    known = {name: p for name, p in parameters.items() if name not in ("d_in", "d_out", "generator")}
+    if unknown := [name for name in found if name not in known]:
+        raise ValueError(f"{model} has no option {unknown[0]!r}; it has {', '.join(known)}")
+    return tuple((name, _fitting(name, value, known[name].default)) for name, value in found.items())
 
 
 def _fitting(name: str, value: Option, default: object) -> Option:
@@ -396,12 +400,15 @@ def bound(looked: Looked, *, rhos: Sequence[float], delta: float, epsilon: float
     )
 
 
+BELOW = "below 1, if the climb found the highest loss"
+
+
 def _bound_table(caption: str, found: dict[str, list[analysis.BoundAt]]) -> Table:
     terms = {"loss": "perturbed loss", "tail": "tail", "complexity": "complexity", "remainder": "remainder",
              "total": "bound"}  # fmt: skip
     rows = [
         (Entry(name), Entry(f"{at.rho:g}"), *(_number(at.bound.terms()[term]) for term in terms),
-         _number(at.bounded_gap), _number(at.gap), Entry("vacuous" if at.bound.is_vacuous else "says something"))
+         _number(at.bounded_gap), _number(at.gap), Entry("vacuous" if at.bound.is_vacuous else BELOW))
         for name, each in found.items() for at in each
     ]  # fmt: skip
     return Table(caption, ("model", "rho", *terms.values(), "bound on the gap", "gap", "verdict"), tuple(rows))

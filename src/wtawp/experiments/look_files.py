@@ -8,10 +8,11 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from wtawp.base import AnalysisError
+from wtawp.base import AnalysisError, write_whole
 from wtawp.experiments.tables import Entry, Table
 
 
@@ -32,12 +33,23 @@ class Look:
         return json.dumps(_finite(whole), allow_nan=False)
 
     def write(self, folder: Path, name: str, title: str = "", sources: Mapping[str, str] | None = None) -> list[Path]:
-        """The figure as SVG and PNG, and the numbers as JSON; says where."""
+        """The figure as SVG and PNG, and the numbers as JSON; says where.
+
+        Where another look has the name already, a number is added to it.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / f"{name}.{kind}" for kind in ("svg", "png", "json")]
+        content = self.to_json(title, sources)
+        names = chain([name], (f"{name}-{i}" for i in count(2)))
+        free = next(n for n in names if not _is_other(folder / f"{n}.json", content))
+        paths = [folder / f"{free}.{kind}" for kind in ("svg", "png", "json")]
         paths[0].write_text(self.draw(paths[1]), encoding="utf-8")
-        paths[2].write_text(self.to_json(title, sources), encoding="utf-8")
+        write_whole(paths[2], content.encode())
         return paths
+
+
+def _is_other(path: Path, content: str) -> bool:
+    """Whether the file is there and says something else."""
+    return path.is_file() and path.read_text(encoding="utf-8") != content
 
 
 @dataclass(frozen=True)

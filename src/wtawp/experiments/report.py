@@ -38,7 +38,7 @@ from wtawp.experiments.tables import (
     setting_table,
 )
 
-MADE_BY = """Everything in this folder but the records is made from them: `wtawp report --records results --folder results`.
+MADE_BY = """Everything in this folder but the records (`*.jsonl.gz`, `certificate_soundness.json`) is made from them: `wtawp report --records results --folder results`.
 What the differences come from is in [docs/deviations.md](../docs/deviations.md); how to train it all again in
 [docs/experiments.md](../docs/experiments.md)."""  # noqa: E501
 
@@ -149,9 +149,12 @@ def source(report: PlanReport) -> str:
     said = [f"{len(report.records)} of {report.wanted} runs on {report.device}"]
     if report.failed:
         said.append(f"{len(report.failed)} failed")
-    versions = {" ".join(pair) for record in report.records for pair in record.versions.items()}
+    known = {pair for record in report.records for pair in record.versions.items()}
+    versions = [" ".join(pair) for pair in sorted(known) if pair[0] != "flips"]
+    flips = len(known) - len(versions)
+    versions += [f"{flips} sets of flips"] if flips else []
     if versions:
-        said.append("with " + ", ".join(sorted(versions)))
+        said.append("with " + ", ".join(versions))
     others = "".join(f" Not looked at: {count} runs on {device}." for device, count in report.other_devices)
     return "; ".join(said) + "." + others
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 
@@ -33,7 +34,7 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Paired
         )
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     mean, pairs, won = float(differences.mean()), len(differences), int((differences > 0).sum())
-    if _is_constant(differences):  # no spread, so nothing can be said of chance: never a discovery
+    if _is_constant(differences, [before, after]):  # no spread, so nothing can be said of chance: never a discovery
         return PairedDifference(mean, mean, mean, 1.0, pairs, won, None)
     spread = float(differences.std(ddof=1))
     error = spread / math.sqrt(pairs)
@@ -50,7 +51,7 @@ def unpaired_p_value(one: Sequence[float], other: Sequence[float]) -> float:
     if min(len(one), len(other)) < 2:
         raise ValueError(f"a t-test needs two series of at least 2, got {len(one)} and {len(other)}")
     a, b = np.asarray(one, dtype=float), np.asarray(other, dtype=float)
-    if _is_constant(a) and _is_constant(b):
+    if _is_constant(a, a) and _is_constant(b, b):
         return float(math.isclose(a.mean(), b.mean(), rel_tol=1e-12))
     freedom = len(a) + len(b) - 2  # by hand, because scipy warns where one of the two is constant
     pooled = ((len(a) - 1) * a.var(ddof=1) + (len(b) - 1) * b.var(ddof=1)) / freedom
@@ -71,6 +72,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _is_constant(values: np.ndarray) -> bool:
-    """Equal but for rounding of numbers of the size of per cents."""
-    return float(values.max() - values.min()) <= 1e-9 * max(100.0, float(np.abs(values).max()))
+def _is_constant(values: np.ndarray, made_of: ArrayLike) -> bool:
+    """Equal but for the rounding of the numbers that they are made of."""
+    return float(values.max() - values.min()) <= 1e-9 * float(np.abs(made_of).max())

@@ -54,17 +54,21 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
     nodes, labels, counts = _labelled(y)
     state, scarce = _state(seed), {c: int(k) for c, k in enumerate(counts) if k * min(train, val) < 0.5 or k < 3}
     if not scarce:
-        labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels[nodes], random_state=state)
-        drawn = np.bincount(labels[labelled], minlength=len(counts))
-        scarce = {c: int(k) for c, k in enumerate(counts) if drawn[c] < 2}  # one to train with, one to validate
+        try:
+            labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels[nodes], random_state=state)
+            fit, held = train_test_split(
+                labelled, train_size=train / (train + val), stratify=labels[labelled], random_state=state
+            )
+        except ValueError:  # scikit-learn does not name the classes that it cannot cut
+            scarce = {c: int(k) for c, k in enumerate(counts) if k == counts.min()}
+        else:
+            drawn = [np.bincount(labels[part], minlength=len(counts)) for part in (fit, held)]
+            scarce = {c: int(k) for c, k in enumerate(counts) if not (drawn[0][c] and drawn[1][c])}
     if scarce:
         raise DataError(
             f"shares of {train} and {val} leave none of some classes (class: size): {scarce}; raise them, or leave"
             " such a class out"
         )
-    fit, held = train_test_split(
-        labelled, train_size=train / (train + val), stratify=labels[labelled], random_state=state
-    )
     return check_split(_split(fit, held, test, y), y)
 
 
