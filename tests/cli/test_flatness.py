@@ -207,5 +207,7 @@ def test_what_is_not_read_is_refused_and_graphs_are_trained_as_in_the_paper(tmp_
     subject = Subject(dataset="proteins", model="PooledGCN")
     assert str(subject.run(perturbed=True).setting.awp) == "rho=0.5, lam=0.3, layers='first'"
     assert subject.run().setting.select_on == "accuracy"
+    last = Subject(dataset="wine", select_on="last", layers="all").run(perturbed=True).setting
+    assert (last.select_on, str(last.awp)) == ("last", "rho=1.0, lam=0.7, layers='all'")
     written = Subject(dataset="proteins", model="PooledGCN", rho=2.0, written=frozenset({"rho"}))
     assert str(written.run(perturbed=True).setting.awp) == "rho=2.0, lam=0.7, layers='first'"

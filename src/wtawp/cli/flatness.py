@@ -68,6 +68,15 @@ Out = Annotated[
     Path | None,
     typer.Option(file_okay=False, help="Write the figure (SVG, PNG) and the numbers (JSON) into this folder."),
 ]
+SelectOn = Annotated[
+    Literal["either", "loss", "accuracy", "last"] | None,
+    typer.Option(help="Which weights: those that validation selects on loss or accuracy, or the last epoch's.",
+                 show_default="either; of graphs accuracy"),
+]  # fmt: skip
+PerturbedLayers = Annotated[
+    Literal["all", "all-but-last", "first", "last"] | None,
+    typer.Option(help="What WT-AWP perturbs in training.", show_default="all-but-last; of graphs first"),
+]
 Scale = Annotated[
     Literal["unit", "layer", "filter"] | None,
     typer.Option(help="Length of random directions: 1, or that of each layer or filter.", show_default="layer"),
@@ -92,6 +101,8 @@ class Subject:
     split: SplitSeed = 0
     init: Init = 0
     epochs: Epochs = 200
+    select_on: SelectOn = None
+    layers: PerturbedLayers = None
     device: Device = "cpu"
     out: Out = None
     as_json: Json = False
@@ -116,17 +127,15 @@ class Subject:
         from wtawp.experiments.plan import Run, Setting
 
         lam, rho = self.lam, self.rho
-        of_graphs: dict[str, Any] = {}
-        if self.model.startswith("Pooled"):  # as the paper trains them
-            of_graphs = {"select_on": "accuracy"}
-            if self.dataset in GRAPHS and not self.written & {"rho", "lam"}:
-                lam, rho = GRAPHS[self.dataset]
+        of_graphs = self.model.startswith("Pooled")  # whose defaults are those of the paper's table
+        if self.dataset in GRAPHS and of_graphs and not self.written & {"rho", "lam"}:
+            lam, rho = GRAPHS[self.dataset]
         with values_are_parameters():
-            awp = AwpConfig(rho=rho, lam=lam, layers="first" if of_graphs else "all-but-last")
+            awp = AwpConfig(rho=rho, lam=lam, layers=self.layers or ("first" if of_graphs else "all-but-last"))
             setting = Setting(
                 dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
                 awp=awp if perturbed else None, epochs=self.epochs, weight_decay=0.0 if self.model == "RGCN" else 5e-4,
-                **of_graphs,
+                select_on=self.select_on or ("accuracy" if of_graphs else "either"),
             )  # fmt: skip
         return Run(setting, self.split, self.init)
 
@@ -137,9 +146,11 @@ class Subject:
         runs, weights = {self.name: self.run()}, {}
         if self.checkpoint is not None:
             weights[self.name] = self.checkpoint
-            for unread in ("rho", "lam", "plain", "init", "epochs"):
+            for unread in ("rho", "lam", "plain", "init", "epochs", "select_on", "layers"):
                 if unread in self.written:
-                    raise typer.BadParameter(f"--{unread} is about training, and with --checkpoint nothing is trained")
+                    raise typer.BadParameter(
+                        f"--{unread.replace('_', '-')} is about training, and with --checkpoint nothing is trained"
+                    )
         if other is not None:
             second = other.name if other.name != self.name else f"{other.name}, other"
             runs[second], weights[second] = self.run(), other

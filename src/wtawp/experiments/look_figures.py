@@ -31,6 +31,8 @@ def line_figure(
     with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
         for name, values in found.items():
             draw_lines(ax, distances, values - here[name], name, [here[name]])
+        if any(len(values) > 1 for values in found.values()):
+            ax.set_title("mean over the lines, band between their quartiles", fontsize=9)
         ax.set(xlabel=unit, ylabel="rise of the training loss")
         ax.legend()
     return out[0]
