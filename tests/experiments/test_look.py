@@ -279,8 +279,6 @@ def test_options_of_models_are_read_from_text() -> None:
         ("hidden=0", "whole numbers >= 1"),
         ("hidden=8,-1", "whole numbers >= 1"),
         ("hidden=wide", "whole numbers >= 1"),
-        ("dropout=2", r"\[0, 1\)"),
-        ("dropout=nan", r"\[0, 1\)"),
     ],
 )
 def test_options_that_are_none_are_refused(text: str, told: str) -> None:

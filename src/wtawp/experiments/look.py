@@ -150,8 +150,6 @@ def _fitting(name: str, value: Option, default: object) -> Option:
     counts = isinstance(default, int | tuple) and not isinstance(default, bool)
     if counts and not all(type(size) is int and size >= 1 for size in sizes):
         raise ValueError(f"the option {name} must be whole numbers >= 1, got {value!r}")
-    if name == "dropout" and not (isinstance(value, int | float) and 0 <= value < 1):
-        raise ValueError(f"the option dropout must lie in [0, 1), got {value!r}")
     return value
 
 
