@@ -17,9 +17,9 @@ import torch
 from wtawp import fit, load
 from wtawp.base import rng
 from wtawp.certificates import Noise
-from wtawp.experiments.execute import device_name, versions
-from wtawp.experiments.robustness import PAPER_NOISE
-from wtawp.experiments.soundness import soundness
+from wtawp.experiments.execution.training import device_name, versions
+from wtawp.experiments.inspection.soundness import soundness
+from wtawp.experiments.plans.robustness import PAPER_NOISE
 from wtawp.graphs import stratified
 from wtawp.models import GCN
 

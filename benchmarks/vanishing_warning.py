@@ -11,7 +11,7 @@ import argparse
 from statistics import fmean
 
 from wtawp import load
-from wtawp.base import VanishingWatch, rng
+from wtawp.base import VanishingGradientMonitor, rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import stratified
 from wtawp.models import GCN
@@ -24,7 +24,7 @@ FAILED = 0.10
 
 def is_warned(result: Fit) -> bool:
     """Whether the watch would have warned of this training."""
-    watch, history = VanishingWatch(), result.history
+    watch, history = VanishingGradientMonitor(), result.history
     seen = zip(history["gradient_norm"], history["perturbed_norm"], history["train_loss"], strict=True)
     return any(watch.look(*each) for step, each in enumerate(seen, start=1) if step == 1 or step % watch.EVERY == 0)
 

@@ -9,13 +9,13 @@ from wtawp.base import (
     DataError,
     DownloadError,
     NotPerturbableError,
+    VanishingGradientMonitor,
     VanishingGradientWarning,
-    VanishingWatch,
     WtawpError,
-    fenced_rng,
     home,
+    isolated_rng,
     rng,
-    write_whole,
+    write_atomic,
 )
 
 
@@ -30,9 +30,9 @@ def test_a_fence_fixes_what_is_drawn_inside_and_hides_it_outside() -> None:
     before = torch.get_rng_state()
     inside = []
     for _ in range(2):
-        with fenced_rng("dropout", 3):
+        with isolated_rng("dropout", 3):
             inside.append(torch.rand(3))
-    with pytest.raises(KeyError), fenced_rng("dropout", 4):
+    with pytest.raises(KeyError), isolated_rng("dropout", 4):
         torch.rand(3)
         raise KeyError
     assert torch.equal(*inside)
@@ -61,15 +61,15 @@ def test_our_folder_is_the_chosen_one_or_the_platforms(monkeypatch: pytest.Monke
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.bin"
-    write_whole(path, b"one")
+    write_atomic(path, b"one")
     monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        write_whole(path, b"two")
+        write_atomic(path, b"two")
     assert path.read_bytes() == b"one"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def steps(watch: VanishingWatch, natural: float, perturbed: float, times: int, loss: float = 1.0) -> None:
+def steps(watch: VanishingGradientMonitor, natural: float, perturbed: float, times: int, loss: float = 1.0) -> None:
     gradients = [torch.tensor([natural, 0.0])], [torch.tensor([0.0]), torch.tensor([perturbed])]
     for _ in range(times):
         watch(*gradients, torch.tensor(loss, requires_grad=True), "rho=9")
@@ -80,7 +80,7 @@ def steps(watch: VanishingWatch, natural: float, perturbed: float, times: int, l
 )  # nothing beside the natural, a hundredth of the first, nothing
 @pytest.mark.parametrize("loss", [1.0, 0.9, -2.0])
 def test_a_perturbed_gradient_that_vanishes_is_warned_of_once(perturbed: float, loss: float) -> None:
-    watch = VanishingWatch()
+    watch = VanishingGradientMonitor()
     steps(watch, 1.0, 5.0, 1, loss=-1.0 if loss < 0 else 1.0)
     steps(watch, 1.0, perturbed, 28, loss)
     with pytest.warns(VanishingGradientWarning, match="rho=9 is too much here: try a smaller rho") as told:
@@ -104,7 +104,7 @@ def test_a_perturbed_gradient_that_vanishes_is_warned_of_once(perturbed: float, 
 def test_healthy_gradients_and_models_that_learn_are_not_warned_of(
     natural: float, perturbed: float, loss: float
 ) -> None:
-    watch = VanishingWatch()
+    watch = VanishingGradientMonitor()
     steps(watch, 1.0, 5.0, 1)
     with warnings.catch_warnings(record=True, action="always") as told:
         steps(watch, natural, perturbed, 100, loss)
@@ -112,7 +112,7 @@ def test_healthy_gradients_and_models_that_learn_are_not_warned_of(
 
 
 def test_looks_must_be_in_a_row_and_no_gradient_is_none() -> None:
-    watch = VanishingWatch()
+    watch = VanishingGradientMonitor()
     with warnings.catch_warnings(record=True, action="always") as told:
         for _ in range(20):
             steps(watch, 1.0, 0.0, 19)

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wtawp.experiments.claims import check
-from wtawp.experiments.flat_summary import at_like_losses, bounds_of, flatness_comparisons, smooth_pairs
-from wtawp.experiments.paper import plans
-from wtawp.experiments.plan import LAST
-from wtawp.experiments.report import markdown
-from wtawp.experiments.statistics import holm
-from wtawp.experiments.store import load_all
-from wtawp.experiments.summary import PlanReport, summarise
+from wtawp.experiments.plans.paper import plans
+from wtawp.experiments.report.pages import markdown
+from wtawp.experiments.results.claims import check
+from wtawp.experiments.results.geometry import bounds_of, flatness_comparisons, ratios_at_matched_loss, smooth_pairs
+from wtawp.experiments.results.statistics import holm
+from wtawp.experiments.results.summary import PlanReport, summarise
+from wtawp.experiments.spec.plan import LAST
+from wtawp.experiments.store.database import load_all
 
 RESULTS = Path(__file__).parents[1] / "results"
 OFF = {("GAT", "citeseer"), ("PPNP", "citeseer")}  # explained in docs/deviations.md
@@ -165,7 +165,7 @@ def test_by_most_measures_wt_awp_is_sharper(reports: dict[str, PlanReport]) -> N
 
 
 def test_at_like_losses_wt_awp_is_flatter_by_the_measure_it_trains_with(reports: dict[str, PlanReport]) -> None:
-    found = {(c.column, c.quantity): (c.below, c.num_splits) for c in at_like_losses(reports["extra:flatness"])}
+    found = {(c.column, c.quantity): (c.below, c.num_splits) for c in ratios_at_matched_loss(reports["extra:flatness"])}
     for column, splits in (("cora", 10), ("citeseer", 3)):
         for measure in ("sharpness, layer, rho=0.05", "sharpness, layer, rho=0.1", "rise along random lines, unit"):
             assert found[column, measure] == (splits, splits)

@@ -4,8 +4,9 @@ import hashlib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -44,7 +45,7 @@ class VanishingGradientWarning(UserWarning):
     """The gradient at the perturbed weights vanishes while the natural one does not: the perturbation is too large."""
 
 
-class VanishingWatch:
+class VanishingGradientMonitor:
     """Warns once, if the perturbed gradient has vanished at three looks in a row while there is much left to learn.
 
     It looks at the first step and at every tenth, because a look waits for a GPU. Vanished means: shorter than 1e-4 of
@@ -109,7 +110,7 @@ def home() -> Path:
     return parent / "wtawp"
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """Into a file that is there whole or not at all, also if we are killed on the way."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -135,7 +136,7 @@ def rng(*what: str | int, device: str | torch.device = "cpu") -> torch.Generator
 
 
 @contextmanager
-def fenced_rng(*what: str | int) -> Iterator[None]:
+def isolated_rng(*what: str | int) -> Iterator[None]:
     """Inside, torch's global random state follows from `what`; outside, it is as if nothing had been drawn.
 
     For modules that draw from the global state and take no generator, such as `F.dropout`.
@@ -143,3 +144,52 @@ def fenced_rng(*what: str | int) -> Iterator[None]:
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed_of(*what))
         yield
+
+
+def resolve(reference: str) -> object:
+    """Import what a reference of the form "package.module:name" names.
+
+    Registries hold such references, so that reading a registry imports nothing that computes.
+
+    Args:
+        reference: Module and attribute, separated by a colon.
+
+    Returns:
+        The attribute of the module.
+
+    Raises:
+        ImportError: If the module does not exist, or has no such attribute.
+
+    Example:
+        >>> resolve("math:sqrt")(4.0)
+        2.0
+    """
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except AttributeError as error:
+        raise ImportError(f"module {module} has no attribute {name!r}") from error
+
+
+def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """A module-level `__getattr__` that imports each public name of a package when it is first used.
+
+    Args:
+        package: The package's `__name__`.
+        homes: Each public name and the module of the package that defines it, as in {"GCN": "gcn"}.
+
+    Returns:
+        A function to assign to `__getattr__` in the package's `__init__`.
+
+    Example:
+        >>> __getattr__ = lazy_exports("wtawp.core", {"AwpConfig": "config"})
+    """
+
+    def get(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(homes)}")
+        value = getattr(import_module(f"{package}.{homes[name]}"), name)
+        setattr(sys.modules[package], name, value)  # the next use finds it without coming here
+        return value
+
+    return get

@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from wtawp.analysis import LossOn, SharpnessWatch, sharpness, sharpness_over
+from wtawp.analysis import LossOn, SharpnessMonitor, sharpness, sharpness_over
 from wtawp.base import AnalysisError, rng
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN
@@ -106,7 +106,7 @@ def test_a_loss_that_is_higher_inside_than_on_the_rim_does_not_fall_with_rho() -
 def test_in_training_it_is_told_every_tenth_epoch_with_one_radius() -> None:
     data = load("wine")
     split = stratified(data.y, seed=0)
-    watch = SharpnessWatch(data, split.train, rhos={"layer": 0.1, "global": 0.5}, steps=5)
+    watch = SharpnessMonitor(data, split.train, rhos={"layer": 0.1, "global": 0.5}, steps=5)
     truth: list[float] = []
 
     def observe(model: nn.Module, epoch: int) -> None:

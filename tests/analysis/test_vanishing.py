@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from wtawp.analysis import SaturationWatch
+from wtawp.analysis import SaturationMonitor
 from wtawp.base import VanishingGradientWarning, rng
 from wtawp.core import AWP, AwpConfig
 from wtawp.graphs import load, stratified
@@ -14,7 +14,7 @@ def test_it_sees_logits_and_gradients_at_the_weights_and_at_the_perturbed_ones()
     data = load("karate")
     nodes = torch.arange(0, 30, 3)
     model = GCN(34, 4, hidden=(5,), generator=rng("init")).train()
-    watch = SaturationWatch(data, nodes, AwpConfig(rho=0.7, lam=1.0, layers="all"))
+    watch = SaturationMonitor(data, nodes, AwpConfig(rho=0.7, lam=1.0, layers="all"))
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     watch(model, 0)
     assert model.training
@@ -45,7 +45,7 @@ def test_in_training_plain_weights_are_their_own_perturbation(kind: type) -> Non
     data = load("toy-linear")
     split = stratified(data.y, seed=0)
     plain, large = (
-        SaturationWatch(data, split.train, awp) for awp in (None, AwpConfig(rho=5.0, lam=1.0, layers="all"))
+        SaturationMonitor(data, split.train, awp) for awp in (None, AwpConfig(rho=5.0, lam=1.0, layers="all"))
     )
     for watch in (plain, large):
         model = kind(2, 2, generator=rng("init", 0))

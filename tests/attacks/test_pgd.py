@@ -10,7 +10,7 @@ from torch_geometric.nn.models import basic_gnn
 
 from wtawp.attacks import random_flips
 from wtawp.attacks.pgd import pgd, pgd_many
-from wtawp.base import AttackError, fenced_rng, rng
+from wtawp.base import AttackError, isolated_rng, rng
 from wtawp.graphs import EdgeFlips, citation, load, stratified
 from wtawp.models import GCN, MLP
 from wtawp.training import evaluate, fit
@@ -101,7 +101,7 @@ def test_it_hurts_more_than_random_flips_and_leaves_the_victim_as_it_was() -> No
 def test_frozen_weights_and_models_of_others_can_be_attacked() -> None:
     data = small(5)
     frozen = victim(5).requires_grad_(False)
-    with fenced_rng("theirs"):
+    with isolated_rng("theirs"):
         theirs = basic_gnn.GCN(4, 5, 2, CLASSES).double()
     for model in (frozen, theirs):
         flips = pgd(data, model, budget=3, nodes=NODES, labels=data.y, seed=0, steps=20, step_size=5.0)

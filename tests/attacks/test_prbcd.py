@@ -12,7 +12,7 @@ from torch_geometric.nn.models import basic_gnn
 
 from wtawp.attacks import grbcd, prbcd, random_flips
 from wtawp.attacks.prbcd import GRBCDAttack, PRBCDAttack, _different
-from wtawp.base import AttackError, fenced_rng, rng
+from wtawp.base import AttackError, isolated_rng, rng
 from wtawp.graphs import EdgeFlips, budget_of, citation, stratified, undirected_pairs
 from wtawp.models import APPNP, GAT, GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
 from wtawp.training import evaluate, fit
@@ -117,7 +117,7 @@ def test_one_flip_is_nearly_the_best_of_all_single_flips() -> None:
     ids=["GCN", "GAT", "APPNP", "PPNP", "SimPGCN", "GCNJaccard", "RGCN", "GraphSAGE", "GIN", "PyG", "frozen"],
 )
 def test_every_model_that_takes_edge_weights_can_be_attacked(attack: Attack, build: type) -> None:
-    with fenced_rng("theirs"):
+    with isolated_rng("theirs"):
         model = build(rng("init")).eval()
     with torch.no_grad():
         labels = model(DATA.x, DATA.edge_index).argmax(1)  # what it says now, so that any change hurts

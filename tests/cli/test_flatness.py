@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from wtawp.base import rng
 from wtawp.cli import app
 from wtawp.cli.flatness import Subject
-from wtawp.cli.shared import asides
+from wtawp.cli.shared import stderr_console
 from wtawp.models import GCN
 
 RUN = CliRunner()
@@ -34,7 +34,7 @@ def nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*_: object, **__: object) -> None:
         raise AssertionError("something is trained")
 
-    monkeypatch.setattr("wtawp.experiments.look.train_model", train)
+    monkeypatch.setattr("wtawp.experiments.inspection.inspect_models.train_model", train)
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_a_checkpoint_of_ones_own_is_looked_at_alone(weights: Path) -> None:
 
 def test_what_was_written_is_shown_by_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))  # where there is no store
-    monkeypatch.setattr(asides, "_width", 200)
+    monkeypatch.setattr(stderr_console, "_width", 200)
     looks, page = tmp_path / "looks", tmp_path / "page.html"
     invoke("smoothness", *SHORT, *FEW["smoothness"], "--out", looks)
     invoke("landscape", *SHORT, *FEW["landscape"], "--plain", "--out", looks)

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from wtawp.cli import printing
 from wtawp.cli.printing import columns_that_fit, print_table
-from wtawp.experiments.tables import Entry, Table
+from wtawp.experiments.report.tables import Entry, Table
 
 CLAIM = "A sentence that is too long for one line of any terminal that is as narrow as this one."
 

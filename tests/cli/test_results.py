@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from wtawp.cli import app
 from wtawp.experiments import Store
-from wtawp.experiments.records import Record
+from wtawp.experiments.spec.record import Record
 
 RUN = CliRunner()
 

@@ -9,8 +9,10 @@ from typer.testing import CliRunner
 
 from wtawp.base import rng
 from wtawp.cli import app
-from wtawp.experiments import Store, execute, runner
-from wtawp.experiments.records import Record
+from wtawp.experiments import Store
+from wtawp.experiments.execution import runner
+from wtawp.experiments.execution import training as execute
+from wtawp.experiments.spec.record import Record
 from wtawp.models import GCN
 
 RUN = CliRunner()

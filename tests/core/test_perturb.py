@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GAT, GCN, GIN, BatchNorm, GATConv, GCNConv, GraphSAGE
 
 from wtawp.base import NotPerturbableError, rng
-from wtawp.core import length, mix, place, project, radii, select, shorten
+from wtawp.core import clip_relative_norm, copy_into, length, mix, project, radii, select
 from wtawp.core.perturb import ETA, kept_buffers, replaced
 
 
@@ -163,7 +163,7 @@ def test_under_vmap_each_model_keeps_its_own_norms(radius: str, onto: str) -> No
 
     def delta(step: dict[str, Tensor], theta: dict[str, Tensor]) -> dict[str, Tensor]:
         d = project(step, theta, rho=0.5, radius=radius, onto=onto)
-        return mix(theta, shorten(d, theta, 0.5), lam=0.3)
+        return mix(theta, clip_relative_norm(d, theta, 0.5), lam=0.3)
 
     together = torch.func.vmap(delta)(step, theta)
     for i in range(5):
@@ -187,9 +187,9 @@ def test_mix_counts_a_missing_gradient_as_zero() -> None:
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf])
 def test_an_infinite_perturbed_gradient_is_dropped_by_balance_and_nan_is_not_hidden(value: float) -> None:
     one = torch.ones(2)
-    assert torch.equal(shorten({"a": one * value}, {"a": one}, 1.0)["a"], torch.zeros(2))
-    assert shorten({"a": one * torch.nan}, {"a": one}, 1.0)["a"].isnan().all()
-    assert shorten({}, {"a": one}, 1.0) == {}
+    assert torch.equal(clip_relative_norm({"a": one * value}, {"a": one}, 1.0)["a"], torch.zeros(2))
+    assert clip_relative_norm({"a": one * torch.nan}, {"a": one}, 1.0)["a"].isnan().all()
+    assert clip_relative_norm({}, {"a": one}, 1.0) == {}
 
 
 def test_length_takes_tensors_of_different_types() -> None:
@@ -204,10 +204,10 @@ def test_length_is_that_of_all_laid_end_to_end() -> None:
 def test_placed_weights_are_the_values_bit_for_bit() -> None:
     theta = {n: nn.Parameter(t.float()) for n, t in matrices("a", "b").items()}
     before = {n: p.detach().clone() for n, p in theta.items()}
-    place(theta, {"a": torch.full((4, 3), torch.nan)})
+    copy_into(theta, {"a": torch.full((4, 3), torch.nan)})
     assert theta["a"].isnan().all()
     assert theta["a"].is_leaf
-    place(theta, before)
+    copy_into(theta, before)
     assert all(torch.equal(theta[n], before[n]) for n in theta)
 
 

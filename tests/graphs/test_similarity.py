@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from wtawp.base import rng
-from wtawp.graphs import cosine, knn_operator, sparse_features, unlike_and_alike
+from wtawp.graphs import cosine, extreme_pairs, knn_operator, sparse_features
 
 X = (torch.rand(30, 40, generator=rng("x")) < 0.4).double()
 X[7] = 0  # a node without features
@@ -37,20 +37,20 @@ def test_pairs_by_a_slow_loop() -> None:
     for i in range(30):
         for j in ranked(X, i)[:3] + ranked(X, i)[-3:]:
             expected[min(i, j), max(i, j)] = similarity[i][j]
-    pairs, found = unlike_and_alike(X, 3)
+    pairs, found = extreme_pairs(X, 3)
     assert dict(zip(map(tuple, pairs.T.tolist()), found.tolist(), strict=True)) == pytest.approx(expected, abs=1e-9)
 
 
 def test_identity_features_join_nobody_and_pair_everybody_evenly() -> None:
     assert len(knn_operator(torch.eye(30), 5).indices) == 0
-    pairs, similarity = unlike_and_alike(torch.eye(30), 3)
+    pairs, similarity = extreme_pairs(torch.eye(30), 3)
     assert similarity.unique().tolist() == [0.0]
     assert torch.bincount(pairs.flatten(), minlength=30).unique().tolist() == [6]
 
 
 def test_a_node_alone_has_nobody() -> None:
     assert len(knn_operator(torch.ones(1, 3), 5).indices) == 0
-    assert unlike_and_alike(torch.ones(1, 3))[0].shape == (2, 0)
+    assert extreme_pairs(torch.ones(1, 3))[0].shape == (2, 0)
 
 
 def test_cosines_of_dense_and_sparse_rows_are_torch_s(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from torch_geometric.nn import GCNConv, SGConv
 from wtawp.base import WtawpError
 from wtawp.graphs import Operator, gcn_operator, load, spmm
 from wtawp.models import GCN
-from wtawp.models.adapter import Latest, OperatorCache, evaluating, features, prepare, refuse_cached
+from wtawp.models.adapter import LastCallCache, OperatorCache, evaluating, features, prepare, refuse_cached
 
 EDGES = torch.tensor([[0, 1], [1, 0]])
 X = torch.ones(3, 2)
@@ -114,7 +114,7 @@ def test_what_was_built_last_is_kept_while_its_tensors_stay_as_they_are() -> Non
         calls.append(given)
         return len(calls)
 
-    kept, x, edges = Latest(build), torch.ones(3, 2), torch.tensor([[0, 1], [1, 0]])
+    kept, x, edges = LastCallCache(build), torch.ones(3, 2), torch.tensor([[0, 1], [1, 0]])
     assert [kept(edges, None, x, 3), kept(edges, None, x, 3)] == [1, 1]
     assert kept(edges, None, x, 4) == 2
     x[0] = 0  # changed in place

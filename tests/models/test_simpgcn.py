@@ -7,7 +7,7 @@ from torch.func import functional_call, stack_module_state
 
 from wtawp.base import DataError, rng
 from wtawp.core import WTAWP
-from wtawp.graphs import gcn_operator, knn_operator, load, sparse_features, stratified, unlike_and_alike
+from wtawp.graphs import extreme_pairs, gcn_operator, knn_operator, load, sparse_features, stratified
 from wtawp.models import SimPGCN
 from wtawp.models.adapter import HasExtraLoss
 from wtawp.models.dropout import masks
@@ -37,7 +37,7 @@ def dense(model: SimPGCN, weight: Tensor | None) -> tuple[Tensor, Tensor]:
         by_graph, by_features, alone = (m @ x @ conv.weight + conv.bias for m in (a, k, torch.eye(30).double()))
         x = share * by_graph + (1 - share) * by_features + 0.1 * loop * alone
         layers.append(x)
-    (i, j), similarity = unlike_and_alike(X)
+    (i, j), similarity = extreme_pairs(X)
     told = (layers[0][i] - layers[0][j]).abs() @ model.judge + model.judge_bias
     return x, 5 * torch.nn.functional.mse_loss(told, similarity[:, None])
 

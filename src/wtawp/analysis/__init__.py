@@ -25,12 +25,12 @@ from wtawp.analysis.landscape import (
     random_direction,
 )
 from wtawp.analysis.losses import LossOn
-from wtawp.analysis.sharpness import SharpnessWatch, sharpness, sharpness_over
+from wtawp.analysis.sharpness import SharpnessMonitor, sharpness, sharpness_over
 from wtawp.analysis.smoothness import input_gradient_norms
 from wtawp.analysis.spectrum import Hessian, SpectralDensity, Trace, hessian_trace, spectral_density, top_eigenvalues
-from wtawp.analysis.vanishing import SaturationWatch
+from wtawp.analysis.vanishing import SaturationMonitor
 
-__all__ = ["Bound", "BoundAt", "Hessian", "LossOn", "SaturationWatch", "SharpnessWatch", "SpectralDensity"]
+__all__ = ["Bound", "BoundAt", "Hessian", "LossOn", "SaturationMonitor", "SharpnessMonitor", "SpectralDensity"]
 __all__ += [
     "adversarial_direction",
     "bound_over_rho",

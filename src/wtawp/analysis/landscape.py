@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.analysis.losses import LossFn, TakesStacks, loss_and_gradient, refuse_training_mode, trainable
-from wtawp.analysis.moved import moved
+from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.base import rng
 from wtawp.core import project, select
 from wtawp.core.awp import Layers
-from wtawp.models.adapter import Prepares, PreparesGraphs
+from wtawp.models.adapter import StackAware, StackAwareOnGraphs
 
 Scale = Literal["unit", "layer", "filter"]
 Direction = Mapping[str, Tensor]  # name of a parameter -> how it moves, in its shape
@@ -37,7 +37,7 @@ def random_direction(model: nn.Module, *, seed: int, number: int = 0, scale: Sca
     if scale == "unit":
         total = torch.stack([d.norm() for d in u.values()]).norm()
         return {n: d / total for n, d in u.items()}
-    ours = isinstance(model, Prepares | PreparesGraphs)  # whose matrices are [in, out]; torch's are [out, in]
+    ours = isinstance(model, StackAware | StackAwareOnGraphs)  # whose matrices are [in, out]; torch's are [out, in]
 
     def lengths(name: str, t: Tensor) -> Tensor:
         whole = scale == "layer" or t.dim() < 2
@@ -100,7 +100,7 @@ def losses_at(
     losses = []
     for row in coordinates:
         by = {n: p[0] - theta[n].detach() for n, p in _stack(theta, names, directions, row[None]).items()}
-        with moved(theta, by):
+        with shifted_weights(theta, by):
             losses.append(float(loss_fn()))
     return torch.tensor(losses, dtype=torch.float64)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.analysis.losses import LossFn, LossOn, loss_and_gradient, refuse_training_mode
-from wtawp.analysis.moved import moved
+from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.base import AnalysisError, rng
 from wtawp.core import Radius, project, select
 from wtawp.core.awp import Layers
@@ -65,7 +65,7 @@ def sharpness_over(
     return [found[rho] for rho in rhos]
 
 
-class SharpnessWatch:
+class SharpnessMonitor:
     """Sharpness while a model is trained: to be called with a model and an epoch, as `fit(observe=...)` does.
 
     It looks at the training loss, without dropout, in epochs 0, EVERY, 2 EVERY, ..., with one radius for all methods;
@@ -79,7 +79,7 @@ class SharpnessWatch:
         self.history: dict[str, list[float]] = {f"sharpness_{radius}": [] for radius in rhos}
 
     def __call__(self, model: nn.Module, epoch: int) -> None:
-        """Look at the model, in every tenth epoch."""
+        """Measure the model, in every tenth epoch."""
         if epoch % self.EVERY:
             return
         with evaluating(model):
@@ -118,7 +118,7 @@ def _climb(
             step = project(slope, theta, rho=length * rho, radius=shape, onto="sphere")
             tried = project({n: inside[n] + s for n, s in step.items()}, theta, rho=rho, radius=shape, onto="ball")
             delta = tried if unit is None else {n: d * unit[n] for n, d in tried.items()}
-        with moved(theta, delta):
+        with shifted_weights(theta, delta):
             loss, slopes = loss_and_gradient(loss_fn, theta)
         if not math.isfinite(loss):
             return math.inf

@@ -19,10 +19,10 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.analysis.losses import refuse_training_mode
-from wtawp.base import AnalysisError, fenced_rng, rng, seed_of
+from wtawp.base import AnalysisError, isolated_rng, rng, seed_of
 from wtawp.graphs.collection import is_collection
 from wtawp.graphs.operators import Operator, gcn_operator, spmm
-from wtawp.models.adapter import Features, Filters, Normalised, Traces, evaluating, features
+from wtawp.models.adapter import Features, Filters, Normalised, SupportsFactoredGradient, evaluating, features
 from wtawp.models.ensemble import Ensemble
 from wtawp.models.traced import RecordingView
 
@@ -201,7 +201,7 @@ def factored_norms(left: Tensor, right: Tensor) -> Tensor:  # [b, n, f], [b, n, 
 
 def _by_traces(models: Sequence[nn.Module], data: Data, targets: list[Tensor], sample: _Sample) -> Tensor:  # -> [b]
     template, size = models[0], len(data.y)
-    assert isinstance(template, Traces)
+    assert isinstance(template, SupportsFactoredGradient)
     noise = sample.matrix(size, size)
     views = [NoisyView(data, noise, view) for view in template.views() if isinstance(view, Normalised)]
     x: Features = features(data.x)
@@ -224,12 +224,15 @@ def _by_pairs(models: Sequence[nn.Module], data: Data, targets: list[Tensor], sa
     """Any model that takes edge weights, differentiated by those of all pairs."""
     name, size = type(models[0]).__name__, len(data.y)
     if sample.definition == "released":
-        raise AnalysisError(f"{name} does not show where it uses A_hat (see Traces); use the paper's definition")
+        raise AnalysisError(
+            f"{name} does not show where it uses A_hat (see SupportsFactoredGradient); use the paper's definition"
+        )
     if isinstance(models[0], Filters):
         raise AnalysisError(f"{name} leaves out edges, so that its loss jumps with A; ask for the features")
     if size > MOST_NODES:
         raise AnalysisError(
-            f"{name} shows no factors of its gradient by the graph (see Traces), so all pairs of {size} nodes would be "
+            f"{name} shows no factors of its gradient by the graph (see SupportsFactoredGradient), so all "
+            f"pairs of {size} nodes would be "
             f"edges; that is done for up to {MOST_NODES} nodes. Ask for the features instead"
         )
     if len(inspect.signature(models[0].forward).parameters) < 3:
@@ -266,7 +269,7 @@ def _logits(model: nn.Module, arguments: tuple[object, ...], sample: _Sample) ->
     if (keys := sample.keys(1)) is None:
         out: Tensor = model(*arguments)
         return out[None]
-    with fenced_rng(*sample.names, "torch dropout"):  # somebody's own module draws from torch's global generator
+    with isolated_rng(*sample.names, "torch dropout"):  # somebody's own module draws from torch's global generator
         return ensemble.logits(ensemble.parameters(), ensemble.buffers(), arguments, keys)
 
 
@@ -276,5 +279,5 @@ def _losses(logits: Tensor, labels: Tensor, targets: list[Tensor]) -> Tensor:  #
 
 
 def _shows_products(model: nn.Module) -> bool:
-    views = model.views() if isinstance(model, Traces) and not isinstance(model, Filters) else ()
+    views = model.views() if isinstance(model, SupportsFactoredGradient) and not isinstance(model, Filters) else ()
     return bool(views) and all(isinstance(view, Normalised) for view in views)

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.analysis.moved import moved
+from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.core import AwpConfig, project, select
 from wtawp.models.adapter import evaluating, prepare
 
 COLUMNS = ("logit_scale", "saturation", "perturbed_logit_scale", "perturbed_saturation")
 
 
-class SaturationWatch:
+class SaturationMonitor:
     """To be called with a model and an epoch, as `fit(observe=...)` does; what it saw is in `history`.
 
     At the weights as they are and at the perturbed ones, on the training nodes, without dropout: the logit scale is the
@@ -31,7 +31,7 @@ class SaturationWatch:
         self.history: dict[str, list[float]] = {name: [] for name in COLUMNS}
 
     def __call__(self, model: nn.Module, epoch: int) -> None:  # noqa: ARG002, as `observe` is called
-        """Look at the model once more."""
+        """Measure the model once more."""
         theta = {n: p for n, p in model.named_parameters() if p.requires_grad}
         with evaluating(model):
             given = prepare(model, self.data, self.nodes)
@@ -41,7 +41,7 @@ class SaturationWatch:
                 chosen = {n: gradient[n] for n in select(model, self.awp.layers)}
                 with torch.no_grad():
                     delta = project(chosen, theta, rho=self.awp.rho, radius=self.awp.radius, onto=self.awp.projection)
-                with moved(theta, delta):
+                with shifted_weights(theta, delta):
                     perturbed, _ = self._look(model, theta, *given)
         for name, value in zip(COLUMNS, (*natural, *perturbed), strict=True):
             self.history[name].append(value)

@@ -1,8 +1,8 @@
 """The gradient of a loss with respect to the flip of every pair of nodes, and a step along it within the budget.
 
-For victims that `Traces` their products with the graph the gradient is a product of thin factors, looked at in blocks
-of rows, so that nothing of size n x n is kept, and many victims of one architecture are attacked at once. Any other
-victim is differentiated with respect to the weights of all pairs: one at a time, small graphs only.
+For victims that support a factored gradient it is a product of thin factors, evaluated in blocks of rows, so that
+nothing of size n x n is kept, and many victims of one architecture are attacked at once. Any other victim is
+differentiated with respect to the weights of all pairs: one at a time, small graphs only.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from wtawp.attacks.projection import thresholds
 from wtawp.attacks.relaxed import Relaxed, Target, contains
 from wtawp.attacks.views import view_of
 from wtawp.base import AttackError, DataError
-from wtawp.models.adapter import Features, Filters, Normalised, PairFilter, Traces, features
+from wtawp.models.adapter import Features, Filters, Normalised, PairFilter, SupportsFactoredGradient, features
 from wtawp.models.ensemble import Ensemble
 from wtawp.models.traced import RecordingView
 
@@ -109,17 +109,17 @@ class FullGradient:
 
 def victims_at_once(victim: nn.Module, size: int, device: torch.device) -> int:
     """As many as one block of the gradient has room for; some views are of one graph only."""
-    views = victim.views() if isinstance(victim, Traces) else ()
+    views = victim.views() if isinstance(victim, SupportsFactoredGradient) else ()
     if not views or not all(isinstance(view, Normalised) for view in views):
         return 1
     return max(1, entries_at_once(device) // size**2)
 
 
-def attacked_by_gradient(target: Target, victims: Sequence[nn.Module]) -> "Traced | Opaque":
-    """The victims as `Traced` if they can be, else the only one as `Opaque`."""
-    if isinstance(victims[0], Traces) and victims[0].views():
+def attacked_by_gradient(target: Target, victims: Sequence[nn.Module]) -> "Traced | BlackBoxVictim":
+    """The victims as `Traced` if they can be, else the only one as `BlackBoxVictim`."""
+    if isinstance(victims[0], SupportsFactoredGradient) and victims[0].views():
         return Traced(target, victims)
-    return Opaque(target, *victims)
+    return BlackBoxVictim(target, *victims)
 
 
 class Traced:
@@ -142,7 +142,7 @@ class Traced:
     def logits(self, flips: Relaxed) -> tuple[Tensor, list[RecordingView]]:  # -> [b, n, c]
         """Of the relaxed graphs, and what the victims saw of them."""
         template = self.ensemble.template
-        assert isinstance(template, Traces)
+        assert isinstance(template, SupportsFactoredGradient)
         views = [view_of(self.target, flips, view) for view in template.views()]
         arguments = template.through(self.x, tuple(views))
         return self.ensemble.logits(self.parameters, {}, arguments, None), views
@@ -170,15 +170,15 @@ class Traced:
         return slope
 
 
-class Opaque:
+class BlackBoxVictim:
     """One victim that shows nothing but its forward pass."""
 
     def __init__(self, target: Target, victim: nn.Module) -> None:
         if target.size > MOST_NODES:
             raise AttackError(
-                f"{type(victim).__name__} shows no factors of its gradient (see Traces), so PGD would give it all pairs"
-                f" of {target.size} nodes as edges; it does so for up to {MOST_NODES} nodes. Take prbcd, or find the"
-                " flips on a GCN and apply them (wtawp attack --no-adaptive)"
+                f"{type(victim).__name__} shows no factors of its gradient (see SupportsFactoredGradient), so PGD"
+                f" would give it all pairs of {target.size} nodes as edges; it does so for up to {MOST_NODES} nodes."
+                " Take prbcd, or find the flips on a GCN and apply them (wtawp attack --no-adaptive)"
             )
         refuse_without_weights(victim, "PGD")
         self.target, self.victim = target, victim

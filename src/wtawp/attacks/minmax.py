@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.gradient import Opaque, Traced, attacked_by_gradient
-from wtawp.attacks.pgd import ascend, by_lot, checked_step_size
+from wtawp.attacks.gradient import BlackBoxVictim, Traced, attacked_by_gradient
+from wtawp.attacks.pgd import ascend, checked_step_size, round_by_sampling
 from wtawp.attacks.relaxed import Loss, Relaxed, Target, target_of
 from wtawp.base import rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
@@ -56,14 +56,16 @@ def minmax(
         for t in range(steps):
             _learn(attacked, lessons, flips, optimizer)
             flips = ascend(attacked, flips, step_size / math.sqrt(t + 1), count, is_first=t == 0)
-        (codes,) = by_lot(attacked, flips, count, samples, [rng("attack", "minmax", seed)])
+        (codes,) = round_by_sampling(attacked, flips, count, samples, [rng("attack", "minmax", seed)])
     origin = {"attack": "minmax", "budget": budget, "seed": seed, "steps": steps, "loss": loss, "samples": samples}
     origin |= {"step_size": step_size, "lr": lr, "weight_decay": weight_decay}
     provenance = tuple((name, str(value)) for name, value in origin.items())
     return EdgeFlips.of(torch.stack([codes // size, codes % size]), size, provenance)
 
 
-def _learn(attacked: Traced | Opaque, lessons: Target, flips: Relaxed, optimizer: torch.optim.Optimizer) -> None:
+def _learn(
+    attacked: Traced | BlackBoxVictim, lessons: Target, flips: Relaxed, optimizer: torch.optim.Optimizer
+) -> None:
     """One step of training; afterwards the weights are constants again."""
     for weight in attacked.weights:
         weight.requires_grad_()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.gradient import Opaque, Traced, attacked_by_gradient, victims_at_once
+from wtawp.attacks.gradient import BlackBoxVictim, Traced, attacked_by_gradient, victims_at_once
 from wtawp.attacks.relaxed import Loss, Relaxed, target_of
 from wtawp.base import AttackError, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
@@ -62,8 +62,9 @@ def pgd_many(
     """`pgd` on each of the victims, models of one architecture, with nodes, labels and a seed of its own.
 
     As many at once as fit into one block of the gradient: dozens on a GPU, one at a time on a CPU but for small graphs.
-    Victims that show no factors (see `Traces`) always come one at a time. `progress(share, what)` is told after each
-    block. A victim's flips are those it gets alone, up to the rounding of sums: two pairs or two draws that are equally
+    Victims that show no factors (see `SupportsFactoredGradient`) always come one at a time.
+    `progress(share, what)` is called after each block. A victim's flips are those it gets alone, up to the rounding of
+    sums: two pairs or two draws that are equally
     good to the last digits may change places.
     """
     count, size = budget_of(data, budget), int(data.num_nodes)
@@ -81,7 +82,9 @@ def pgd_many(
             attacked, flips = attacked_by_gradient(target, victims[part]), target.nothing()
             for t in range(steps):
                 flips = ascend(attacked, flips, step_size / math.sqrt(t + 1), count, is_first=t == 0)
-            chosen = by_lot(attacked, flips, count, samples, [rng("attack", "pgd", seed) for seed in seeds[part]])
+            chosen = round_by_sampling(
+                attacked, flips, count, samples, [rng("attack", "pgd", seed) for seed in seeds[part]]
+            )
         for codes, seed in zip(chosen, seeds[part], strict=True):
             provenance = tuple((name, str(value)) for name, value in {**origin, "seed": seed}.items())
             found.append(EdgeFlips.of(torch.stack([codes // size % size, codes % size]), size, provenance))
@@ -90,7 +93,7 @@ def pgd_many(
     return found
 
 
-def ascend(attacked: Traced | Opaque, flips: Relaxed, step: float, budget: int, *, is_first: bool) -> Relaxed:
+def ascend(attacked: Traced | BlackBoxVictim, flips: Relaxed, step: float, budget: int, *, is_first: bool) -> Relaxed:
     """One step; a gradient that is zero from the first is said so."""
     slope = attacked.gradient(flips)
     if is_first and bool((flat := slope.is_zero()).any()):
@@ -101,8 +104,8 @@ def ascend(attacked: Traced | Opaque, flips: Relaxed, step: float, budget: int, 
     return slope.climb(flips, step, budget)
 
 
-def by_lot(
-    attacked: Traced | Opaque, flips: Relaxed, budget: int, samples: int, generators: Sequence[torch.Generator]
+def round_by_sampling(
+    attacked: Traced | BlackBoxVictim, flips: Relaxed, budget: int, samples: int, generators: Sequence[torch.Generator]
 ) -> list[Tensor]:  # -> codes of each copy
     """The best of the largest amounts and of `samples` draws; what a draw has too many of goes, least likely first."""
     target, codes = attacked.target, flips.codes

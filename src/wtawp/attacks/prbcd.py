@@ -14,9 +14,9 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.checks import refuse_nan, refuse_without_weights
 from wtawp.attacks.relaxed import Target, target_of
-from wtawp.base import AttackError, fenced_rng
+from wtawp.base import AttackError, isolated_rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
-from wtawp.models.adapter import Prepares, evaluating, features
+from wtawp.models.adapter import StackAware, evaluating, features
 
 with warnings.catch_warnings(action="ignore", category=UserWarning):  # PyG calls all of `contrib` experimental
     from torch_geometric.contrib.nn import GRBCDAttack, PRBCDAttack
@@ -62,7 +62,7 @@ def prbcd(
         plan.victim, plan.block_size, steps, max(1, round(RESAMPLED * steps)), plan.loss, lr=step_size, log=progress
     )
     attack.coeffs = {**PRBCDAttack.coeffs, "max_final_samples": samples + 1}  # of this one: PyG's are of the class
-    return plan.carry_out(attack, "prbcd", samples=samples, step_size=step_size)
+    return plan.run_plans(attack, "prbcd", samples=samples, step_size=step_size)
 
 
 def grbcd(
@@ -85,7 +85,7 @@ def grbcd(
     """
     plan = _Plan(data, victim, budget, nodes, labels, seed, steps, loss, block_size, greedy=True)
     attack = GRBCDAttack(plan.victim, plan.block_size, steps, plan.loss, log=progress)
-    return plan.carry_out(attack, "grbcd")
+    return plan.run_plans(attack, "grbcd")
 
 
 class _Plan:
@@ -127,10 +127,10 @@ class _Plan:
         self.labels = labels.to(data.edge_index.device).long()
         self.origin = {"budget": budget, "seed": seed, "steps": steps, "loss": loss, "block_size": block_size}
 
-    def carry_out(self, attack: PRBCDAttack, name: str, **more: float) -> EdgeFlips:
+    def run_plans(self, attack: PRBCDAttack, name: str, **more: float) -> EdgeFlips:
         """Run PyG's attack; the caller's random state and the victim's modes are as before."""
         data, size = self.data, int(self.data.num_nodes)
-        with evaluating(self.victim), fenced_rng("attack", name, self.seed):
+        with evaluating(self.victim), isolated_rng("attack", name, self.seed):
             _, flipped = attack.attack(data.x, data.edge_index, self.labels, self.count, self.target.nodes[0])
         codes, times = torch.unique(flipped.amin(0) * size + flipped.amax(0), return_counts=True)
         codes = codes[times % 2 == 1]
@@ -155,7 +155,7 @@ class _Victim(nn.Module):
     def __init__(self, victim: nn.Module, target: Target) -> None:
         super().__init__()
         self.victim, self.target, self.is_first = victim, target, True
-        self.features = features(target.data.x) if isinstance(victim, Prepares) else target.data.x
+        self.features = features(target.data.x) if isinstance(victim, StackAware) else target.data.x
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
         logits: Tensor = self.victim(self.features, edge_index, edge_weight.to(x.dtype))

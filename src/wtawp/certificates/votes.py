@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
-from wtawp.base import CertificateError, write_whole
+from wtawp.base import CertificateError, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
 from wtawp.graphs.kernels import multiply
 from wtawp.graphs.operators import Operator, gcn_operator, sparse_features, spmm
@@ -66,7 +66,7 @@ class Votes:
             noise=np.array([(name, repr(p.p_add), repr(p.p_del)) for name, p in self.noise.items()], dtype=np.str_),
             provenance=np.array(self.provenance, dtype=np.str_),
         )  # fmt: skip
-        write_whole(Path(path), content.getvalue())
+        write_atomic(Path(path), content.getvalue())
 
     @staticmethod
     def load(path: str | Path) -> "Votes":

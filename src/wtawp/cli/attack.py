@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from wtawp.cli.shared import app, asides, errors_in_plain_words
+from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
 from wtawp.cli.sweeps import (
     Dataset,
     Device,
@@ -67,8 +67,8 @@ def attack(
     """
     with errors_in_plain_words():
         from wtawp.core import AwpConfig
-        from wtawp.experiments.plan import Setting
-        from wtawp.experiments.robustness import attack_plan
+        from wtawp.experiments.plans.robustness import attack_plan
+        from wtawp.experiments.spec.plan import Setting
 
         can_be_written(html)
         with values_are_parameters():
@@ -81,9 +81,9 @@ def attack(
         sweep([plan], store, device, tf32, engine_named("local", workers, device), as_json)
         written = []
         if html is not None or flips is not None:
-            from wtawp.experiments import report as write
-            from wtawp.experiments.flip_files import save_flips
-            from wtawp.experiments.store import Store
+            from wtawp.experiments.execution.flip_files import save_flips
+            from wtawp.experiments.report import pages as write
+            from wtawp.experiments.store.database import Store
 
             with Store(store, create=False) as opened:
                 if html is not None:
@@ -93,7 +93,7 @@ def attack(
                     written += save_flips(plan, opened, flips)
     if written:
         last = f" and {len(written) - 1} more" * (len(written) > 1)
-        asides.print(f"Written: {written[0].resolve()}{last}", highlight=False, soft_wrap=True)
+        stderr_console.print(f"Written: {written[0].resolve()}{last}", highlight=False, soft_wrap=True)
 
 
 def _budget(text: str) -> float | int:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from wtawp.cli.shared import app, asides, errors_in_plain_words
+from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
 from wtawp.cli.sweeps import (
     Dataset,
     Device,
@@ -56,8 +56,8 @@ def certify(
     """
     with errors_in_plain_words():
         from wtawp.core import AwpConfig
-        from wtawp.experiments.plan import Setting
-        from wtawp.experiments.robustness import certificate_plan, certifying, noise_of
+        from wtawp.experiments.plans.robustness import certificate_plan, certifying, noise_of
+        from wtawp.experiments.spec.plan import Setting
 
         with values_are_parameters():
             if len(set(on)) > 1 and (p_add, p_del) != (None, None):
@@ -73,8 +73,8 @@ def certify(
             plan = certificate_plan(base, wanted, awp=awp, splits=splits, inits=inits)
         sweep([plan], store, device, tf32, engine_named("local", workers, device), as_json)
         if out is not None:
-            from wtawp.experiments.certified_figures import certified_accuracy
-            from wtawp.experiments.store import Store
+            from wtawp.experiments.report.certificate_figures import certified_accuracy
+            from wtawp.experiments.store.database import Store
 
             out.mkdir(parents=True, exist_ok=True)
             how = "-trained-under-noise" * under_noise
@@ -83,4 +83,4 @@ def certify(
                 (report,) = reports_of([plan], opened)
             svg = certified_accuracy(report, png=out / f"{name}.png")
             (out / f"{name}.svg").write_text(svg, encoding="utf-8")
-            asides.print(f"Written: {(out / name).resolve()}.svg and .png", highlight=False, soft_wrap=True)
+            stderr_console.print(f"Written: {(out / name).resolve()}.svg and .png", highlight=False, soft_wrap=True)

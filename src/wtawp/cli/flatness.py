@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from wtawp.cli.printing import print_table
-from wtawp.cli.shared import app, asides, errors_in_plain_words, progress_bar
+from wtawp.cli.shared import app, errors_in_plain_words, progress_bar, stderr_console
 from wtawp.cli.sweeps import Dataset, Device, Epochs, Json, Lam, Model, Rho, values_are_parameters
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from torch_geometric.data import Data
 
-    from wtawp.experiments.look import Check, Looked
-    from wtawp.experiments.look_files import Look
-    from wtawp.experiments.plan import Run
+    from wtawp.experiments.inspection.inspect_models import Check, InspectedModels
+    from wtawp.experiments.report.artifacts import Artifact
+    from wtawp.experiments.spec.plan import Run
 
 
 def _finite(above: float, *, or_equal: bool = False, below: float = math.inf) -> Callable[[Any], Any]:
@@ -42,7 +42,7 @@ def _finite(above: float, *, or_equal: bool = False, below: float = math.inf) ->
 
 
 def _readable(options: list[str] | None) -> list[str] | None:
-    from wtawp.experiments.look import options_of
+    from wtawp.experiments.inspection.inspect_models import options_of
 
     with values_are_parameters():
         options_of("", options or [])
@@ -59,7 +59,7 @@ Options = Annotated[
     ),
 ]
 Checkpoint = Annotated[
-    Path | None, typer.Option(help="Look at these weights (a state dict of --model) and train nothing.")
+    Path | None, typer.Option(help="Measure these weights (a state dict of --model) and train nothing.")
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="Only without WT-AWP.")]
 SplitSeed = Annotated[int, typer.Option("--split", help="Seed of the split.")]
@@ -122,9 +122,9 @@ class Subject:
     def run(self, *, perturbed: bool = False) -> "Run":
         """The training of one of the two."""
         from wtawp.core import AwpConfig
-        from wtawp.experiments.look import options_of
-        from wtawp.experiments.paper import GRAPHS
-        from wtawp.experiments.plan import Run, Setting
+        from wtawp.experiments.inspection.inspect_models import options_of
+        from wtawp.experiments.plans.paper import GRAPHS
+        from wtawp.experiments.spec.plan import Run, Setting
 
         lam, rho = self.lam, self.rho
         of_graphs = self.model.startswith("Pooled")  # whose defaults are those of the paper's table
@@ -139,9 +139,9 @@ class Subject:
             )  # fmt: skip
         return Run(setting, self.split, self.init)
 
-    def look(self, check: "Check | None" = None, other: Path | None = None) -> "Looked":
+    def look(self, check: "Check | None" = None, other: Path | None = None) -> "InspectedModels":
         """The model, and beside it the `other` one of a file, or, of a pair, the one with WT-AWP."""
-        from wtawp.experiments.look import look_at
+        from wtawp.experiments.inspection.inspect_models import load_or_train
 
         runs, weights = {self.name: self.run()}, {}
         if self.checkpoint is not None:
@@ -157,9 +157,9 @@ class Subject:
         elif self.is_pair:
             runs[f"{self.name}+WT-AWP"] = self.run(perturbed=True)
         with progress_bar("training", quiet=self.as_json or len(weights) == len(runs)) as progress:
-            return look_at(runs, weights=weights, device=self.device, check=check, progress=progress)
+            return load_or_train(runs, weights=weights, device=self.device, check=check, progress=progress)
 
-    def tell(self, what: str, looked: "Looked", found: "Look", *, kind: str | None = None) -> None:
+    def tell(self, what: str, looked: "InspectedModels", found: "Artifact", *, kind: str | None = None) -> None:
         """Print what was found and, if wanted, write it; kinds do not overwrite each other."""
         title = f"{what}{f' ({kind})' if kind else ''} of {self.model} on {self.dataset}"
         found = replace(found, content={"options": dict(self.asked), **found.content})
@@ -170,7 +170,7 @@ class Subject:
         if self.out is not None:
             parts = [what, *([kind] if kind else []), Path(self.dataset).stem, self.name]
             paths = found.write(self.out, "-".join(parts), title, looked.sources)
-            asides.print(f"Written: {paths[0].resolve()}, .png and .json", highlight=False, soft_wrap=True)
+            stderr_console.print(f"Written: {paths[0].resolve()}, .png and .json", highlight=False, soft_wrap=True)
 
 
 def takes_subject(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -234,7 +234,7 @@ def landscape(
     directions: Annotated[int | None, typer.Option(min=1, help="Random lines.", show_default="10")] = None,
 ) -> None:
     """Draw the training loss around a model, along lines or on a plane through its weights."""
-    from wtawp.experiments import look
+    from wtawp.experiments.inspection import inspect_models as look
 
     kind = "plane" if plane else "lines" if line == "random" else line
     if plane and line != "random":
@@ -278,7 +278,7 @@ def smoothness(
     samples: Annotated[int, typer.Option(min=1, help="Noisy inputs.")] = 100,
 ) -> None:
     """Measure the norm of the loss gradient by graph and features at noisy inputs, in both definitions."""
-    from wtawp.experiments import look
+    from wtawp.experiments.inspection import inspect_models as look
 
     looked = subject.look(look.refuse_collections)
     with values_are_parameters():
@@ -307,7 +307,7 @@ def sharpness(
     top: Annotated[int, typer.Option(min=1, help="Eigenvalues of the Hessian.")] = 5,
 ) -> None:
     """Measure how far the training loss rises near a model, and the curvature of that loss."""
-    from wtawp.experiments import look
+    from wtawp.experiments.inspection import inspect_models as look
 
     radii: Mapping[Literal["layer", "adaptive", "global"], float]
     radii = {"layer": layer_radius, "adaptive": adaptive_radius, "global": global_radius}
@@ -341,7 +341,7 @@ def bound(
 ) -> None:
     """Evaluate the generalisation bound of Theorem 1, or of graphs, term by term, beside the true gap."""
     from wtawp.analysis import refuse_bound
-    from wtawp.experiments import look
+    from wtawp.experiments.inspection import inspect_models as look
     from wtawp.graphs import is_collection
 
     def check(model: "Module", data: "Data") -> None:

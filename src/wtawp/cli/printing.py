@@ -9,7 +9,7 @@ from rich.table import Table
 from wtawp.cli.shared import console
 
 if TYPE_CHECKING:
-    from wtawp.experiments import tables
+    from wtawp.experiments.report import tables
 
 LONG = 40  # characters from which on a text may be broken into lines
 GAP = 2

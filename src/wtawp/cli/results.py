@@ -21,7 +21,7 @@ OfDevice = Annotated[str | None, typer.Option("--device", help="Only this, as `w
 
 def _in_words(content: dict[str, Any]) -> str:
     """A setting on one line; one from another version, which may have other fields, as it is."""
-    from wtawp.experiments.plan import Setting
+    from wtawp.experiments.spec.plan import Setting
 
     try:
         return str(Setting.from_content(content))
@@ -36,7 +36,7 @@ def results_ls(
     store: StorePath = None,
 ) -> None:
     """List settings and devices with the number of their runs, or the runs that failed."""
-    from wtawp.experiments.store import Store
+    from wtawp.experiments.store.database import Store
 
     with errors_in_plain_words(), Store(store, create=False) as results:
         records = results.records(status="failed") if failed else []
@@ -63,7 +63,7 @@ def results_show(
     store: StorePath = None,
 ) -> None:
     """Print what a run was and gave, on every device it ran on, and the traceback if it failed."""
-    from wtawp.experiments.store import Store
+    from wtawp.experiments.store.database import Store
 
     with errors_in_plain_words(), Store(store, create=False) as results:
         records = results.find(key)
@@ -93,7 +93,7 @@ def results_export(
     store: StorePath = None,
 ) -> None:
     """Write records to a file for another machine."""
-    from wtawp.experiments.store import Store
+    from wtawp.experiments.store.database import Store
 
     with errors_in_plain_words(), Store(store, create=False) as results:
         count = results.export(file, device=device)
@@ -105,7 +105,7 @@ def results_import(
     files: Annotated[list[Path], typer.Argument(help="What `wtawp results export` wrote.")], store: StorePath = None
 ) -> None:
     """Add the records of files, of each file all or none; what is known already is left as it is."""
-    from wtawp.experiments.store import Store
+    from wtawp.experiments.store.database import Store
 
     with errors_in_plain_words(), Store(store) as results:
         for file in files:
@@ -121,7 +121,7 @@ def results_prune(
     store: StorePath = None,
 ) -> None:
     """Delete records: the failed ones, those of a device, or with both options the failed ones of that device."""
-    from wtawp.experiments.store import Store
+    from wtawp.experiments.store.database import Store
 
     if not failed and device is None:
         raise typer.BadParameter("say what to delete: --failed, --device NAME or both")

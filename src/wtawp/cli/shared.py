@@ -14,7 +14,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Adversarial weight perturbation for graph networks."
 )
 console = Console()
-asides = Console(stderr=True)  # errors and progress: what is on standard output can be read by machines
+stderr_console = Console(stderr=True)  # errors and progress: what is on standard output can be read by machines
 
 
 def _print_version(wanted: bool) -> None:
@@ -40,7 +40,7 @@ def errors_in_plain_words() -> Iterator[None]:
     try:
         yield
     except WtawpError as error:
-        asides.print(f"Error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        stderr_console.print(f"Error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
 
@@ -54,6 +54,6 @@ def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float,
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=asides, disable=quiet) as bar:
+    with Progress(*columns, console=stderr_console, disable=quiet) as bar:
         task = bar.add_task(what, total=1.0)
         yield lambda share, last: bar.update(task, completed=share, description=last[:44])

@@ -11,12 +11,12 @@ import typer
 from rich.table import Table
 
 from wtawp.cli.printing import print_table
-from wtawp.cli.shared import app, asides, console, errors_in_plain_words, progress_bar
+from wtawp.cli.shared import app, console, errors_in_plain_words, progress_bar, stderr_console
 
 if TYPE_CHECKING:
-    from wtawp.experiments.engines import Engine
-    from wtawp.experiments.plan import Plan, Scale
-    from wtawp.experiments.summary import PlanReport
+    from wtawp.experiments.execution.engines import Engine
+    from wtawp.experiments.results.summary import PlanReport
+    from wtawp.experiments.spec.plan import Plan, Scale
 
 StorePath = Annotated[Path | None, typer.Option("--store", help="Where results are kept.", show_default="our folder")]
 Device = Annotated[Literal["cpu", "cuda"], typer.Option()]
@@ -61,7 +61,7 @@ def reproduce(
 
     Without a label, list what there is. What was trained before is not trained again.
     """
-    from wtawp.experiments.paper import PAGES, plans
+    from wtawp.experiments.plans.paper import PAGES, plans
 
     if not labels and as_json:
         listed = {label: len(found.runs()) for label, found in plans().items()}
@@ -76,7 +76,7 @@ def reproduce(
         console.print(table)
         return
     if pages := [label for label in labels if label in PAGES]:
-        from wtawp.experiments.tables import graph_dataset_table, node_dataset_table
+        from wtawp.experiments.report.tables import graph_dataset_table, node_dataset_table
 
         for label in pages:
             print_table(label, node_dataset_table() if label == "tab:dataset" else graph_dataset_table())
@@ -100,7 +100,7 @@ def run(
 ) -> None:
     """Carry out a plan of your own; see the documentation for its keys."""
     with errors_in_plain_words():
-        from wtawp.experiments.own_plan import read_plan
+        from wtawp.experiments.plans.toml_plan import read_plan
 
         sweep([read_plan(plan)], store, device, tf32, engine_named(engine, workers, device), as_json)
 
@@ -123,7 +123,7 @@ def compare(
     """Does WT-AWP help on these data, and by how much? Paired runs with and without it."""
     with errors_in_plain_words():
         from wtawp.core import AwpConfig
-        from wtawp.experiments.plan import Cell, Plan, Setting
+        from wtawp.experiments.spec.plan import Cell, Plan, Setting
 
         with values_are_parameters():
             rows = {model: None, f"{model}+WT-AWP": AwpConfig(rho=rho, lam=lam)}
@@ -152,8 +152,8 @@ def train(
     """Train one model and print what it measures."""
     with errors_in_plain_words():
         from wtawp.core import AwpConfig
-        from wtawp.experiments.execute import train_one
-        from wtawp.experiments.plan import Run, Setting
+        from wtawp.experiments.execution.training import train_one
+        from wtawp.experiments.spec.plan import Run, Setting
 
         can_be_written(save)
         with values_are_parameters():
@@ -189,16 +189,16 @@ def report(
 ) -> None:
     """Show what was measured beside the paper; it trains nothing."""
     with errors_in_plain_words():
-        from wtawp.experiments import report as write
-        from wtawp.experiments.look_files import read_looks
-        from wtawp.experiments.store import Store, default_path, load_all
-        from wtawp.experiments.summary import summarise
+        from wtawp.experiments.report import pages as write
+        from wtawp.experiments.report.artifacts import read_artifacts
+        from wtawp.experiments.results.summary import summarise
+        from wtawp.experiments.store.database import Store, default_path, load_all
 
         for path in (html, markdown):
             can_be_written(path)
         if looks is not None and html is None:
             raise typer.BadParameter("--looks are shown on a page; give --html FILE")
-        kept = [] if looks is None else read_looks(looks)
+        kept = [] if looks is None else read_artifacts(looks)
         plans = _of_the_paper(labels or ["all"], scale)
         if records:
             given = load_all(records)
@@ -216,7 +216,7 @@ def report(
             markdown.write_text(write.markdown(found), encoding="utf-8")
     for path in (html, markdown, folder):
         if path is not None:
-            asides.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
+            stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
     if as_json or html is markdown is folder is None:
         _show(found, as_json)
 
@@ -236,17 +236,17 @@ def values_are_parameters() -> Iterator[None]:
 
 
 def _of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
-    from wtawp.experiments.paper import plan, plans
+    from wtawp.experiments.plans.paper import plan, plans
 
     chosen = dict.fromkeys(each for label in labels for each in (plans() if label == "all" else [label]))
     return [plan(label).at(scale) for label in chosen]
 
 
 def engine_named(name: str, workers: int | None, device: str) -> "Engine":
-    from wtawp.experiments.engines import local
+    from wtawp.experiments.execution.engines import local
 
     if name == "ray":
-        from wtawp.experiments.engine_ray import ray_cluster
+        from wtawp.experiments.execution.engine_ray import ray_cluster
 
         return ray_cluster(workers=workers, gpus=0 if device == "cpu" else 1)
     return local(workers or ((os.cpu_count() or 1) if device == "cpu" else 1))
@@ -256,38 +256,42 @@ def sweep(
     plans: "Sequence[Plan]", store: Path | None, device: str, tf32: bool, engine: "Engine", as_json: bool
 ) -> None:
     """Train what is missing, show all; the exit status is 1 if a run failed, 130 if it was interrupted."""
-    from wtawp.experiments.runner import carry_out
-    from wtawp.experiments.store import Store
+    from wtawp.experiments.execution.runner import run_plans
+    from wtawp.experiments.store.database import Store
 
     with Store(store) as opened:
         try:
             with progress_bar("checking", quiet=as_json) as progress:
-                outcome = carry_out(plans, opened, engine=engine, device=device, tf32=tf32, progress=progress)
+                outcome = run_plans(plans, opened, engine=engine, device=device, tf32=tf32, progress=progress)
         except KeyboardInterrupt:
-            asides.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
+            stderr_console.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
             raise typer.Exit(130) from None
         _show(reports_of(plans, opened), as_json)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
         where = (
             f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
         )
-    asides.print(where, highlight=False, soft_wrap=True)
+    stderr_console.print(where, highlight=False, soft_wrap=True)
     if outcome.failed:
         if failures:
             reason = (failures[0].error or "no reason kept").strip().splitlines()[-1]
-            asides.print(f"The first failed with: {reason}", style="red", highlight=False, markup=False, soft_wrap=True)
-        asides.print("Failed runs: `wtawp results ls --failed`; the same command tries them again.", style="red")
+            stderr_console.print(
+                f"The first failed with: {reason}", style="red", highlight=False, markup=False, soft_wrap=True
+            )
+        stderr_console.print(
+            "Failed runs: `wtawp results ls --failed`; the same command tries them again.", style="red"
+        )
         raise typer.Exit(1)
 
 
 def reports_of(plans: "Sequence[Plan]", store: Any) -> "list[PlanReport]":
-    from wtawp.experiments.summary import summarise
+    from wtawp.experiments.results.summary import summarise
 
     return [summarise(plan, store.records(run.key for run in plan.runs())) for plan in plans]
 
 
 def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
-    from wtawp.experiments.report import as_data, tables_of
+    from wtawp.experiments.report.pages import as_data, tables_of
 
     if as_json:
         typer.echo(json.dumps([as_data(r) for r in reports]))

@@ -13,7 +13,7 @@ from typing import TypedDict, Unpack, get_args
 import torch
 from torch import Tensor, nn
 
-from wtawp.base import VanishingWatch
+from wtawp.base import VanishingGradientMonitor
 from wtawp.core import perturb
 from wtawp.core.perturb import Projection, Radius, Tensors
 
@@ -100,7 +100,7 @@ class WTAWP:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
-        self.model, self._watch = model, VanishingWatch()
+        self.model, self._watch = model, VanishingGradientMonitor()
         how = Options(projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact)
         self.config = AwpConfig(rho=rho, lam=lam, layers=layers, radius=radius, **how)
         self._names = () if self.config.is_plain else perturb.select(model, self.config.layers)  # plain: any model goes
@@ -135,7 +135,7 @@ class WTAWP:
             loss, natural, perturbed = self._two_gradients(closure)
         self._watch(natural.values(), perturbed.values(), loss, self.config)
         if self.config.balance is not None:
-            perturbed = perturb.shorten(perturbed, natural, self.config.balance)
+            perturbed = perturb.clip_relative_norm(perturbed, natural, self.config.balance)
         for leaf in list(natural | perturbed):  # one by one, so that at most two gradients are in memory, not three
             pair = [{leaf: g.pop(leaf)} if leaf in g else {} for g in (natural, perturbed)]
             g = perturb.mix(*pair, lam=self.config.lam)[leaf]
@@ -167,7 +167,7 @@ class WTAWP:
         kept = {n: p.detach().clone() for n, p in moving.items()}
 
         def move(step: Tensors) -> None:
-            perturb.place(theta, kept)
+            perturb.copy_into(theta, kept)
             for n, s in step.items():
                 theta[n].detach().add_(s)  # in place: no further copy of the weights
 
@@ -185,9 +185,9 @@ class WTAWP:
                 return loss, natural, _gradient(self._call(closure))
         finally:
             try:
-                perturb.place(theta, kept)
+                perturb.copy_into(theta, kept)
             except BaseException:  # interrupted in the midst of it
-                perturb.place(theta, kept)
+                perturb.copy_into(theta, kept)
                 raise
 
     @contextmanager

@@ -152,7 +152,9 @@ def ascend(
     return step
 
 
-def shorten(perturbed: Mapping[Key, Tensor], natural: Mapping[Key, Tensor], balance: float) -> dict[Key, Tensor]:
+def clip_relative_norm(
+    perturbed: Mapping[Key, Tensor], natural: Mapping[Key, Tensor], balance: float
+) -> dict[Key, Tensor]:
     """`perturbed`, over all tensors at most `balance` times as long as `natural`; an infinite one becomes zero."""
     if not (natural and perturbed):
         return dict(perturbed)
@@ -166,7 +168,7 @@ def mix(natural: Mapping[Key, Tensor], perturbed: Mapping[Key, Tensor], *, lam: 
     return alone | {k: torch.lerp(natural[k], g, lam) if k in natural else lam * g for k, g in perturbed.items()}
 
 
-def place(theta: Tensors, values: Tensors) -> None:
+def copy_into(theta: Tensors, values: Tensors) -> None:
     """Write values into the tensors of `theta`, bit for bit, past autograd."""
     for n, value in values.items():
         theta[n].detach().copy_(value)

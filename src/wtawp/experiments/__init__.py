@@ -7,19 +7,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wtawp.experiments.demo import Demo, run_demo
-    from wtawp.experiments.page import demo_page
-    from wtawp.experiments.statistics import PairedDifference, paired_difference
-    from wtawp.experiments.store import Store, StoreError
+    from wtawp.experiments.demo.demo import Demo, run_demo
+    from wtawp.experiments.demo.page import demo_page
+    from wtawp.experiments.results.statistics import PairedDifference, paired_difference
+    from wtawp.experiments.store.database import Store, StoreError
 
 _HOME = {
-    "Demo": "demo",
-    "PairedDifference": "statistics",
-    "Store": "store",
-    "StoreError": "store",
-    "demo_page": "page",
-    "paired_difference": "statistics",
-    "run_demo": "demo",
+    "Demo": "demo.demo",
+    "PairedDifference": "results.statistics",
+    "Store": "store.database",
+    "StoreError": "store.database",
+    "demo_page": "demo.page",
+    "paired_difference": "results.statistics",
+    "run_demo": "demo.demo",
 }
 __all__ = ["Demo", "PairedDifference", "Store", "StoreError", "demo_page", "paired_difference", "run_demo"]
 

@@ -19,7 +19,7 @@ from wtawp.graphs.operators import (
     spmm,
     sum_operator,
 )
-from wtawp.graphs.similarity import cosine, knn_operator, unlike_and_alike
+from wtawp.graphs.similarity import cosine, extreme_pairs, knn_operator
 from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ += [
     "ppr_rows",
 ]
 __all__ += [
+    "extreme_pairs",
     "public",
     "receptive_field",
     "sparse_features",
@@ -61,6 +62,5 @@ __all__ += [
     "stratified",
     "sum_operator",
     "toy",
-    "unlike_and_alike",
 ]
 __all__ += ["EdgeFlips", "batched", "budget_of", "is_collection", "mean_pooling", "some_graphs", "undirected_pairs"]

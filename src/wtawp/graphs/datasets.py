@@ -16,8 +16,8 @@ from wtawp.base import DataError
 from wtawp.graphs.download import FILES, Place, RemoteFile, fetch, locate
 from wtawp.graphs.files import PLANETOID_PARTS, TuFeatures, read_graphdata, read_npz, read_planetoid, read_tu
 from wtawp.graphs.generate import citation, knn_edges, toy
-from wtawp.graphs.own import SUFFIXES, read
-from wtawp.graphs.tidy import largest_component
+from wtawp.graphs.sanitize import largest_component
+from wtawp.graphs.user_files import SUFFIXES, read
 
 TOYS = ("linear", "moons", "rings", "gaussians")
 POINTS: dict[str, Callable[..., tuple[np.ndarray, np.ndarray]]] = {

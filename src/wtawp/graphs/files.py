@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError
 from wtawp.graphs.pickles import as_matrix, as_pairs, as_table, unpickle
-from wtawp.graphs.tidy import UNLABELLED, adjacency_edges, csr, feature_tensor, node_graph, undirected
+from wtawp.graphs.sanitize import UNLABELLED, adjacency_edges, csr, feature_tensor, node_graph, undirected
 
 TuFeatures = Literal["attribute", "degree", "constant"]
 CSR_PARTS = ("data", "indices", "indptr", "shape")

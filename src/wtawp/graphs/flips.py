@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, write_whole
+from wtawp.base import DataError, write_atomic
 
 MEMBERS = ("pairs", "num_nodes", "provenance")
 
@@ -85,7 +85,7 @@ class EdgeFlips:
         content = io.BytesIO()
         text = np.array(self.provenance, dtype=np.str_).reshape(-1, 2)
         np.savez_compressed(content, pairs=self.pairs.numpy(), num_nodes=np.int64(self.num_nodes), provenance=text)
-        write_whole(Path(path), content.getvalue())
+        write_atomic(Path(path), content.getvalue())
 
     @staticmethod
     def load(path: str | Path) -> "EdgeFlips":

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
-from wtawp.graphs.tidy import csr
+from wtawp.graphs.sanitize import csr
 
 
 class _Record:

@@ -58,7 +58,7 @@ def knn_operator(x: Tensor | Operator, k: int) -> Operator:  # [n, d] -> [n, n]
     return replace(plain, values=scale[plain.rows] * plain.values * scale[plain.indices.long()]).to(dtype).to(device)
 
 
-def unlike_and_alike(x: Tensor | Operator, k: int = 5) -> tuple[Tensor, Tensor]:  # [n, d] -> [2, p], [p]
+def extreme_pairs(x: Tensor | Operator, k: int = 5) -> tuple[Tensor, Tensor]:  # [n, d] -> [2, p], [p]
     """Pairs (i < j) of each node with its k most and its k least similar others, each pair once; their similarities."""
     n, places, values = x.shape[0], [], []
     for nodes, others, similarity in _ranked(x):

@@ -7,7 +7,7 @@ from wtawp.models.appnp import APPNP
 from wtawp.models.gat import GAT
 from wtawp.models.gcn import GCN
 from wtawp.models.gin import GIN
-from wtawp.models.guard import GNNGuard
+from wtawp.models.gnnguard import GNNGuard
 from wtawp.models.jaccard import GCNJaccard
 from wtawp.models.mlp import MLP
 from wtawp.models.pooled import Pooled, PooledGCN, PooledGIN, PooledSAGE

@@ -25,7 +25,7 @@ SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an 
 
 
 @runtime_checkable
-class Prepares(Protocol):
+class StackAware(Protocol):
     """A module that can arrange its own inputs for computing some rows of the logits.
 
     Its `forward` takes a stack of models as well: parameters with one more dimension in front give logits with one
@@ -38,8 +38,8 @@ class Prepares(Protocol):
 
 
 @runtime_checkable
-class PreparesGraphs(Protocol):
-    """A module that classifies whole graphs, called as `model(x, edge_index, batch)`; otherwise as `Prepares`."""
+class StackAwareOnGraphs(Protocol):
+    """A module that classifies whole graphs, called as `model(x, edge_index, batch)`; otherwise as `StackAware`."""
 
     def prepare_graphs(self, x: Tensor, edge_index: Tensor, batch: Tensor, rows: Tensor | None) -> tuple[object, ...]:
         """Arguments for `forward` that give the logits of the graphs `rows`, in their order; None asks for all."""
@@ -77,12 +77,12 @@ View = Normalised | Truncated
 
 
 @runtime_checkable
-class Traces(Protocol):
+class SupportsFactoredGradient(Protocol):
     """A module that reaches the graph only through products `view @ factor`, with views that it names.
 
     The gradient with respect to any entry (i, j) of a view is then the sum over its products of row i of the gradient
     at the product, times row j of the factor: thin factors, from which attacks see all pairs of nodes. Such a module
-    takes a stack of models as `Prepares` says.
+    takes a stack of models as `StackAware` says.
     """
 
     def views(self) -> tuple[View, ...]:
@@ -99,7 +99,7 @@ PairFilter = Callable[[int, int], Tensor]  # the first row and the one after the
 
 @runtime_checkable
 class Filters(Protocol):
-    """A module that `Traces`, but whose views are of the graph without some edges: pairs of nodes it never joins."""
+    """A module with a factored gradient whose views omit some edges: pairs of nodes that it never joins."""
 
     def pair_filter(self, x: Features) -> PairFilter:
         """Which pairs pass, some rows of the n x n of them at a time."""
@@ -146,9 +146,9 @@ def refuse_cached(victim: object) -> None:
 def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
     """Arguments for `model`, and the rows still to be taken from what it returns (None: it returns just those)."""
     check_kind(model, data)
-    if isinstance(model, PreparesGraphs):
+    if isinstance(model, StackAwareOnGraphs):
         return model.prepare_graphs(data.x, data.edge_index, data.batch, rows), None
-    if isinstance(model, Prepares):
+    if isinstance(model, StackAware):
         return model.prepare(data.x, data.edge_index, rows), None
     if is_collection(data) and rows is not None:  # a batch norm must not see the graphs that validate and test
         return arguments_of(some_graphs(data, rows)), None
@@ -163,9 +163,9 @@ def arguments_of(data: Data) -> tuple[object, ...]:
 def check_kind(model: nn.Module, data: Data) -> None:
     """Refuse a module of ours that classifies nodes where graphs are to be classified, and the other way round."""
     name = type(model).__name__
-    if isinstance(model, Prepares) and is_collection(data):
+    if isinstance(model, StackAware) and is_collection(data):
         raise DataError(f"{name} classifies nodes and these are graphs to classify; take PooledGCN, PooledGIN, ...")
-    if isinstance(model, PreparesGraphs) and not is_collection(data):
+    if isinstance(model, StackAwareOnGraphs) and not is_collection(data):
         raise DataError(f"{name} classifies whole graphs and this is one graph; pass a list of graphs, or take GCN")
 
 
@@ -234,7 +234,7 @@ class OperatorCache:
         return OperatorCache, (self.build,)  # a copied or saved model builds its own operator, where it then lives
 
 
-class Latest(Generic[Built]):
+class LastCallCache(Generic[Built]):
     """Keeps what was last built, for as long as the same tensors and operators come in, unchanged.
 
     Tensors that need gradients are never cached, as in `OperatorCache`.
@@ -259,5 +259,5 @@ class Latest(Generic[Built]):
             self._key, self._seen = key, tuple(ref(g) for g in held)
         return self._built
 
-    def __reduce__(self) -> tuple[type["Latest[Built]"], tuple[Callable[..., Built]]]:
-        return Latest, (self.build,)
+    def __reduce__(self) -> tuple[type["LastCallCache[Built]"], tuple[Callable[..., Built]]]:
+        return LastCallCache, (self.build,)

@@ -52,16 +52,16 @@ class APPNP(nn.Module):
         return out
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`: ten hops reach nearly every node, so only the last step is cut down to `rows`."""
+        """See `StackAware`: ten hops reach nearly every node, so only the last step is cut down to `rows`."""
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x, dropped=True), operator
         return features(x, dropped=True), ppr_rows(operator, rows, alpha=self.alpha, steps=self.steps)
 
     def views(self) -> tuple[View, ...]:
-        """See `Traces`: of the steps; their limit has none to show."""
+        """See `SupportsFactoredGradient`: of the steps; their limit has none to show."""
         return () if self.steps is None else (Normalised(),)
 
     def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `Traces`."""
+        """See `SupportsFactoredGradient`."""
         return x, views[0]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from wtawp.models.adapter import HasExtraLoss, Prepares, PreparesGraphs
+from wtawp.models.adapter import HasExtraLoss, StackAware, StackAwareOnGraphs
 from wtawp.models.dropout import masks
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
@@ -27,7 +27,7 @@ class Ensemble:
         self.models = list(models)
         self.template = models[0]
         self.is_ours = isinstance(
-            models[0], Prepares | PreparesGraphs
+            models[0], StackAware | StackAwareOnGraphs
         )  # takes a stack as it is, and its epochs can be replayed
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.is_mapped = len(models) > 1 and not self.is_ours

@@ -43,7 +43,7 @@ class GCN(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor | Operator, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`: the exact receptive field of `rows`. An operator may stand in for the edges here as well.
+        """See `StackAware`: the exact receptive field of `rows`. An operator may stand in for the edges here as well.
 
         Nothing is dropped from the input, so A_hat X of dense features is computed here, once. (Of bags of words it
         would have many more non-zeros than X.)
@@ -67,9 +67,9 @@ class GCN(nn.Module):
         return [(cast(Tensor, conv.weight).detach(), cast(Tensor, conv.bias).detach()) for conv in self.convs]
 
     def views(self) -> tuple[View, ...]:
-        """See `Traces`."""
+        """See `SupportsFactoredGradient`."""
         return (Normalised(),)
 
     def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `Traces`."""
+        """See `SupportsFactoredGradient`."""
         return x, views[0]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.operators import Blocks, Multiplies, Operator, jaccard_operator, jaccard_rows
-from wtawp.models.adapter import Features, Latest, PairFilter, View
+from wtawp.models.adapter import Features, LastCallCache, PairFilter, View
 from wtawp.models.gcn import GCN
 from wtawp.models.layers import checked_widths
 
@@ -34,7 +34,7 @@ class GCNJaccard(nn.Module):
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
         self.gcn = GCN(d_in, d_out, hidden=hidden, dropout=dropout, generator=generator)
         self.threshold = threshold
-        self._operators = Latest(partial(jaccard_operator, threshold=threshold))
+        self._operators = LastCallCache(partial(jaccard_operator, threshold=threshold))
 
     def forward(
         self, x: Features, edge_index: Tensor | Operator | Multiplies | Blocks, edge_weight: Tensor | None = None
@@ -44,15 +44,15 @@ class GCNJaccard(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`: the exact receptive field of `rows` in the filtered graph."""
+        """See `StackAware`: the exact receptive field of `rows` in the filtered graph."""
         return self.gcn.prepare(x, self._operators(edge_index, None, x), rows)
 
     def views(self) -> tuple[View, ...]:
-        """See `Traces`: those of the `GCN`, of the filtered graph."""
+        """See `SupportsFactoredGradient`: those of the `GCN`, of the filtered graph."""
         return self.gcn.views()
 
     def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `Traces`."""
+        """See `SupportsFactoredGradient`."""
         return self.gcn.through(x, views)
 
     def pair_filter(self, x: Features) -> PairFilter:

@@ -44,5 +44,5 @@ class MLP(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:  # noqa: ARG002
-        """See `Prepares`: the features of `rows` and no others."""
+        """See `StackAware`: the features of `rows` and no others."""
         return features(x, rows), None, None, rows

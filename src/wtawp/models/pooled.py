@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from wtawp.graphs.collection import mean_pooling
 from wtawp.graphs.operators import Blocks, Operator, multiply
-from wtawp.models.adapter import Features, Latest, Prepares
+from wtawp.models.adapter import Features, LastCallCache, StackAware
 from wtawp.models.gcn import GCN
 from wtawp.models.gin import GIN
 from wtawp.models.layers import Linear
@@ -25,11 +25,11 @@ class Pooled(nn.Module):
 
     def __init__(self, encoder: nn.Module, width: int, d_out: int, *, generator: torch.Generator) -> None:
         super().__init__()
-        if not isinstance(encoder, Prepares):
+        if not isinstance(encoder, StackAware):
             raise ValueError(f"the encoder must be a node-level model of wtawp.models, got {type(encoder).__name__}")
         self.encoder: nn.Module = encoder
         self.readout = Linear(width, d_out, generator=generator)
-        self._pooling = Latest(mean_pooling)
+        self._pooling = LastCallCache(mean_pooling)
 
     def forward(
         self, x: Features, edge_index: object, batch: Tensor | Operator | None, *more: object
@@ -43,12 +43,12 @@ class Pooled(nn.Module):
         return logits
 
     def prepare_graphs(self, x: Tensor, edge_index: Tensor, batch: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `PreparesGraphs`: the nodes of the graphs `rows`, which are their own receptive field.
+        """See `StackAwareOnGraphs`: the nodes of the graphs `rows`, which are their own receptive field.
 
         A GCN ends in a product with A_hat, and P A_hat is as sparse as A_hat and has a row a graph: its last layer
         then works on graphs, not nodes. (The mean leaves the bias as it is.)
         """
-        encoder, nodes = cast(Prepares, self.encoder), None
+        encoder, nodes = cast(StackAware, self.encoder), None
         pool = self._pooling(batch, x.dtype)
         if rows is not None:
             place = torch.full((pool.shape[0],), -1, device=batch.device)

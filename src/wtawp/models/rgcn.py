@@ -100,7 +100,7 @@ class RGCN(nn.Module):
         return term
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`. The extra loss is over all nodes, and so is the first layer; the others lead to `rows`."""
+        """See `StackAware`. The extra loss is over all nodes, and so is the first layer; the others lead to `rows`."""
         operators = self._means(edge_index, None, x), self._variances(edge_index, None, x)
         given = features(x, dropped=True)
         if rows is None:
@@ -113,10 +113,10 @@ class RGCN(nn.Module):
         return given, tuple(GaussianHop(*hop) for hop in zip(means, variances, nodes, strict=True))
 
     def views(self) -> tuple[View, ...]:
-        """See `Traces`: for means and for variances."""
+        """See `SupportsFactoredGradient`: for means and for variances."""
         return Normalised(), Normalised(power=-1.0)
 
     def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `Traces`."""
+        """See `SupportsFactoredGradient`."""
         means, variances = views
         return x, (GaussianHop(means, variances, None),) * len(self.convs)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.operators import Multiplies, Operator, gcn_operator
-from wtawp.graphs.similarity import knn_operator, unlike_and_alike
-from wtawp.models.adapter import Features, Latest, Normalised, OperatorCache, View, features
+from wtawp.graphs.similarity import extreme_pairs, knn_operator
+from wtawp.models.adapter import Features, LastCallCache, Normalised, OperatorCache, View, features
 from wtawp.models.dropout import dropout, next_key
 from wtawp.models.dropout_kernels import hashed
 from wtawp.models.layers import Linear, SimilarityConvolution, checked_widths
@@ -60,8 +60,8 @@ class SimPGCN(nn.Module):
         judge = Linear(hidden, 1, generator=generator)
         self.judge, self.judge_bias = judge.weight, judge.bias
         self._graphs = OperatorCache(gcn_operator)
-        self._alike = Latest(partial(knn_operator, k=neighbours))
-        self._pairs = Latest(unlike_and_alike)
+        self._alike = LastCallCache(partial(knn_operator, k=neighbours))
+        self._pairs = LastCallCache(extreme_pairs)
 
     def forward(
         self,
@@ -103,15 +103,15 @@ class SimPGCN(nn.Module):
         return term
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`. The extra loss is over all nodes, and so is the first layer; the last is cut to `rows`."""
+        """See `StackAware`. The extra loss is over all nodes, and so is the first layer; the last is cut to `rows`."""
         return features(x), self._both(x, edge_index, None, rows)
 
     def views(self) -> tuple[View, ...]:
-        """See `Traces`: the k-NN graph and the gates are made of features alone."""
+        """See `SupportsFactoredGradient`: the k-NN graph and the gates are made of features alone."""
         return (Normalised(),)
 
     def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `Traces`."""
+        """See `SupportsFactoredGradient`."""
         alike = self._alike(x)
         no_pairs = torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0)  # which only the extra loss asks for
         return x, TwoGraphs(views[0], alike, views[0], alike, None, *no_pairs)

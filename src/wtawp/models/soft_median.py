@@ -57,7 +57,7 @@ class SoftMedianGCN(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`: the exact receptive field of `rows`."""
+        """See `StackAware`: the exact receptive field of `rows`."""
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x), operator

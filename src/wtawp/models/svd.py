@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from wtawp.graphs.low_rank import LowRank, low_rank_operator
 from wtawp.graphs.operators import Multiplies, Operator
-from wtawp.models.adapter import Features, Latest, Truncated, View, features
+from wtawp.models.adapter import Features, LastCallCache, Truncated, View, features
 from wtawp.models.layers import GraphConvolution, checked_widths
 
 
@@ -35,7 +35,7 @@ class GCNSVD(nn.Module):
             raise ValueError(f"rank must be >= 1, got {rank}")
         self.convs = nn.ModuleList(GraphConvolution(a, b, generator=generator) for a, b in widths)
         self.rank = rank
-        self._operators = Latest(partial(low_rank_operator, rank=rank))
+        self._operators = LastCallCache(partial(low_rank_operator, rank=rank))
 
     def forward(
         self, x: Features, edge_index: Tensor | Multiplies | tuple[Multiplies, ...], edge_weight: Tensor | None = None
@@ -53,7 +53,7 @@ class GCNSVD(nn.Module):
         return self._operators(edge_index, edge_weight, x.shape[0], dtype)
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `Prepares`: every node sees every other, so only the last layer is cut down to `rows`."""
+        """See `StackAware`: every node sees every other, so only the last layer is cut down to `rows`."""
         operator = self._operator(x, edge_index, None)
         if rows is None:
             return features(x), operator
@@ -61,9 +61,9 @@ class GCNSVD(nn.Module):
         return features(x), (*whole, operator.select(rows))
 
     def views(self) -> tuple[View, ...]:
-        """See `Traces`."""
+        """See `SupportsFactoredGradient`."""
         return (Truncated(self.rank),)
 
     def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `Traces`."""
+        """See `SupportsFactoredGradient`."""
         return x, views[0]

@@ -1,4 +1,4 @@
-"""Standing in for a graph that a module `Traces`, so that a loss can be differentiated by the graph in thin factors."""
+"""Operators that record their products, for modules with a `SupportsFactoredGradient`: the gradient in thin factors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
-from wtawp.base import fenced_rng, rng
+from wtawp.base import isolated_rng, rng
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import Split, batched, some_graphs
 from wtawp.models.adapter import arguments_of, check_kind
@@ -56,7 +56,7 @@ def fit_batches(
     theta, buffers = ({n: t.detach()[None] for n, t in named} for named in _state_of(model))  # views: they move along
     best = Selection(theta, buffers, 1, device, select_on)
     history: dict[str, list[float]] = {"train_loss": [], "val_loss": [], "val_accuracy": []}
-    with fenced_rng("torch dropout", seed):
+    with isolated_rng("torch dropout", seed):
         for epoch in range(epochs):
             train_loss = _one_epoch(model, loader, perturbed, optimizer, accumulate, device)
             val_loss, val_accuracy = evaluate(model, parts["val"], rows["val"])

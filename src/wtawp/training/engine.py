@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import fenced_rng, seed_of
+from wtawp.base import isolated_rng, seed_of
 from wtawp.core import AwpConfig, select
 from wtawp.graphs import Split
 from wtawp.models.adapter import prepare
@@ -128,7 +128,7 @@ def train_together(
             history.index_copy_(0, epoch[None], torch.stack([r.to(history.dtype) for r in row])[None])
 
     done = schedule.epochs
-    with fenced_rng("torch dropout", *seeds):
+    with isolated_rng("torch dropout", *seeds):
         step = (
             _Replayed(epoch_step, device)
             if device.type == "cuda" and augment is None and ensemble.is_ours

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 
 from wtawp.core import AwpConfig
 from wtawp.graphs import Split, batched, is_collection
-from wtawp.models.adapter import PreparesGraphs, arguments_of, check_kind
+from wtawp.models.adapter import StackAwareOnGraphs, arguments_of, check_kind
 from wtawp.training.engine import Schedule, SelectOn, train_together
 
 Augment = Callable[[Data, int], Data]
@@ -98,7 +98,7 @@ def fit_many(
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
     whole = copy.copy(batched(data)).to(device)  # a copy: Data.to moves the caller's tensors otherwise
-    is_shared = not is_collection(whole) or isinstance(models[0], PreparesGraphs)
+    is_shared = not is_collection(whole) or isinstance(models[0], StackAwareOnGraphs)
     schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=patience, select_on=select_on)
     results: dict[int, Fit] = {}
     with _matmul_precision(tf32):

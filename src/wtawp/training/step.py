@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from wtawp.core import AwpConfig, ascend, mix, project, shorten
+from wtawp.core import AwpConfig, ascend, clip_relative_norm, mix, project
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
 # Weights, number of the pass -> [b]; of pass 0 also the terms that the models add to their loss themselves, if any.
@@ -66,7 +66,7 @@ def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: A
     perturbed_norm = _norm(perturbed)
     with torch.no_grad():
         if config.balance is not None:
-            perturbed = vmap(partial(shorten, balance=config.balance))(perturbed, natural)
+            perturbed = vmap(partial(clip_relative_norm, balance=config.balance))(perturbed, natural)
         mixed = mix(natural, perturbed, lam=config.lam)  # element by element, so a stack needs no mapping
     return StackGradient(mixed, whole, (perturbed_loss - loss).detach(), norm, perturbed_norm, size)
 

@@ -1,0 +1,59 @@
+"""Results as one self-contained HTML page: no script, no request to anywhere."""
+
+from statistics import mean, stdev
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from wtawp.experiments.demo import figures
+from wtawp.experiments.demo.demo import PAIR, SHARPNESS_RHO, TOY_RHO, Demo
+
+
+def demo_rows(demo: Demo) -> list[tuple[str, str, str, str]]:
+    """Method, test accuracy, sharpness and selected epochs, as text; shared by the page and the terminal."""
+    rows = []
+    for name in PAIR:
+        accuracies, sharp = demo.accuracies(name), [t.sharpness for t in demo.of(name)]
+        epochs = ", ".join(str(t.fit.epoch) for t in demo.of(name))
+        rows.append(
+            (
+                name,
+                f"{mean(accuracies):.2f} ± {stdev(accuracies):.2f}",
+                f"{mean(sharp):.3f} ± {stdev(sharp):.3f}",
+                epochs,
+            )
+        )
+    return rows
+
+
+def demo_gain(demo: Demo) -> str:
+    """The paired difference with its interval, as text."""
+    g = demo.gain
+    return f"{g.mean:+.2f} points (95 % interval {g.low:+.2f} to {g.high:+.2f}, {g.num_pairs} paired splits)"
+
+
+def demo_page(demo: Demo) -> str:
+    """The whole demonstration as HTML."""
+    environment = Environment(
+        loader=PackageLoader("wtawp.experiments.demo"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    drawn = {
+        "toy_panels": figures.toy_panels(demo.toys),
+        "toy_curves": figures.toy_curves(demo.toys),
+        "learning_curves": figures.learning_curves(demo),
+        "landscape": figures.landscape(demo),
+    }
+    return environment.get_template("demo.html.j2").render(
+        demo=demo,
+        toy_rho=TOY_RHO,
+        sharpness_rho=SHARPNESS_RHO,
+        setting=PAIR["GCN + WT-AWP"],
+        rows=demo_rows(demo),
+        gain=demo_gain(demo),
+        pairs=list(zip(*(demo.accuracies(name) for name in PAIR), strict=True)),
+        **{name: Markup(svg) for name, svg in drawn.items()},  # drawn here, from numbers
+    )

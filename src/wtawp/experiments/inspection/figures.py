@@ -1,0 +1,165 @@
+"""Figures of one model, or of a pair of them: what `look` measured, as numbers that are drawn here."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from wtawp.analysis import SpectralDensity
+from wtawp.core import Radius
+from wtawp.experiments.report.drawing import GREY, drawing, method_style, use_log_scale
+from wtawp.experiments.report.geometry_figures import draw_lines
+
+Array = NDArray[np.float64]
+RHO_OF: dict[Radius, str] = {  # what a radius of each kind is measured in
+    "layer": "rho, relative to each layer",
+    "adaptive": "rho, in sizes of each weight",
+    "global": "rho, distance between weights",
+}
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # no factor such as 1e18 at the end of an axis, where labels are
+
+
+def line_figure(
+    distances: Sequence[float], found: Mapping[str, Array], here: Mapping[str, float], unit: str, png: Path | None
+) -> str:
+    """The rise of the loss of each model along its lines [k, distances]."""
+    with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
+        for name, values in found.items():
+            draw_lines(ax, distances, values - here[name], name, [here[name]])
+        if any(len(values) > 1 for values in found.values()):
+            ax.set_title("mean over the lines, band between their quartiles", fontsize=9)
+        ax.set(xlabel=unit, ylabel="rise of the training loss")
+        ax.legend()
+    return out[0]
+
+
+def between_figure(
+    distances: Sequence[float], losses: Array, ends: Mapping[str, float], png: Path | None
+) -> str:  # losses [k]
+    """The loss on the line from one solution to another; what is not finite is a gap."""
+    first, second = ends
+    with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
+        ax.plot(distances, np.where(np.isfinite(losses), losses, np.nan), color=GREY)
+        for place, (name, loss) in enumerate(ends.items()):
+            look = {"color": method_style(name)["color"], "marker": "os"[place], "linestyle": ""}
+            ax.plot([place], [loss], label=f"{name}, loss {loss:.3f}", **look)
+        ax.set(xlabel=f"share of the way from {first} (0) to {second} (1)", ylabel="training loss")
+        ax.legend()
+    return out[0]
+
+
+def plane_figure(
+    distances: Sequence[float], found: Mapping[str, Array], here: Mapping[str, float], unit: str, png: Path | None
+) -> str:
+    """A map with contours and a surface of each model, all in one scale of colours; what is not finite is a gap."""
+    rises = {name: np.where(np.isfinite(v), v - here[name], np.nan) for name, v in found.items()}
+    known = np.concatenate([rise[np.isfinite(rise)] for rise in rises.values()])
+    levels = MaxNLocator(12).tick_values(*((known.min(), known.max()) if len(known) else (0.0, 1.0)))
+    width = len(rises)
+    with drawing(2, width, 4.3 * width + 0.8, 8.0, png=png) as (axes, out):
+        figure = axes[0].get_figure(root=True)
+        assert figure is not None
+        for i, (ax, (name, rise)) in enumerate(zip(axes, rises.items(), strict=False)):
+            gaps = int(np.isnan(rise).sum())
+            ax.set_title(f"{name}, loss {here[name]:.4g}" + (f", {gaps} gaps" if gaps else ""))
+            axes[width + i].remove()
+            solid: Any = figure.add_subplot(2, width, width + i + 1, projection="3d")
+            if gaps == rise.size:
+                ax.text(0.5, 0.5, "no finite loss", transform=ax.transAxes, ha="center", va="center")
+                solid.set_axis_off()
+            else:
+                shown = _map(ax, distances, rise, levels)
+                _surface(solid, distances, rise, levels)
+            _name_sides(ax, solid, distances, unit)
+        if len(known):
+            figure.colorbar(shown, ax=axes[:width], label="rise of the training loss", format=PLAIN)
+    return out[0]
+
+
+def _map(ax: Axes, distances: Sequence[float], rise: Array, levels: Sequence[float]) -> Any:
+    first, second = np.meshgrid(distances, distances, indexing="ij")
+    shown = ax.contourf(first, second, rise, levels=levels, cmap="viridis", vmin=levels[0], vmax=levels[-1])
+    met = [level for level in levels[1::2] if np.nanmin(rise) < level < np.nanmax(rise)]  # one met nowhere is a warning
+    if met:
+        ax.contour(first, second, rise, levels=met, colors="white", linewidths=0.5)
+    ax.plot([0], [0], "+", color="white")
+    return shown
+
+
+def _surface(solid: Any, distances: Sequence[float], rise: Array, levels: Sequence[float]) -> None:
+    first, second = np.meshgrid(distances, distances, indexing="ij")
+    solid.plot_surface(first, second, rise, rcount=26, ccount=26, cmap="viridis", vmin=levels[0], vmax=levels[-1])
+    solid.set_zlim(levels[0], levels[-1])
+
+
+def _name_sides(ax: Axes, solid: Any, distances: Sequence[float], unit: str) -> None:
+    """Both directions have one unit, in the map and in the surface under it."""
+    names = [f"{which} direction\n{unit.removeprefix('distance, ')}" for which in ("first", "second")]
+    ends = distances[0], distances[-1]
+    ax.set(xlabel=names[0], ylabel=names[1], xlim=ends, ylim=ends, aspect="equal")
+    solid.set(xlim=ends, ylim=ends)
+    solid.set_xlabel(names[0], fontsize=8, labelpad=10)
+    solid.set_ylabel(names[1], fontsize=8, labelpad=10)
+    solid.set_zlabel("rise of the training loss", fontsize=8, labelpad=14)
+    solid.set_box_aspect(None, zoom=0.8)
+    for axis in (ax.xaxis, ax.yaxis, solid.xaxis, solid.yaxis, solid.zaxis):
+        axis.set_major_formatter(PLAIN)
+    for axis in (solid.xaxis, solid.yaxis, solid.zaxis):
+        axis.set_major_locator(MaxNLocator(5))
+    solid.tick_params(labelsize=8)
+    solid.tick_params(axis="z", pad=7)
+
+
+def smoothness_figure(found: Mapping[str, Mapping[str, list[float] | str]], png: Path | None) -> str:
+    """A panel for each definition and matrix: means with deviations over noisy inputs."""
+    with drawing(1, len(found), 2.4 * len(found), 2.8, png=png) as (axes, out):
+        for ax, (what, by_model) in zip(axes, found.items(), strict=True):
+            norms = {name: values for name, values in by_model.items() if not isinstance(values, str)}
+            for i, (name, values) in enumerate(norms.items()):
+                ax.bar([i], [np.mean(values)], yerr=[np.std(values)], color=method_style(name)["color"], width=0.6)
+            ax.set_xticks(range(len(norms)), [name.replace("+", "\n+") for name in norms])
+            if not norms:
+                ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center")
+                ax.set_yticks([])
+            ax.set(title=what)
+        axes[0].set_ylabel("norm of the loss gradient")
+    return out[0]
+
+
+def sharpness_figure(
+    rhos: Mapping[Radius, Sequence[float]],
+    rises: Mapping[Radius, Mapping[str, Sequence[float]]],
+    density: Mapping[str, tuple[SpectralDensity, int]],
+    png: Path | None,
+) -> str:
+    """A panel for each kind of ball, and the spectrum of the Hessian; infinite rises are gaps."""
+    with drawing(1, len(rises) + 1, 3.3 * (len(rises) + 1), 3.0, png=png) as (axes, out):
+        for ax, (radius, by_model) in zip(axes, rises.items(), strict=False):
+            for name, rise in by_model.items():
+                shown = [r if math.isfinite(r) else math.nan for r in rise]
+                ax.plot([0, *rhos[radius]], [0, *shown], marker="o", markersize=3, label=name, **method_style(name))
+            ax.set(title=f"{radius} radius", xlabel=RHO_OF[radius])
+        draw_densities(axes[-1], density)
+        if rises:
+            axes[0].set_ylabel("rise of the training loss")
+        axes[0].legend(fontsize=8)
+    return out[0]
+
+
+def draw_densities(ax: Axes, density: Mapping[str, tuple[SpectralDensity, int]]) -> None:
+    """Spectra, each with its number of eigenvalues; nothing where there is far less than one of them."""
+    low = min(float(d.nodes.min()) for d, _ in density.values())
+    high = max(float(d.nodes.max()) for d, _ in density.values())
+    width = max(high - low, 1e-6) / 80
+    grid = np.linspace(low - 4 * width, high + 4 * width, 600)
+    for name, (one, size) in density.items():
+        curve = one.at(grid, width)
+        seen = np.where(curve < 0.05 / (size * width), np.nan, curve)  # the top of a single one is at 0.4 of that unit
+        ax.plot(grid, seen, linewidth=1.3, label=name, **method_style(name))
+    use_log_scale(ax, "y")
+    ax.set(title="spectrum of the Hessian", xlabel="eigenvalue", ylabel="density (share per unit)")

@@ -1,0 +1,123 @@
+"""Plans that ask how flat and how smooth trained models are: two figures of the paper, and questions of our own."""
+
+from dataclasses import replace
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.spec.plan import LAST, Cell, Claim, Measure, Option, Plan, SelectOn, Setting
+
+# What is measured of flatness, by the name it has in tables; radii at which the loss rises a little and a lot.
+SMOOTHNESS = {
+    f"{matrix}, {definition}": Measure("smoothness", (("wrt", wrt), ("definition", definition), ("samples", 100)))
+    for definition in ("paper", "released")
+    for matrix, wrt in (("A", "adjacency"), ("X", "features"))
+}
+LANDSCAPES = {
+    "layer": Measure("landscape", (("scale", "layer"), ("reach", 1.0))),
+    "unit": Measure("landscape", (("scale", "unit"), ("reach", 30.0))),
+}
+SHARPNESS = {
+    "layer": Measure("sharpness", (("radius", "layer"), ("rho", 0.1))),
+    "adaptive": Measure("sharpness", (("radius", "adaptive"), ("rho", 2.0))),
+    "global": Measure("sharpness", (("radius", "global"), ("rho", 0.5))),
+}
+SPECTRUM = Measure("spectrum", (("top", 1), ("probes", 30)))
+FLATNESS = (*SHARPNESS.values(), SPECTRUM, *LANDSCAPES.values())
+PAIR = ("GCN", "GCN+WT-AWP")
+# What a column is told to be, and whose weights are then looked at: validation may stop a plain GCN in epoch 14, when
+# its training loss is still falling, so that the answer may hang on it.
+MOMENTS: dict[str, SelectOn] = {"": "either", LAST: "last"}
+
+
+LANDSCAPE_METHODS = {
+    "GCN": None,
+    "GCN+AWP": AwpConfig(lam=1.0, rho=0.1, layers="all"),
+    "GCN+WT-AWP": AwpConfig(lam=0.5, rho=0.5),
+}
+
+
+def smoothness_plan() -> Plan:
+    """fig:lipcora: ten initialisations of one split, paired, with lam = 0.5 and rho = 1 on both data sets."""
+    measures = tuple(SMOOTHNESS.values())
+    cells = [
+        Cell(row, f"{dataset}{told}", Setting(dataset=dataset, awp=awp, measures=measures, select_on=select_on), 1, 10,
+             judged=False)
+        for told, select_on in MOMENTS.items()
+        for dataset in ("cora", "citeseer")
+        for row, awp in zip(PAIR, (None, AwpConfig(lam=0.5, rho=1.0)), strict=True)
+    ]  # fmt: skip
+    claim = Claim("In most cases (37 out of 40) the models trained with WT-AWP have both better accuracy and smaller "
+                  "average gradient norm.", "more_accurate_and_smoother")  # fmt: skip
+    return Plan("fig:lipcora", "Smoothness: gradient norms by graph and features", tuple(cells), (),
+                ("smoothness_arrows",), (claim,))  # fmt: skip
+
+
+def landscape_plan() -> Plan:
+    """fig:lossland: three methods from the same initialisations, on ten splits, along ten directions."""
+    measures = tuple(LANDSCAPES.values())
+    cells = [
+        Cell(row, f"cora{told}", Setting(dataset="cora", awp=awp, measures=measures, select_on=select_on), 10, 1,
+             judged=False)
+        for told, select_on in MOMENTS.items()
+        for row, awp in LANDSCAPE_METHODS.items()
+    ]  # fmt: skip
+    claim = Claim("The loss landscape of GCN+AWP is slightly flatter than the vanilla GCN. GCN+WT-AWP is flatter than "
+                  "both of them.", "landscapes_in_order")  # fmt: skip
+    return Plan("fig:lossland", "Loss landscapes", tuple(cells), (), ("landscape_lines",), (claim,))
+
+
+def flatness_plan(pairs: dict[str, tuple[float, float]]) -> Plan:
+    """Is the solution of WT-AWP flatter? By every measure, paired over 20 splits; (lam, rho) for each data set."""
+    cells = [
+        Cell(row, f"{dataset}{told}", Setting(dataset=dataset, awp=awp, measures=FLATNESS, select_on=select_on), 20, 1,
+             judged=False)
+        for told, select_on in MOMENTS.items()
+        for dataset, (lam, rho) in pairs.items()
+        for row, awp in zip(PAIR, (None, AwpConfig(lam=lam, rho=rho)), strict=True)
+    ]  # fmt: skip
+    claim = Claim("WT-AWP finds flatter local minima.", "flatter_by_every_measure")
+    return Plan("extra:flatness", "Is the solution of WT-AWP flatter?", tuple(cells), (PAIR,),
+                ("flatness_ratios", "landscape_lines"), (claim,))  # fmt: skip
+
+
+def sharpness_plan() -> Plan:
+    """The paper's generalisation gap while three methods train, with one radius for all of them."""
+    cells = [
+        Cell(row, "cora", Setting(dataset="cora", awp=awp, keep=("history", "sharpness")), 5, 1, judged=False)
+        for row, awp in LANDSCAPE_METHODS.items()
+    ]
+    return Plan("extra:sharpness", "Sharpness while training", tuple(cells), (), ("sharpness_curves",))
+
+
+def bounds_plan(nodes: dict[str, tuple[float, float]], graphs: dict[str, tuple[float, float]]) -> Plan:
+    """Theorem 1 and the graph-level bound, in numbers: with and without WT-AWP, (lam, rho) for each data set."""
+    cells = []
+    for dataset, (lam, rho) in {**nodes, **graphs}.items():
+        plain = Setting(dataset=dataset, measures=(Measure("bound"),))
+        if dataset in graphs:
+            plain = replace(plain, model="PooledGCN", select_on="accuracy")
+        perturbed = AwpConfig(lam=lam, rho=rho, layers="first" if dataset in graphs else "all-but-last")
+        for row, awp in zip(PAIR, (None, perturbed), strict=True):
+            cells.append(Cell(row, dataset, replace(plain, awp=awp), 5, 1, judged=False))
+    return Plan("extra:bounds", "What the bounds say", tuple(cells), (), ("bound_curves",))
+
+
+def vanishing_plan() -> Plan:
+    """Logits and gradients while AWP and its variants train, with and without `balance`, on a toy and on Cora."""
+    cells = []
+    linear: tuple[tuple[str, Option], ...] = (("dropout", 0.0), ("hidden", (100, 100)), ("linear", True))
+    columns = {
+        "toy, GCN, rho=2.5": (Setting(dataset="toy-linear"), 2.5),
+        "toy, linear network, rho=0.25": (Setting(dataset="toy-linear", model="MLP", options=linear), 0.25),
+        "cora, GCN, rho=2.5": (Setting(dataset="cora"), 2.5),
+    }
+    for column, (base, rho) in columns.items():
+        plain = replace(base, keep=("history", "saturation"))
+        cells.append(Cell("plain", column, plain, 1, 3, judged=False))
+        for name, lam, layers in (("AWP", 1.0, "all"), ("W-AWP", 0.5, "all"), ("T-AWP", 1.0, "all-but-last"),
+                                  ("WT-AWP", 0.5, "all-but-last")):  # fmt: skip
+            for balance in (None, 1.0):
+                awp = AwpConfig(lam=lam, rho=rho, layers=layers, balance=balance)
+                row = name if balance is None else f"{name}, balance=1"
+                setting = replace(base, awp=awp, keep=("history", "saturation"))
+                cells.append(Cell(row, column, setting, 1, 3, judged=False))
+    return Plan("extra:vanishing", "Logits and gradients while training", tuple(cells), (), ("saturation_curves",))

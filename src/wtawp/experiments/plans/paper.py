@@ -1,0 +1,378 @@
+"""Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers.
+
+Beside them, as "claim:", "deviation:" and "extra:", plans that check its sentences, explain a difference, ask further.
+"""
+
+import json
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from wtawp.base import WtawpError
+from wtawp.core import AwpConfig
+from wtawp.experiments.plans.geometry import (
+    bounds_plan,
+    flatness_plan,
+    landscape_plan,
+    sharpness_plan,
+    smoothness_plan,
+    vanishing_plan,
+)
+from wtawp.experiments.plans.robustness import BEFORE_TRAINING, certificate_plan, certifying, evading, poisoning
+from wtawp.experiments.spec.plan import Cell, Claim, Measure, Option, Plan, Setting
+
+DATASETS = ("cora", "citeseer", "polblogs")
+CLEAN = {  # (lam, rho) of tab:natacc, sec:cleanaccuracy
+    "cora": dict.fromkeys(("GCN", "GAT", "PPNP"), (0.7, 1.0)),
+    "citeseer": dict.fromkeys(("GCN", "GAT", "PPNP"), (0.7, 2.5)),
+    "polblogs": {"GCN": (0.3, 1.0), "GAT": (0.3, 2.0), "PPNP": (0.3, 2.0)},
+}
+POISON = {  # (lam, rho) of tab:poison, as printed in tab:papoi; GCNJaccard and GCNSVD have GCN's
+    "GCN": {"cora": (0.7, 0.5), "citeseer": (0.7, 2.0), "polblogs": (0.5, 0.5)},
+    "SimPGCN, PGD": {"cora": (0.3, 0.5), "citeseer": (0.5, 0.1), "polblogs": (0.5, 0.5)},
+    "SimPGCN, Metattack": {"cora": (0.3, 0.5), "citeseer": (0.5, 0.1), "polblogs": (0.3, 2.0)},
+}
+DICE_POISON = {  # (lam, rho) of tab:dicepoison, as printed in tab:dicepoisonpar
+    "GCN": {"cora": (0.5, 0.5), "citeseer": (0.7, 2.0), "polblogs": (0.3, 1.0)},
+    "SimPGCN": {"cora": (0.1, 0.5), "citeseer": (0.5, 0.1), "polblogs": (0.5, 1.0)},
+}
+EVASION = {  # (lam, rho) of tab:evasion
+    "PGD": dict.fromkeys(DATASETS, (0.5, 0.5)),
+    "DICE": {"cora": (0.5, 0.5), "citeseer": (0.7, 2.0), "polblogs": (0.3, 1.0)},
+}
+GRAPHS = {"proteins": (0.3, 0.5), "imdb-binary": (0.5, 0.1), "imdb-multi": (0.05, 0.1)}  # (lam, rho) of tab:graphclass
+RHOS = (0.05, 0.1, 0.5, 1.0, 2.5, 5.0)  # of the ablations
+LAMS = (0.1, 0.3, 0.5, 0.7, 1.0)
+PAGES = {"tab:dataset": "Node-level data sets", "tab:cladataset": "Graph-level data sets"}  # counted, not trained
+DATASET_TABLE = {  # tab:dataset as printed: nodes, edges, features, classes
+    "cora": (2708, 5429, 1433, 7), "citeseer": (3327, 4732, 3703, 6), "polblogs": (1222, 16714, None, 2),
+}  # fmt: skip
+GRAPH_DATASET_TABLE = {  # tab:cladataset as printed: largest graph, mean size, graphs, classes
+    "proteins": (620, 39.06, 1113, 2), "imdb-binary": (136, 19.77, 1000, 2), "imdb-multi": (89, 13.00, 1500, 3),
+}  # fmt: skip
+
+
+@cache
+def printed() -> dict[str, Any]:
+    """The paper's tables as data."""
+    return json.loads(files("wtawp.experiments.plans").joinpath("printed.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _pair(numbers: list[float] | None) -> tuple[float, float] | None:
+    return None if numbers is None else (numbers[0], numbers[1])
+
+
+def _awp(lam: float, rho: float, **more: Any) -> AwpConfig:
+    return AwpConfig(lam=lam, rho=rho, **more)
+
+
+def natacc() -> Plan:
+    """Clean accuracy of three models with and without WT-AWP."""
+    cells = []
+    for model in ("GCN", "GAT", "PPNP"):
+        for dataset in DATASETS:
+            for row, awp in ((model, None), (f"{model}+WT-AWP", _awp(*CLEAN[dataset][model]))):
+                setting = Setting(dataset=dataset, model=model, awp=awp)
+                cells.append(Cell(row, dataset, setting, printed=_pair(printed()["clean_accuracy"][row][dataset])))
+    pairs = tuple((m, f"{m}+WT-AWP") for m in ("GCN", "GAT", "PPNP"))
+    return Plan("tab:natacc", "Clean accuracy", tuple(cells), pairs)
+
+
+def _selection() -> Plan:
+    """The two baselines of tab:natacc whose released code selects the epoch on validation loss alone."""
+    cells = []
+    for model in ("GAT", "PPNP"):
+        for row, awp in ((model, None), (f"{model}+WT-AWP", _awp(*CLEAN["citeseer"][model]))):
+            setting = Setting(dataset="citeseer", model=model, awp=awp, select_on="loss")
+            cells.append(Cell(row, "citeseer", setting, printed=_pair(printed()["clean_accuracy"][row]["citeseer"])))
+    pairs = tuple((m, f"{m}+WT-AWP") for m in ("GAT", "PPNP"))
+    return Plan("deviation:selection", "Selecting the epoch on validation loss alone", tuple(cells), pairs)
+
+
+def _ablation(name: str, title: str, table: str, **how: Any) -> Plan:
+    """GCN on Cora over lam and rho. Judged are the cells that train: print >= 83 with a deviation of at most 1."""
+    rows: dict[str, dict[str, Any]] = {f"lambda={lam}": {"lam": lam, **how} for lam in LAMS}
+    if table == "ablation_lambda_rho":
+        rows |= {"AWP": {"lam": 1.0, "layers": "all"}, "W-AWP": {"lam": 0.5, "layers": "all"}}
+    cells = []
+    for row, options in rows.items():
+        for rho in RHOS:
+            numbers = _pair(printed()[table][row][f"{rho:g}"])
+            assert numbers is not None
+            setting = Setting(dataset="cora", awp=AwpConfig(rho=rho, **options))
+            trains = numbers[0] >= 83 and numbers[1] <= 1
+            cells.append(Cell(row, f"rho={rho:g}", setting, printed=numbers, judged=trains))
+    return Plan(name, title, tuple(cells), figures=("accuracy_over_rho",))
+
+
+POISONS = {name: poisoning(name.lower(), 0.05) for name in ("PGD", "Metattack", "DICE")}
+# The rows of the poisoning tables and their options: hidden 16 as in the released code, else DeepRobust's defaults.
+ROBUST: dict[str, tuple[tuple[str, Option], ...]] = {
+    "GCN": (("hidden", (16,)),), "GCNJaccard": (("hidden", (16,)),), "SimPGCN": (("hidden", 16),),
+    "GCNSVD": (("hidden", (16,)),), "RGCN": (("hidden", (16,)),),
+}  # fmt: skip
+
+
+def _poisoned_row(
+    model: str, dataset: str, poison: Measure | None, pair: tuple[float, float], numbers: dict[str, Any], column: str
+) -> list[Cell]:
+    """A model without and with WT-AWP; RGCN, whose weights are distributions, without alone."""
+    cells = []
+    for row, awp in ((model, None), (f"{model}+WT-AWP", _awp(*pair))):
+        if row in numbers:
+            setting = Setting(dataset=dataset, model=model, options=ROBUST[model], awp=awp, poison=poison,
+                              weight_decay=0.0 if model == "RGCN" else 5e-4)  # fmt: skip
+            cells.append(Cell(row, f"{column}, {dataset}", setting, printed=_pair(numbers[row][dataset])))
+    return cells
+
+
+def _poisoning(name: str, title: str, attacks: dict[str, str], table: str, pairs: dict[str, Any]) -> Plan:
+    """Rows of defences, trained on the graph as it is and on the same graph poisoned once for each split.
+
+    GCNJaccard needs features, which PolBlogs does not have: no cells, as in the paper.
+    """
+    numbers = printed()[table]
+    cells = []
+    for attack, key in {"clean": "clean", **attacks}.items():
+        for dataset in DATASETS:
+            for model in ROBUST:
+                if model == "GCNJaccard" and dataset == "polblogs":
+                    continue
+                own = {row: entry[key] for row, entry in numbers.items()}
+                told = (f"{model}, {attack}", f"{model}, PGD", model, "GCN")  # unattacked, the paper says nothing else
+                pair = next(pairs[name] for name in told if name in pairs)[dataset]
+                cells += _poisoned_row(model, dataset, POISONS.get(attack), pair, own, attack)
+    with_and_without = tuple((m, f"{m}+WT-AWP") for m in ROBUST if m != "RGCN")
+    return Plan(name, title, tuple(cells), with_and_without)
+
+
+def _evasion() -> Plan:
+    """GCN attacked after training: by DICE once for each split, by PGD on each model's own gradient (white box)."""
+    cells = []
+    for attack in ("DICE", "PGD"):
+        steps: dict[str, Option] = {"steps": 200} if attack == "PGD" else {}
+        measures = tuple(evading(attack.lower(), share, **steps) for share in (0.05, 0.1))
+        for dataset in DATASETS:
+            for row, awp in (("GCN", None), ("GCN+WT-AWP", _awp(*EVASION[attack][dataset]))):
+                setting = Setting(dataset=dataset, awp=awp, measures=measures)
+                for place, per_cent in enumerate(("5", "10")):
+                    numbers = _pair(printed()["evasion"][attack][row][per_cent][dataset])
+                    column = f"{attack} {per_cent} %, {dataset}"
+                    cells.append(Cell(row, column, setting, printed=numbers, measure=place))
+    return Plan("tab:evasion", "Evasion with DICE and PGD", tuple(cells), (("GCN", "GCN+WT-AWP"),))
+
+
+def _strength() -> Plan:
+    """Not in the paper: is each attack worse for a GCN than as many random flips? Cora, 5 %, 20 splits of one model."""
+    names = {"random": "random", "dice": "DICE", "pgd": "PGD", "prbcd": "PRBCD", "grbcd": "GRBCD", "minmax": "Min-Max",
+             "metattack": "Metattack"}  # fmt: skip
+    evading_ones = tuple(name for name in names if name not in BEFORE_TRAINING)
+    few: dict[str, Option] = {"steps": 40, "block_size": 50_000}  # a tenth of the defaults' cost, and strong enough
+    steps: dict[str, dict[str, Option]] = {"pgd": {"steps": 200}, "prbcd": few, "grbcd": few}
+    measures = tuple(evading(name, 0.05, **steps.get(name, {})) for name in evading_ones)
+    evaded = Setting(dataset="cora", measures=measures)
+    cells = [Cell(names[name], "evasion, cora", evaded, 20, 1, judged=False, measure=place)
+             for place, name in enumerate(evading_ones)]  # fmt: skip
+    for name in ("random", "dice", "pgd", "minmax", "metattack"):
+        poisoned = Setting(dataset="cora", options=ROBUST["GCN"], poison=poisoning(name, 0.05))
+        cells.append(Cell(names[name], "poisoning, cora", poisoned, 20, 1, judged=False))
+    pairs = tuple(("random", names[name]) for name in names if name != "random")
+    return Plan("extra:attacks", "Attacks against as many random flips", tuple(cells), pairs)
+
+
+def _certified(dataset: str) -> Plan:
+    """GCN without and with WT-AWP under the paper's noise on features and on edges, trained without noise."""
+    label = "fig:certcora" if dataset == "cora" else "fig:certcite"
+    wanted = [certifying(on, 100_000) for on in ("features", "edges")]
+    plan = certificate_plan(Setting(dataset=dataset), wanted, awp=_awp(0.5, 1.0), splits=8, inits=1)
+    return replace(plan, name=label, title=f"Certified accuracy on {dataset.title()}")
+
+
+def _graphs(row: str, dataset: str, *, splits: int = 10, inits: int = 10, **changed: Any) -> list[Cell]:
+    """A classifier of whole graphs without and with WT-AWP on its first convolution (sec:datagraphc).
+
+    100 to 150 graphs test, so a single split is noise: not cells are judged by their means, but pairs over splits.
+    """
+    awp = _awp(*GRAPHS[dataset], layers=changed.pop("layers", "first"))
+    told = {"model": "PooledGCN", "select_on": "accuracy", **changed}
+    numbers = printed()["graph_classification"] if row == "GCN" else {}
+    return [
+        Cell(name, dataset, Setting(dataset=dataset, awp=config, **told), splits, inits,
+             printed=_pair(numbers.get(name, {}).get(dataset)), judged=False)
+        for name, config in ((row, None), (f"{row}+WT-AWP", awp))
+    ]  # fmt: skip
+
+
+def _graphclass() -> Plan:
+    """Graph classification: the paper has 10 initialisations, of one split it seems; here of 10 splits."""
+    cells = [cell for dataset in GRAPHS for cell in _graphs("GCN", dataset)]
+    claimed = (
+        Claim("Generally, WT-AWP improves the accuracy with a large margin.", "every_pair_gains"),
+        Claim("The variance of the accuracy across different random seeds is significantly smaller.",
+              "every_pair_varies_less"),
+    )  # fmt: skip
+    return Plan("tab:graphclass", "Graph classification", tuple(cells), (("GCN", "GCN+WT-AWP"),), claims=claimed)
+
+
+def _more_graphclass() -> Plan:
+    """What the paper leaves open beside tab:graphclass: batches, layers, features, and two other models."""
+    rows: dict[str, dict[str, Any]] = {
+        "GCN, split 0": {"splits": 1, "inits": 10},
+        "GCN, both convolutions": {"splits": 5, "inits": 2, "layers": "all-but-last"},
+        "GCN, batches of 32": {"splits": 3, "inits": 2, "batch_size": 32},
+        "GCN, batches of 128": {"splits": 3, "inits": 2, "batch_size": 128},
+        "GCN, degrees": {"splits": 5, "inits": 2, "features": "degree"},
+        "GCN, constant features": {"splits": 5, "inits": 2, "features": "constant"},
+        "GIN": {"splits": 5, "inits": 2, "model": "PooledGIN"},
+        "GraphSAGE": {"splits": 5, "inits": 2, "model": "PooledSAGE"},
+    }
+    has_degrees = ("imdb-binary", "imdb-multi")  # as features already: there is nothing else in their files
+    cells = [
+        cell
+        for row, how in rows.items()
+        for dataset in GRAPHS
+        if how.get("features") != "degree" or dataset not in has_degrees
+        for cell in _graphs(row, dataset, **how)
+    ]
+    pairs = tuple((row, f"{row}+WT-AWP") for row in rows)
+    return Plan("extra:graphclass", "Graph classification in other ways", tuple(cells), pairs)
+
+
+TOY = Setting(dataset="toy-linear")
+TOY_METHODS = {
+    "GCN": None, "AWP rho=0.5": _awp(1.0, 0.5, layers="all"), "AWP rho=1.5": _awp(1.0, 1.5, layers="all"),
+    "AWP rho=2.5": _awp(1.0, 2.5, layers="all"), "T-AWP rho=2.5": _awp(1.0, 2.5),
+    "W-AWP rho=2.5": _awp(0.5, 2.5, layers="all"), "WT-AWP rho=2.5": _awp(0.5, 2.5),
+}  # fmt: skip
+TOY_PRINTED = {"GCN": 97.0, "AWP rho=0.5": 97.0, "AWP rho=1.5": 69.0, "AWP rho=2.5": 48.0, "T-AWP rho=2.5": 96.0,
+               "W-AWP rho=2.5": 98.0}  # fmt: skip
+MLP = Setting(dataset="toy-linear", model="MLP", epochs=2000, options=(("dropout", 0.0), ("hidden", (100, 100))))
+
+
+def _shown(setting: Setting, methods: dict[str, AwpConfig | None], numbers: dict[str, float]) -> list[Cell]:
+    """Each method 200 times for its accuracy (one run in the paper, so nothing is judged), and once to be looked at."""
+    cells = []
+    for row, awp in methods.items():
+        told = (numbers[row], None) if row in numbers else None
+        cells.append(Cell(row, "accuracy", replace(setting, awp=awp), printed=told, judged=False))
+    for row, awp in methods.items():
+        looked_at = replace(setting, awp=awp, keep=("history", "scores"))
+        cells.append(Cell(row, "one run", looked_at, 1, 1, judged=False))
+    return cells
+
+
+def _toy(name: str, title: str, methods: tuple[str, ...], figures: tuple[str, ...]) -> Plan:
+    cells = _shown(TOY, {m: TOY_METHODS[m] for m in methods}, TOY_PRINTED)
+    return Plan(name, title, tuple(cells), figures=figures)
+
+
+def _mlp(name: str, title: str, dataset: str, methods: dict[str, AwpConfig | None], *, linear: bool) -> Plan:
+    setting = replace(MLP, dataset=dataset, options=(*MLP.options, ("linear", linear)))
+    return Plan(name, title, tuple(_shown(setting, methods, {})), figures=("decisions", "toy_losses"))
+
+
+def _curves(
+    name: str, title: str, figure: str, methods: dict[str, AwpConfig | None], datasets: tuple[str, ...]
+) -> Plan:
+    """Curves over the epochs: ten initialisations of one split, as many as one wants to look at."""
+    cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp, keep=("history",)), 1, 10, judged=False)
+             for dataset in datasets for row, awp in methods.items()]  # fmt: skip
+    return Plan(name, title, tuple(cells), figures=(figure,))
+
+
+SMALL = {"GCN": None, "AWP rho=0.1": _awp(1.0, 0.1, layers="all"), "WT-AWP rho=0.5": _awp(0.5, 0.5)}
+LINEAR = {"natural": None, **{f"AWP rho={r}": _awp(1.0, r, layers="all") for r in (0.1, 0.2, 0.23, 0.25)}}
+MOONS = {"natural": None, "AWP": _awp(1.0, 0.4, layers="all"), "T-AWP": _awp(1.0, 0.4),
+         "W-AWP lam=0.9": _awp(0.9, 0.4, layers="all")}  # fmt: skip
+
+
+@cache
+def plans() -> dict[str, Plan]:
+    """By label, in the order of the paper; then what explains a deviation, the claims of the text, and more."""
+    return {
+        "fig:1": _toy("fig:1", "AWP on the linearly separable toy", tuple(TOY_METHODS)[:4], ("decisions",)),
+        "fig:awpknnloss": _toy("fig:awpknnloss", "Learning curves on the toy", tuple(TOY_METHODS), ("toy_losses",)),
+        "fig:2": _toy("fig:2", "Truncated and weighted AWP on the toy",
+                      ("GCN", *tuple(TOY_METHODS)[3:]), ("decisions",)),
+        "tab:natacc": natacc(),
+        "fig:lipcora": smoothness_plan(),
+        "fig:lossland": landscape_plan(),
+        "tab:poison": _poisoning("tab:poison", "Poisoning with PGD and Metattack",
+                                 {"PGD": "pgd_5", "Metattack": "metattack_5"}, "poisoning", POISON),
+        "tab:evasion": _evasion(),
+        "tab:ablation": _ablation("tab:ablation", "Sensitivity to lambda and rho", "ablation_lambda_rho"),
+        "tab:ablation2": _ablation("tab:ablation2", "The same with five steps of ascent", "ablation_5step", steps=5),
+        "fig:certcora": _certified("cora"),
+        "tab:graphclass": _graphclass(),
+        "fig:aa": _mlp("fig:aa", "AWP on a linear network", "toy-linear", LINEAR, linear=True),
+        "fig:aaa": _mlp("fig:aaa", "AWP, T-AWP and W-AWP on two moons, rho = 0.4", "toy-moons", MOONS, linear=False),
+        "fig:gdnorm_all": _curves("fig:gdnorm_all", "Gradient norm under AWP with rho = 20", "gradient_norms",
+                                  {"AWP rho=20": _awp(1.0, 20.0, layers="all")}, DATASETS),
+        "fig:lcagg": _curves("fig:lcagg", "Learning curves and gap on Cora", "losses_and_gap", SMALL, ("cora",)),
+        "tab:dicepoison": _poisoning("tab:dicepoison", "Poisoning with DICE", {"DICE": "dice_5"}, "poisoning_dice",
+                                     DICE_POISON),
+        "fig:certcite": _certified("citeseer"),
+        "fig:ngrad": _curves("fig:ngrad", "Relative gradient norm on Cora", "relative_gradient_norms",
+                             {**dict(list(SMALL.items())[:2]), "WT-AWP rho=1": _awp(0.5, 1.0)}, ("cora",)),
+        "tab:ablationlast": _ablation("tab:ablationlast", "Perturbing the last layer only", "ablation_last_layer",
+                                      layers="last"),
+        "deviation:selection": _selection(),
+        "extra:attacks": _strength(),
+        "extra:graphclass": _more_graphclass(),
+        **{claim.name: claim for claim in claims()},
+        "extra:flatness": flatness_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}),
+        "extra:sharpness": sharpness_plan(),
+        "extra:bounds": bounds_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}, GRAPHS),
+        "extra:vanishing": vanishing_plan(),
+    }  # fmt: skip
+
+
+def claims() -> tuple[Plan, ...]:
+    """Sentences of the text, each as a small plan."""
+    last = replace(TOY, awp=_awp(1.0, 2.5, layers="last"))
+    first = replace(TOY, awp=_awp(1.0, 2.5))
+    moons = replace(MLP, dataset="toy-moons", options=(*MLP.options, ("linear", False)))
+    left_out = {
+        "first two layers": "all-but-last",
+        "all but the middle": ("lins.0.weight", "lins.2.weight"),
+        "all but the first": ("lins.1.weight", "lins.2.weight"),
+    }
+    # The first layer has 303^2 weights, so rho = 303 moves each by its own size, as rho = 1 moves the layer by its own.
+    radii = {"relative to the layer, rho=1": _awp(0.7, 1.0)}
+    radii |= {f"adaptive, rho={r:g}": _awp(0.7, r, radius="adaptive") for r in (10.0, 30.0, 100.0, 300.0, 1000.0)}
+
+    def small(row: str, column: str, awp: AwpConfig) -> Cell:
+        return Cell(row, column, Setting(dataset="cora", awp=awp), 5, 4, judged=False)
+
+    return (
+        Plan("claim:second-layer", "Perturbing only the second layer of the toy",
+             tuple(Cell(row, "accuracy", setting, judged=False)
+                   for row, setting in (("first layer", first), ("second layer", last))),
+             claims=(Claim("Perturbing only the second layer instead performs similarly.", "rows_agree_within_3"),)),
+        Plan("claim:left-out-layer", "T-AWP on the MLP with another layer left out",
+             tuple(Cell(row, "accuracy", replace(moons, awp=_awp(1.0, 0.4, layers=layers)), judged=False)
+                   for row, layers in left_out.items()),
+             claims=(Claim("The results are similar when the middle or the first layer is left out.",
+                           "rows_agree_within_3"),)),
+        Plan("claim:exact-gradient", "Exact against first-order gradient",
+             tuple(small(row, f"rho={rho:g}", _awp(0.7, rho, exact=row == "exact"))
+                   for rho in (0.1, 1.0) for row in ("first order", "exact")),
+             claims=(Claim("The exact gradient gives almost the same accuracy.", "rows_agree_within_half"),)),
+        Plan("claim:adaptive-radius", "A scale-invariant radius",
+             tuple(small(row, "cora", awp) for row, awp in radii.items()),
+             claims=(Claim("A scale-invariant radius brings no benefit.", "first_row_is_not_beaten"),)),
+        Plan("claim:vanishing-gradient", "AWP with rho = 20 loses its gradient",
+             tuple(Cell("AWP rho=20", d, Setting(dataset=d, awp=_awp(1.0, 20.0, layers="all"), keep=("history",)),
+                        1, 10, judged=False) for d in DATASETS),
+             claims=(Claim("The gradient vanishes from about epoch 20 on Cora and Citeseer, 80 on PolBlogs.",
+                           "gradient_vanishes"),)),
+    )  # fmt: skip
+
+
+def plan(label: str) -> Plan:
+    """The plan of a label."""
+    found = plans().get(label)
+    if found is None:
+        raise WtawpError(f"the paper has nothing labelled {label!r}; there are {', '.join(plans())}")
+    return found

@@ -1,0 +1,97 @@
+"""What a run measured, with where and with what: plain data that goes through JSON unchanged."""
+
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from wtawp.base import WtawpError
+from wtawp.experiments.spec.plan import FORMAT, key_of
+
+VARYING = frozenset({"seconds", "created"})  # fields in which repetitions on the same device and versions differ
+
+
+class RecordError(WtawpError):
+    """A record that cannot be read, or that contradicts one we have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One run on one kind of device. A failed run is a record too, with its traceback in the place of results."""
+
+    key: str  # Run.key
+    setting: dict[str, Any]  # Setting.content
+    split: int
+    init: int
+    device: str  # "cpu", or the GPU's name; with ", TF32" where that was allowed
+    status: Literal["done", "failed"]
+    epoch: int | None = None  # the selected one
+    accuracy: dict[str, float] | None = None  # "train", "val", "test", shares of 1
+    loss: dict[str, float] | None = None
+    history: dict[str, list[float]] | None = None
+    scores: list[float] | None = None  # of every node: probability of class 1 less that of class 0
+    measured: list[dict[str, Any]] | None = None  # what each of the setting's measures gave
+    error: str | None = None
+    seconds: float  # of its chunk, divided by its size
+    created: str  # UTC, ISO 8601
+    versions: dict[str, str]  # wtawp, torch, python, and commit where there is one
+
+    @property
+    def outcome(self) -> tuple[Any, ...]:
+        """All that a repetition on the same device and versions must give again."""
+        return tuple(getattr(self, f.name) for f in fields(self) if f.name not in VARYING)
+
+    def to_json(self) -> str:
+        """One line; without `measured` where there is none, as records were before there was any."""
+        content = {k: v for k, v in vars(self).items() if k != "measured" or v is not None}
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(line: str) -> "Record":
+        """Read a line that `to_json` wrote; what is missing or unknown is named."""
+        try:
+            content = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise RecordError(f"a record must be one JSON object a line: {error}") from error
+        known = {f.name for f in fields(Record)}
+        if not isinstance(content, dict) or {*content, "measured"} != known:
+            found = sorted(content) if isinstance(content, dict) else type(content).__name__
+            raise RecordError(f"a record has the fields {sorted(known)}, got {found}")
+        return Record(**content)
+
+
+def first_difference(kept: Record, new: Record) -> str | None:
+    """What `new` measured otherwise than `kept`; None if there is nothing. Versions may differ: torch's is compared
+    where records are looked up, and the others are no part of what was measured.
+    """
+    contents = [json.loads(record.to_json()) for record in (kept, new)]  # tuples are lists, as in what was read
+    names = [f.name for f in fields(Record) if f.name not in VARYING | {"versions"}]
+    ours, theirs = ({name: content.get(name) for name in names} for content in contents)
+    return _difference(ours, theirs, "")
+
+
+def _difference(ours: Any, theirs: Any, name: str) -> str | None:
+    if json.dumps(ours) == json.dumps(theirs):  # as text, because NaN is not equal to NaN
+        return None
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        inside = (_difference(ours.get(key), theirs.get(key), f"{name}.{key}".strip(".")) for key in {**ours, **theirs})
+        return next(filter(None, inside), f"{name} differs")
+    if isinstance(ours, list | dict) or isinstance(theirs, list | dict):
+        return f"{name} differs"
+    return f"{name} was {str(ours)[:40]} and is {str(theirs)[:40]}"
+
+
+def checked(record: Record) -> Record:
+    """A record from outside must have values of the right kinds, and a key that names its content."""
+    kinds = {"device": str, "created": str, "versions": dict, "accuracy": dict | None, "seconds": int | float}
+    wrong = [name for name, kind in kinds.items() if not isinstance(getattr(record, name), kind)]
+    if not wrong and not all(isinstance(share, int | float) for share in (record.accuracy or {}).values()):
+        wrong = ["accuracy"]
+    if record.measured is not None and not all(isinstance(one, dict) for one in record.measured):
+        wrong.append("measured")
+    if record.status not in ("done", "failed"):
+        wrong.append("status")
+    if record.key not in {key_of(record.setting, record.split, record.init, form=f + 1) for f in range(FORMAT)}:
+        wrong.append("key")
+    if wrong:
+        raise RecordError(f"{' and '.join(wrong)} cannot be right; was the line changed by hand?")
+    return record

@@ -1,0 +1,159 @@
+"""A user's own graph: `.npz` in the metattack format, an edge list with labels in CSV, a saved PyG `Data`, a TU zip."""
+
+import csv
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
+
+from wtawp.base import DataError
+from wtawp.graphs.files import TuFeatures, read_npz, read_tu
+from wtawp.graphs.sanitize import node_graph, undirected
+
+SUFFIXES = (".npz", ".csv", ".pt", ".zip")
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
+    """The graph in a file, or the graphs of a TU archive, with such features; the name's ending tells the format."""
+    readers: dict[str, Callable[[Path], Data | list[Data]]] = {
+        ".npz": read_npz,
+        ".csv": read_csv,
+        ".pt": read_pt,
+        ".zip": partial(read_tu, features=features),
+    }
+    if path.suffix not in readers:
+        raise DataError(f"{path}: a graph's file must end in {', '.join(SUFFIXES)}, got {path.suffix or 'no ending'!r}")
+    if not path.is_file():
+        raise DataError(f"there is no file {path.absolute()}")
+    if features is not None and path.suffix != ".zip":
+        raise DataError(f"{path} brings its own features; features={features!r} is for TU archives (.zip)")
+    return readers[path.suffix](path)
+
+
+def read_csv(path: Path) -> Data:
+    """An edge list `NAME.csv` (source, target[, weight]) and, beside it, `NAME.labels.csv` (node, label[, features]).
+
+    The nodes are those of the labels' file, in its order; ids may be any text. An empty label or -1 means unknown. A
+    first line is a header if it starts with `node` or `source`, or if it is the only one to start with no whole number.
+    """
+    beside = path.with_name(f"{path.stem}.labels.csv")
+    if not beside.is_file():
+        raise DataError(
+            f"{path} needs its labels beside it, in {beside.name}: a line 'node,label[,features...]' a node"
+        )
+    nodes = _rows(beside, widths=None)
+    number = {row[0]: i for i, (_, row) in enumerate(nodes)}
+    if len(number) < len(nodes):
+        raise DataError(f"{beside}: {len(nodes) - len(number)} nodes are listed twice; keep one line a node")
+    pairs = _rows(path, widths=(2, 3))
+    for line, row in pairs:
+        for end in row[:2]:
+            if end not in number:
+                raise DataError(f"{path}, line {line}: node {end!r} is not in {beside.name}; add it or drop the edge")
+    ends = np.array([[number[row[0]], number[row[1]]] for _, row in pairs], dtype=np.int64).reshape(-1, 2)
+    weight = _numbers([(line, row[2:] or ["1"]) for line, row in pairs], path).reshape(-1)
+    edges = undirected(ends[:, 0], ends[:, 1], len(nodes), weight=weight, where=str(path))
+    features = _numbers([(line, row[2:]) for line, row in nodes], beside) if len(nodes[0][1]) > 2 else None
+    return node_graph(edges, _labels([row[1] for _, row in nodes]), features, where=str(beside))
+
+
+def read_pt(path: Path) -> Data:
+    """A saved PyG `Data` or dict of tensors: edge_index, y and, perhaps, x, edge_weight and the three masks.
+
+    Loaded with `weights_only=True`, so a file that names anything but tensors and PyG's containers is refused unrun.
+    """
+    try:
+        with torch.serialization.safe_globals([Data, GlobalStorage, DataEdgeAttr, DataTensorAttr]):
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file can raise anything
+        foreign = re.search(r"GLOBAL (\S+)", str(error))  # torch's own message advises to run it after all
+        if foreign:
+            raise DataError(f"{path} asks for {foreign[1]}; refused, nothing was run: save a dict of tensors") from None
+        raise DataError(f"{path} is not a file that torch.save wrote, or it is cut short; save it again") from error
+    content = loaded.to_dict() if isinstance(loaded, Data) else loaded
+    if not isinstance(content, dict):
+        raise DataError(f"{path} must hold a PyG Data or a dict of tensors, got {type(loaded).__name__}")
+    tensors = {key: value.detach() for key, value in content.items() if isinstance(value, Tensor)}
+    absent = [key for key in ("edge_index", "y") if key not in tensors]
+    if absent:
+        raise DataError(f"{path} lacks {', '.join(absent)}; it has {', '.join(map(str, content)) or 'nothing'}")
+    return _from_tensors(tensors, str(path))
+
+
+def _from_tensors(tensors: dict[str, Tensor], where: str) -> Data:
+    edge_index, labels = tensors["edge_index"], tensors["y"].squeeze()
+    if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.is_floating_point():
+        raise DataError(f"{where}: edge_index must be whole numbers of shape [2, e], got {list(edge_index.shape)}")
+    if labels.ndim != 1:
+        raise DataError(f"{where}: y must have one label a node, got shape {list(tensors['y'].shape)}")
+    weight = tensors.get("edge_weight")
+    if weight is not None and weight.shape != edge_index.shape[1:]:
+        raise DataError(f"{where}: {list(weight.shape)} edge weights for {edge_index.shape[1]} edges")
+    source, target = edge_index.numpy()
+    edges = undirected(
+        source, target, len(labels), weight=None if weight is None else weight.float().numpy(), where=where
+    )
+    x = tensors.get("x")
+    features = None if x is None else (x.to_dense() if x.layout != torch.strided else x).float().numpy()
+    data = node_graph(edges, labels.numpy(), features, where=where)
+    for name in MASKS:
+        if name in tensors:
+            if tensors[name].shape != labels.shape or tensors[name].dtype != torch.bool:
+                raise DataError(f"{where}: {name} must be {len(labels)} booleans, got {list(tensors[name].shape)}")
+            data[name] = tensors[name]
+    return data
+
+
+def _rows(path: Path, widths: tuple[int, ...] | None) -> list[tuple[int, list[str]]]:
+    """The lines of a CSV with their numbers, without header and empty lines, all equally wide."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.reader(lines, skipinitialspace=True)
+            rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} is not a CSV in UTF-8: {error}") from error
+    if rows and _is_header(rows[0][1][0], [row[0] for _, row in rows[1:]]):
+        rows = rows[1:]
+    if not rows:
+        raise DataError(f"{path} is empty; expected a line for each node or edge")
+    width = len(rows[0][1])
+    for line, row in rows:
+        if len(row) != width or width < 2 or (widths and width not in widths):
+            wanted = " or ".join(map(str, widths)) if widths else f"{max(width, 2)}"
+            raise DataError(f"{path}, line {line}: expected {wanted} columns, got {len(row)}")
+    return rows
+
+
+def _is_header(first: str, others: list[str]) -> bool:
+    if first.lower() in ("node", "source"):
+        return True
+    return bool(others) and not _is_whole(first) and all(map(_is_whole, others))
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _labels(cells: list[str]) -> np.ndarray:
+    """Whole numbers where every label is one, names otherwise."""
+    if all(_is_whole(cell) for cell in cells if cell):
+        return np.array([int(cell) if cell else -1 for cell in cells])
+    return np.array(["" if cell == "-1" else cell for cell in cells])
+
+
+def _numbers(rows: list[tuple[int, list[str]]], path: Path) -> np.ndarray:
+    values = []
+    for line, row in rows:
+        try:
+            values.append([float(cell) for cell in row])
+        except ValueError:
+            raise DataError(f"{path}, line {line}: expected numbers, got {row}; a header starts with 'node'") from None
+    return np.array(values)

@@ -1,0 +1,214 @@
+"""A sweep, disturbed and undisturbed."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from runpy import run_path
+
+import pytest
+
+from wtawp.base import AttackError
+from wtawp.core import AwpConfig
+from wtawp.experiments.execution import runner
+from wtawp.experiments.execution.engines import local
+from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
+from wtawp.experiments.execution.training import PlanError
+from wtawp.experiments.measures.registry import ATTACKS
+from wtawp.experiments.plans.robustness import poisoning
+from wtawp.experiments.spec.plan import Cell, Plan, Setting
+from wtawp.experiments.spec.record import Record
+from wtawp.experiments.store.database import Store, StoreError
+
+PLAIN = Setting(dataset="wine", epochs=8)
+PLAN = Plan(
+    "sweep",
+    "A small sweep",
+    (
+        Cell("GCN", "wine", PLAIN, 3, 2),
+        Cell("GCN+WT-AWP", "wine", replace(PLAIN, awp=AwpConfig(rho=0.5, lam=0.5)), 3, 2),
+        Cell("GAT", "wine", replace(PLAIN, model="GAT", keep=("history",)), 2, 1),
+    ),
+)
+SCRIPT = """
+from pathlib import Path
+from runpy import run_path
+from wtawp.experiments.execution.engines import local
+from wtawp.experiments.execution.runner import run_plans
+from wtawp.experiments.store.database import Store
+PLAN = run_path({here!r})["PLAN"]
+Path({ready!r}).touch()
+with Store({store!r}) as store:
+    run_plans([PLAN], store, engine=local(1))
+"""
+PROCESSES = get_context("forkserver")  # children of a process that has loaded everything once
+PROCESSES.set_forkserver_preload(["wtawp.experiments.execution.runner"])
+
+
+def outcomes(store: Store) -> list[tuple[object, ...]]:
+    return [record.outcome for record in store.records()]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[object, ...]]:
+    with Store(tmp_path_factory.mktemp("store") / "whole.sqlite") as store:
+        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=14, known=0, failed=0)
+        return outcomes(store)
+
+
+def test_a_sweep_done_is_not_done_again(tmp_path: Path, undisturbed: list[tuple[object, ...]]) -> None:
+    told: list[float] = []
+    with Store(tmp_path / "s.sqlite") as store:
+        run_plans([PLAN], store, engine=local(1), progress=lambda share, _: told.append(share))
+        assert told[-1] == pytest.approx(1.0)
+        assert told == sorted(told)
+        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=0, known=14, failed=0)
+        assert outcomes(store) == undisturbed
+
+
+def test_two_workers_give_the_records_of_one(tmp_path: Path, undisturbed: list[tuple[object, ...]]) -> None:
+    with Store(tmp_path / "s.sqlite") as store:
+        run_plans([PLAN], store, engine=local(2))
+        assert outcomes(store) == undisturbed
+
+
+def start(store: Path, number: int) -> tuple[ForkServerProcess, Path]:
+    script, ready = store.with_name(f"sweep{number}.py"), store.with_name(f"ready{number}")
+    script.write_text(SCRIPT.format(here=__file__, store=str(store), ready=str(ready)), encoding="utf-8")
+    child = PROCESSES.Process(target=run_path, args=(str(script),))
+    child.start()
+    return child, ready
+
+
+def test_killed_at_ten_moments_it_ends_with_the_same_records(
+    tmp_path: Path, undisturbed: list[tuple[object, ...]]
+) -> None:
+    path, dice = tmp_path / "s.sqlite", random.Random(0)
+    kept = 0
+    for number in range(10):
+        child, ready = start(path, number)
+        while not ready.exists():
+            time.sleep(0.01)
+        time.sleep(dice.uniform(0.0, 1.2))
+        child.kill()
+        child.join()
+        if path.exists():
+            with Store(path) as store:
+                found = outcomes(store)
+            assert set(map(str, found)) <= set(map(str, undisturbed))  # whole records, the right ones
+            assert len(found) >= kept
+            kept = len(found)
+    with Store(path) as store:
+        run_plans([PLAN], store, engine=local(1))
+        assert outcomes(store) == undisturbed
+
+
+def test_two_sweeps_into_one_store_both_complete(tmp_path: Path, undisturbed: list[tuple[object, ...]]) -> None:
+    path = tmp_path / "s.sqlite"
+    both = [start(path, number)[0] for number in range(2)]
+    for child in both:
+        child.join(timeout=120)
+    assert [child.exitcode for child in both] == [0, 0]
+    with Store(path) as store:
+        assert outcomes(store) == undisturbed
+
+
+def test_a_failed_run_is_recorded_the_sweep_goes_on_and_it_is_tried_again(
+    tmp_path: Path, undisturbed: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = runner.train
+
+    def fails_on_gat(*job: object, **how: object) -> list[Record]:
+        records = real(*job, **how)  # type: ignore[arg-type]
+        if records[0].setting["model"] != "GAT":
+            return records
+        nothing = dict.fromkeys(("accuracy", "loss", "epoch", "history"))
+        return [replace(r, status="failed", error="Traceback: boom", **nothing) for r in records]
+
+    with Store(tmp_path / "s.sqlite") as store:
+        monkeypatch.setattr(runner, "train", fails_on_gat)
+        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=12, known=0, failed=2)
+        assert {r.error for r in store.records(status="failed")} == {"Traceback: boom"}
+        monkeypatch.setattr(runner, "train", real)
+        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=2, known=12, failed=0)
+        assert outcomes(store) == undisturbed
+
+
+def test_poisoned_runs_share_the_flips_of_their_split_and_find_them_again(tmp_path: Path) -> None:
+    poisoned = replace(PLAIN, poison=poisoning("dice", 0.2))
+    cells = (Cell("GCN", "", poisoned, 2, 2), Cell("GAT", "", replace(poisoned, model="GAT"), 2, 1))
+    plan = Plan("poisoned", "", cells)
+    with Store(tmp_path / "s.sqlite") as store:
+        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0)  # 2 surrogates
+        records = store.records(run.key for run in plan.runs())
+        assert len({(r.split, r.versions["flips"]) for r in records}) == 2
+        first = store.records(surrogate_of(run).key for run in plan.runs() if surrogate_of(run))  # type: ignore[union-attr]
+        assert [len(r.measured or []) for r in first] == [1, 1]
+        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=0, known=6, failed=0)
+        store.prune(keep=[r.key for r in first])
+        elsewhere = [replace(r, device="a GPU") for r in first]
+        store.prune(device="cpu")
+        store.add(elsewhere)  # flips from another machine are taken as they are
+        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=6, known=0, failed=0)
+        again = store.records((run.key for run in plan.runs()), device="cpu")
+        assert [r.outcome for r in again] == [r.outcome for r in records]
+
+
+def test_runs_whose_poisoning_failed_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise AttackError("no luck")
+
+    monkeypatch.setitem(ATTACKS, "dice", fails)
+    poisoned = replace(PLAIN, poison=poisoning("dice", 0.1))
+    plan = Plan("poisoned", "", (Cell("GCN", "", poisoned, 1, 2),))
+    with Store(tmp_path / "s.sqlite") as store:
+        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=0, known=0, failed=3)
+        errors = [str(r.error) for r in store.records(status="failed")]
+    assert sum("no luck" in e for e in errors) == 1
+    assert sum("the attack failed that should poison split 0" in e for e in errors) == 2
+
+
+def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(
+    tmp_path: Path, make_record: Callable[..., Record]
+) -> None:
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.add([make_record()])
+        store._db.execute("PRAGMA max_page_count = 1")  # a full disk
+        with pytest.raises(StoreError, match="disk is full"):
+            run_plans([PLAN], store, engine=local(1))
+    with Store(path) as store:
+        assert make_record().key in {record.key for record in store.records()}
+
+
+def test_a_store_that_may_only_be_read_is_refused_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "train", lambda *_, **__: pytest.fail("it was trained"))
+    with Store(tmp_path / "s.sqlite") as store:
+        store._db.execute("PRAGMA query_only = ON")
+        with pytest.raises(StoreError, match="it may only be read here"):
+            run_plans([PLAN], store, engine=local(1))
+
+
+def test_nothing_is_trained_if_one_of_the_plans_cannot_be(tmp_path: Path) -> None:
+    wrong = Plan("wrong", "Wrong", (Cell("GCN", "x", Setting(dataset="coral")),))
+    with Store(tmp_path / "s.sqlite") as store:
+        with pytest.raises(PlanError, match=r"wrong: .*there is no graph called 'coral'"):
+            run_plans([PLAN, wrong], store, engine=local(1))
+        assert store.records() == []
+
+
+def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
+    def interrupted(chunks: object, work: object) -> object:
+        for i, result in local(1)(chunks, work):  # type: ignore[call-overload]
+            yield i, result
+            raise KeyboardInterrupt
+
+    with Store(tmp_path / "s.sqlite") as store:
+        with pytest.raises(KeyboardInterrupt):
+            run_plans([PLAN], store, engine=interrupted)  # type: ignore[arg-type]
+        assert len(store.records()) == 2

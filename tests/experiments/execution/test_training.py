@@ -1,0 +1,193 @@
+import zipfile
+from dataclasses import replace
+
+import pytest
+import torch
+
+from wtawp.analysis import LossOn, bound_over_rho, sharpness
+from wtawp.base import rng
+from wtawp.core import AwpConfig
+from wtawp.experiments.execution import runner
+from wtawp.experiments.execution import training as execute
+from wtawp.experiments.execution.training import PlanError, check, train, train_model
+from wtawp.experiments.plans.robustness import certifying, noise_of
+from wtawp.experiments.spec.plan import MODELS, Cell, Measure, Plan, Run, Setting
+from wtawp.graphs import load, stratified
+from wtawp.models import GCN, PooledGCN
+from wtawp.training import fit, fit_batches
+
+SETTING = Setting(dataset="wine", epochs=5, awp=AwpConfig(rho=0.5, lam=0.5))
+
+
+def test_the_names_of_plans_are_models() -> None:
+    assert tuple(execute.MODELS) == MODELS
+
+
+def test_a_chunk_gives_what_its_runs_give_alone() -> None:
+    runs = tuple(Run(SETTING, 1, i) for i in range(3))
+    together = train(runs, device="cpu")
+    data = load("wine")
+    for run, record in zip(runs, together, strict=True):
+        model = GCN(13, 3, generator=rng("init", 1, run.init))
+        alone = fit(model, data, stratified(data.y, seed=1), seed=1000 + run.init, awp=SETTING.awp, epochs=5)
+        assert record.status == "done"
+        assert (record.key, record.split, record.init, record.device) == (run.key, 1, run.init, "cpu")
+        assert record.loss is not None
+        assert record.loss["test"] == pytest.approx(alone.loss["test"], rel=1e-4)
+        assert record.history is None
+    assert train(runs, device="cpu")[0].outcome == together[0].outcome
+
+
+def test_what_is_to_be_kept_is_kept() -> None:
+    (record,) = train((Run(Setting(dataset="toy-linear", epochs=4, keep=("history", "scores")), 0, 0),), device="cpu")
+    assert record.history is not None
+    assert len(record.history["weight_norm"]) == 4
+    assert record.scores is not None
+    assert len(record.scores) == 200
+    assert all(-1 <= s <= 1 for s in record.scores)
+
+
+def test_noise_in_training_is_the_same_alone_and_in_a_chunk() -> None:
+    noisy = Setting(dataset="citation", epochs=3, noise=noise_of(certifying("edges", 1)))
+    together = train((Run(noisy, 0, 0), Run(noisy, 0, 1)), device="cpu")
+    (alone,) = train((Run(noisy, 0, 1),), device="cpu")
+    (plain,) = train((Run(replace(noisy, noise=None), 0, 1),), device="cpu")
+    assert alone.loss is not None
+    assert alone.loss == pytest.approx(together[1].loss, rel=1e-4)
+    assert alone.loss != plain.loss
+
+
+def test_toys_are_drawn_anew_for_each_split() -> None:
+    setting = Setting(dataset="toy-linear", epochs=1)
+    first, second = (train((Run(setting, split, 0),), device="cpu")[0] for split in (0, 1))
+    assert first.loss != second.loss
+
+
+def test_a_failure_is_a_record_with_its_traceback() -> None:
+    wrong = Setting(dataset="wine", epochs=2, options=(("hidden", 8),))  # not a tuple
+    records = train((Run(wrong, 0, 0), Run(wrong, 0, 1)), device="cpu")
+    assert [r.status for r in records] == ["failed", "failed"]
+    assert "Traceback" in (records[0].error or "")
+    assert records[0].accuracy is None
+
+
+def test_threads_are_left_as_they_were() -> None:
+    before = torch.get_num_threads()
+    train((Run(SETTING, 0, 0),), device="cpu")
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dataset": "coral"}, "there is no graph called 'coral'"),
+        ({"dataset": "karate"}, "leave none of some classes"),
+        ({"dataset": "missing.npz"}, "missing.npz"),
+        ({"options": (("widht", 3),)}, "unexpected keyword argument 'widht'"),
+        ({"awp": AwpConfig(rho=1.0, lam=0.5, layers="conv9.*")}, "match none of"),
+        ({"model": "RGCN"}, "are distributions and cannot be perturbed"),
+        ({"noise": Measure("nose")}, "must be a measure called noise, got 'nose'"),
+        ({"noise": noise_of(certifying("features", 1))}, "for binary ones"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused_first(change: dict[str, object], words: str) -> None:
+    plan = Plan("mine", "Mine", (Cell("GCN", "wine", replace(SETTING, **change)),))
+    with pytest.raises(PlanError, match=f"mine: .* cannot be trained: .*{words}"):
+        check(plan)
+
+
+def test_versions_name_what_numbers_depend_on() -> None:
+    found = execute.versions()
+    assert found["torch"] == torch.__version__
+    assert set(found) - {"commit"} == {"wtawp", "torch", "python", "source"}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Thirty paths and thirty rings of three to eight nodes, in the format of TU."""
+    indicator, edges, labels, node = [], [], [], 0
+    for i in range(60):
+        size = 3 + i % 6
+        nodes = list(range(node + 1, node + size + 1))
+        ends = list(zip(nodes, nodes[1:] + nodes[: i % 2], strict=False))  # every other one is closed
+        edges += [f"{a}, {b}" for pair in ends for a, b in (pair, pair[::-1])]
+        indicator += [str(i + 1)] * size
+        labels.append(str(i % 2))
+        node += size
+    path = tmp_path_factory.mktemp("tu") / "rings.zip"
+    with zipfile.ZipFile(path, "w") as content:
+        for part, lines in (("A", edges), ("graph_indicator", indicator), ("graph_labels", labels)):
+            content.writestr(f"RINGS/RINGS_{part}.txt", "\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_graphs_are_split_80_10_10_and_a_chunk_gives_what_its_runs_give_alone(archive: str) -> None:
+    setting = Setting(dataset=archive, model="PooledGCN", epochs=5, select_on="accuracy", keep=("scores",),
+                      awp=AwpConfig(rho=0.5, lam=0.5, layers="first"))  # fmt: skip
+    check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+    runs = tuple(Run(setting, 1, i) for i in range(2))
+    graphs = load(archive)
+    split = stratified(torch.cat([graph.y for graph in graphs]), seed=1, train=0.8, val=0.1)
+    assert [len(part) for part in (split.train, split.val, split.test)] == [48, 6, 6]
+    for run, record in zip(runs, train(runs, device="cpu"), strict=True):
+        model = PooledGCN(3, 2, generator=rng("init", 1, run.init))
+        how = {"awp": setting.awp, "epochs": 5, "select_on": "accuracy"}
+        alone = fit(model, graphs, split, seed=1000 + run.init, **how)
+        assert record.status == "done", record.error
+        assert (record.epoch, record.accuracy) == (alone.epoch, alone.accuracy)
+        assert record.loss == pytest.approx(alone.loss, rel=1e-4)
+        assert len(record.scores or []) == 60
+
+
+def test_batches_of_graphs_are_trained_with_other_features(archive: str) -> None:
+    setting = Setting(dataset=archive, model="PooledGCN", epochs=2, batch_size=16, features="constant")
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.status == "done", record.error
+    model, graphs = PooledGCN(1, 2, generator=rng("init", 0, 0)), load(archive, features="constant")
+    split = stratified(torch.cat([graph.y for graph in graphs]), seed=0, train=0.8, val=0.1)
+    assert record.loss == pytest.approx(fit_batches(model, graphs, split, seed=0, batch_size=16, epochs=2).loss)
+
+
+def test_the_geometry_of_graph_classifiers_is_measured_too(archive: str) -> None:
+    wanted = (Measure("bound", (("points", 2),)), Measure("sharpness"), Measure("spectrum", (("top", 1),)))
+    setting = Setting(dataset=archive, model="PooledGCN", epochs=2, measures=wanted)
+    check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.status == "done", record.error
+    bound, sharp, _ = record.measured or []
+    model, data, split = train_model(Run(setting, 0, 0), device="cpu")
+    at = bound_over_rho(model.eval(), data, split.train, bound["rhos"])
+    assert bound["rhos"] == [0.01, 10.0]
+    assert bound["total"] == pytest.approx([a.bound.total for a in at], rel=1e-4)
+    assert bound["all_loss"] == pytest.approx(at[0].all_loss, rel=1e-4)
+    assert sharp["rises"][-1] == pytest.approx(sharpness(model, LossOn(model, data, split.train), rho=0.1), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "GCN"}, "GCN classifies nodes and these are graphs"),
+        ({"dataset": "wine"}, "Pooled classifies whole graphs and this is one graph"),
+        ({"dataset": "wine", "model": "GCN", "batch_size": 8}, "batch_size counts graphs, and wine is one graph"),
+        ({"dataset": "wine", "model": "GCN", "features": "degree"}, "wine brings its own features"),
+        ({"features": "attribute"}, "neither node labels nor attributes"),
+        ({"features": "colour"}, "features must be one of attribute, degree, constant, got 'colour'"),
+        ({"noise": noise_of(certifying("edges", 1))}, "a list of graphs, and noise is for the nodes of one graph"),
+        (
+            {"measures": (Measure("smoothness", (("wrt", "features"),)),)},
+            "smoothness is for the nodes of one graph",
+        ),
+    ],
+)
+def test_nodes_and_graphs_are_not_mistaken_for_each_other(archive: str, change: dict[str, object], words: str) -> None:
+    setting = replace(Setting(dataset=archive, model="PooledGCN", epochs=1), **{"digest": None, **change})
+    with pytest.raises(PlanError, match=words):
+        check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_of_a_plan_is_trained(model: str, archive: str) -> None:
+    setting = Setting(dataset=archive if model.startswith("Pooled") else "citation", model=model, epochs=2)
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.status == "done", record.error
+    assert model in runner.COST

@@ -1,0 +1,88 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from wtawp.base import rng
+from wtawp.certificates import Noise, Votes, certificate_of, vote
+from wtawp.experiments.measures import certification
+from wtawp.experiments.measures.certification import certification_of, check_options, kept_votes
+from wtawp.graphs import citation, stratified
+from wtawp.models import GCN
+
+DATA = citation(seed=0, num_nodes=200, num_words=30)
+SPLITS = [stratified(DATA.y, seed=seed) for seed in (0, 1)]
+MODELS = [GCN(30, 7, hidden=(8,), generator=rng("certified", i)) for i in (0, 1)]
+OPTIONS = {"on": "features", "p_add": 0.02, "p_del": 0.5, "alpha": 0.05}
+NOISE = Noise(p_add=0.02, p_del=0.5)
+
+
+def test_each_model_is_certified_on_the_test_nodes_of_its_split() -> None:
+    told: list[float] = []
+    found = certification_of(
+        MODELS, DATA, SPLITS, [5, 6], samples=300, **OPTIONS, progress=lambda share, _: told.append(share)
+    )
+    assert json.loads(json.dumps(found)) == found
+    assert told[-1] == 1.0
+    for model, split, seed, result in zip(MODELS, SPLITS, (5, 6), found, strict=True):
+        votes = vote(DATA, model, features=NOISE, samples=300, seed=seed)
+        right = (votes.prediction == DATA.y)[split.test]
+        assert result["accuracy"] == pytest.approx(float(right.double().mean()))
+        certificate = certificate_of(votes.counts, votes.noise, alpha=0.05)
+        grid = np.array(result["certified"])
+        assert grid[0, 0] == pytest.approx(
+            (certificate.certified() & (votes.prediction == DATA.y).numpy())[split.test].mean()
+        )
+        assert grid[0, 0] <= result["accuracy"]
+        assert grid[0, 0] + result["abstained"] <= 1
+        assert result["samples"] == 300
+
+
+def test_votes_are_kept_and_go_on_where_they_were_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certification, "BETWEEN_SAVES", 40)
+
+    def cast(samples: int, seed: int = 3, folder: Path | None = tmp_path) -> Votes:
+        return kept_votes(DATA, MODELS[0], "edges", NOISE, samples, seed, folder)
+
+    whole = cast(100, folder=None)
+    calls: list[int] = []
+    real = vote
+
+    def stopping(*given: object, **named: object) -> Votes:
+        calls.append(0)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(*given, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(certification, "vote", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        cast(100)
+    (path,) = tmp_path.iterdir()
+    assert Votes.load(path).samples == 80
+    assert torch.equal(cast(100).counts, whole.counts)
+    assert len(calls) == 4, "only the last part was cast again"
+    assert torch.equal(cast(100).counts, whole.counts)
+    assert len(calls) == 4
+    assert cast(60).samples == 60, "fewer are counted anew"
+    assert Votes.load(path).samples == 100
+    cast(10, seed=4)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "match"),
+    [
+        ({"on": "labels"}, "on features or on edges"),
+        ({"p_add": 1.5}, r"\[0, 1\]"),
+        ({"p_del": 0.99}, "less than 1"),
+        ({"samples": 0}, "whole number"),
+        ({"alpha": 0.0}, r"\(0, 1\)"),
+        ({"kind": "all"}, "'binary' or 'multiclass'"),
+    ],
+)
+def test_options_are_checked_before_anything_is_trained(changed: dict[str, object], match: str) -> None:
+    check_options(samples=5, **OPTIONS)
+    with pytest.raises(ValueError, match=match):
+        check_options(**{"samples": 5, **OPTIONS, **changed})

@@ -1,0 +1,86 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from wtawp.base import WtawpError
+from wtawp.experiments.plans.paper import plan, plans, printed
+from wtawp.experiments.spec.plan import Plan
+
+LABELS = """tab:natacc tab:ablation tab:ablation2 tab:ablationlast tab:poison tab:dicepoison tab:evasion tab:graphclass
+fig:1 fig:2 fig:awpknnloss fig:lipcora fig:lossland fig:certcora fig:certcite fig:aa fig:aaa fig:gdnorm_all
+fig:lcagg fig:ngrad"""
+SHARED = Path(__file__).parents[4] / "shared" / "paper"
+READY = list(plans().values())
+
+
+def test_every_table_and_figure_is_listed() -> None:
+    assert set(LABELS.split()) <= set(plans())
+
+
+@pytest.mark.parametrize("ready", READY, ids=lambda p: p.name)
+def test_what_is_ready_has_runs_and_unique_places(ready: Plan) -> None:
+    assert ready is plan(ready.name)
+    assert ready.runs()
+    places = [(c.row, c.column) for c in ready.cells]
+    assert len(set(places)) == len(places)
+    assert {row for pair in ready.pairs for row in pair} <= {c.row for c in ready.cells}
+
+
+def test_the_tables_have_the_paper_s_scale_and_settings() -> None:
+    table = plan("tab:natacc")
+    assert len(table.runs()) == 3600
+    cell = next(c for c in table.cells if (c.row, c.column) == ("GAT+WT-AWP", "polblogs"))
+    assert str(cell.setting) == "GAT on polblogs, rho=2.0, lam=0.3"
+    assert cell.printed == (95.12, 0.48)
+    ablation = {(c.row, c.column): c for c in plan("tab:ablation").cells}
+    assert len(ablation) == 42
+    assert ablation["lambda=1.0", "rho=1"].printed == (60.29, 1.94)
+    assert not ablation["lambda=1.0", "rho=1"].judged
+    assert ablation["lambda=0.7", "rho=1"].judged
+    assert {c.setting.awp.steps for c in plan("tab:ablation2").cells if c.setting.awp} == {5}
+    assert {c.setting.awp.layers for c in plan("tab:ablationlast").cells if c.setting.awp} == {"last"}
+
+
+def test_an_unknown_label_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(WtawpError, match="nothing labelled 'tab:nat'; there are fig:1"):
+        plan("tab:nat")
+
+
+def test_the_robustness_tables_have_every_row_with_its_own_radius_and_share_the_flips() -> None:
+    poison = plan("tab:poison")
+    places = {(c.row, c.column): c for c in poison.cells}
+    assert len(places) == 3 * (9 + 9 + 7)
+    simple = places["SimPGCN+WT-AWP", "Metattack, polblogs"]
+    assert simple.printed == (77.68, 2.41)
+    assert str(simple.setting.awp) == "rho=2.0, lam=0.3"
+    assert str(places["SimPGCN+WT-AWP", "clean, cora"].setting.awp) == "rho=0.5, lam=0.3"
+    assert places["GCNSVD+WT-AWP", "PGD, cora"].setting.awp == places["GCN+WT-AWP", "PGD, cora"].setting.awp
+    assert len({c.setting.surrogate for c in poison.cells if c.setting.poison}) == 6
+    assert len({c.setting.surrogate for c in plan("tab:dicepoison").cells if c.setting.poison}) == 3
+    evasion = plan("tab:evasion")
+    assert len(evasion.cells) == 24
+    assert len(evasion.runs()) == 2400
+    (cell,) = (c for c in evasion.cells if (c.row, c.column) == ("GCN+WT-AWP", "PGD 10 %, polblogs"))
+    assert cell.printed == (75.11, 1.03)
+    assert dict(cell.setting.measures[cell.measure or 0].options)["budget"] == 0.1
+
+
+def test_graphs_are_classified_in_ten_splits_with_the_first_convolution_perturbed() -> None:
+    table = {(c.row, c.column): c for c in plan("tab:graphclass").cells}
+    assert len(table) == 6
+    assert len(plan("tab:graphclass").runs()) == 600
+    cell = table["GCN+WT-AWP", "imdb-multi"]
+    assert cell.printed == (57.26, 0.63)
+    assert str(cell.setting) == "PooledGCN on imdb-multi, rho=0.1, lam=0.05, layers='first', select_on='accuracy'"
+    assert str(table["GCN+WT-AWP", "proteins"].setting.awp) == "rho=0.5, lam=0.3, layers='first'"
+    more = plan("extra:graphclass")
+    assert {run.key for c in more.cells if "split 0" in c.row for run in c.runs()} < {
+        run.key for run in plan("tab:graphclass").runs()
+    }
+    assert {c.setting.batch_size for c in more.cells} == {None, 32, 128}
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the paper's source is not here")
+def test_the_printed_numbers_are_the_paper_s() -> None:
+    assert printed() == json.loads((SHARED / "tables.json").read_text(encoding="utf-8"))

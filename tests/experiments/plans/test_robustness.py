@@ -1,0 +1,38 @@
+import pytest
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.plans.robustness import attack_plan, budget_name
+from wtawp.experiments.spec.plan import Setting
+
+BASE = Setting(dataset="wine", model="GCNSVD", epochs=20)
+HOW = {"awp": AwpConfig(rho=0.5, lam=0.5), "splits": 2, "inits": 1}
+
+
+def test_an_evasion_trains_each_model_once_and_attacks_it_at_every_budget() -> None:
+    plan = attack_plan(BASE, "pgd", [0.05, 0.1, 0.05], poison=False, adaptive=True, **HOW)
+    assert [c.column for c in plan.cells] == ["no attack", "5 %", "10 %"] * 2
+    assert len(plan.runs()) == 4
+    assert [c.measure for c in plan.cells[:3]] == [None, 0, 1]
+    assert plan.pairs == (("GCNSVD", "GCNSVD+WT-AWP"),)
+    transferred = attack_plan(BASE, "pgd", [0.05], poison=False, adaptive=False, **HOW)
+    assert dict(transferred.cells[1].setting.measures[0].options)["adaptive"] is False
+
+
+def test_poisoned_rows_share_a_plain_gcn_as_surrogate_or_have_their_own() -> None:
+    plain, own = (attack_plan(BASE, "pgd", [0.05], poison=True, adaptive=how, **HOW) for how in (False, True))
+    surrogates = {c.setting.surrogate for c in plain.cells if c.setting.poison is not None}
+    assert [(s.model, s.options, s.select_on) for s in surrogates if s] == [("GCN", (("hidden", (16,)),), "last")]
+    assert {s.model for c in own.cells if (s := c.setting.surrogate)} == {"GCNSVD"}
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="attack must be one of random, dice"):
+        attack_plan(BASE, "fgsm", [0.05], poison=False, adaptive=True, **HOW)
+    with pytest.raises(ValueError, match="budgets must be all shares"):
+        attack_plan(BASE, "pgd", [0.05, 1], poison=False, adaptive=True, **HOW)
+    with pytest.raises(ValueError, match=r"metattack attacks the training, .* ask for poisoning"):
+        attack_plan(BASE, "metattack", [0.05], poison=False, adaptive=True, **HOW)
+
+
+def test_budgets_are_told_as_people_say_them() -> None:
+    assert [budget_name(b) for b in (0.05, 0.075, 253)] == ["5 %", "7.5 %", "253 edges"]

@@ -1,0 +1,119 @@
+from pathlib import Path
+
+import pytest
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.execution.training import PlanError
+from wtawp.experiments.plans import toml_plan as own_plan
+from wtawp.experiments.plans.robustness import evading, poisoning
+from wtawp.experiments.plans.toml_plan import read_plan
+
+GOOD = """
+name = "mine"
+splits = 3
+inits = 2
+[base]
+dataset = "wine"
+epochs = 5
+options = { hidden = [8], dropout = 0.2 }
+[[cell]]
+row = "GCN"
+[[cell]]
+row = "GCN + WT-AWP"
+compare_with = "GCN"
+awp = { rho = 1, lam = 0.7, layers = ["convs.0.weight"] }
+lr = 0.02
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "plan.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_plan_is_read_with_its_base_and_pairs(tmp_path: Path) -> None:
+    plan = read_plan(written(tmp_path, GOOD))
+    plain, perturbed = (cell.setting for cell in plan.cells)
+    assert (plan.name, plan.pairs, len(plan.runs())) == ("mine", (("GCN", "GCN + WT-AWP"),), 12)
+    assert plain.options == (("dropout", 0.2), ("hidden", (8,)))
+    assert plain.awp is None
+    assert perturbed.awp == AwpConfig(rho=1, lam=0.7, layers=("convs.0.weight",))
+    assert (plain.lr, perturbed.lr, perturbed.epochs) == (0.01, 0.02, 5)
+
+
+def test_the_example_of_the_module_is_a_plan(tmp_path: Path) -> None:
+    text = (own_plan.__doc__ or "").split("\n\n", 1)[1]
+    assert len(read_plan(written(tmp_path, text)).runs()) == 30
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "mine"', 'nmae = "mine"', r"plan.toml: nmae: expected one of the keys .* got an unknown one"),
+        ("splits = 3", 'splits = "3"', "plan.toml: splits: expected int, got '3'"),
+        ("splits = 3", "splits = 0", "plan.toml: splits: expected a whole number >= 1, got 0"),
+        ("epochs = 5", "epochs = true", "plan.toml: base.epochs: expected int, got True"),
+        ("epochs = 5", "epochs = 0", r"plan.toml: cell\[0\]: epochs must be a whole number >= 1, got 0"),
+        ("rho = 1", "rho = -1", r"plan.toml: cell\[1\]: rho must be a finite number >= 0, got -1"),
+        ("rho = 1, ", "", r"plan.toml: cell\[1\].awp.rho: expected a number, got nothing"),
+        ("lam = 0.7", 'lam = "big"', r"plan.toml: cell\[1\].awp.lam: expected float, got 'big'"),
+        ("lam = 0.7", "lamb = 0.7", r"plan.toml: cell\[1\].awp.lamb: expected one of the keys \['balance'"),
+        ('dataset = "wine"', "", r"plan.toml: cell\[0\].dataset: expected the name or file of a graph, got nothing"),
+        ('compare_with = "GCN"', 'compare_with = "GAT"', r"cell\[1\].compare_with: expected one of the other rows"),
+        ('row = "GCN + WT-AWP"', 'row = "GCN"', "cell: expected every row and column once"),
+        ("[[cell]]", "[[cel]]", r"plan.toml: cel: expected one of the keys"),
+        ('[base]\n', "[base\n", "plan.toml is not TOML: "),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_file_and_key(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in GOOD
+    with pytest.raises(PlanError, match=words):
+        read_plan(written(tmp_path, GOOD.replace(old, new)))
+
+
+def test_a_missing_file_or_no_cells_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="cannot be read: No such file"):
+        read_plan(tmp_path / "none.toml")
+    with pytest.raises(PlanError, match=r"cell: expected at least one \[\[cell\]\], got none"):
+        read_plan(written(tmp_path, 'name = "empty"'))
+
+
+ATTACKED = """
+[base]
+dataset = "wine"
+[[cell]]
+row = "after"
+evasion = { attack = "pgd", budget = 0.05, steps = 7 }
+[[cell]]
+row = "before"
+poison = { attack = "dice", budget = 12 }
+"""
+
+
+def test_attacks_before_and_after_training_can_be_asked_for(tmp_path: Path) -> None:
+    after, before = read_plan(written(tmp_path, ATTACKED)).cells
+    assert after.measure == 0
+    assert after.setting.measures == (evading("pgd", 0.05, steps=7),)
+    assert (before.measure, before.setting.poison) == (None, poisoning("dice", 12))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('attack = "dice", ', "", r"cell\[1\].poison.attack: expected one of random, dice, .* got nothing"),
+        ('attack = "pgd"', 'attack = "pdg"', r"cell\[0\].evasion.attack: expected one of random, .* got 'pdg'"),
+        (", budget = 12", "", r"cell\[1\].poison.budget: expected a share or a number of edges, got nothing"),
+        ("budget = 12", "budget = nan", r"cell\[1\]: option budget must be a finite number"),
+    ],
+)
+def test_a_mistake_in_an_attack_is_named(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert old in ATTACKED
+    with pytest.raises(PlanError, match=words):
+        read_plan(written(tmp_path, ATTACKED.replace(old, new)))
+
+
+def test_graphs_may_come_in_batches_and_with_other_features(tmp_path: Path) -> None:
+    text = '[[cell]]\ndataset = "proteins"\nmodel = "PooledGCN"\nbatch_size = 32\nfeatures = "degree"\n'
+    (cell,) = read_plan(written(tmp_path, text)).cells
+    assert (cell.setting.batch_size, cell.setting.features) == (32, "degree")

@@ -1,0 +1,89 @@
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.plans.robustness import certificate_plan, certifying
+from wtawp.experiments.report.certificate_figures import (
+    certified_accuracy,
+    certified_means,
+    certified_table,
+    has_certificates,
+)
+from wtawp.experiments.report.pages import as_data, markdown, tables_of
+from wtawp.experiments.results.summary import PlanReport, summarise
+from wtawp.experiments.spec.plan import Plan, Setting
+from wtawp.experiments.spec.record import Record
+
+WANTED = [certifying("features", 100), certifying("edges", 100)]
+
+
+def plan(splits: int = 2) -> Plan:
+    return certificate_plan(Setting(dataset="karate"), WANTED, awp=AwpConfig(rho=1.0, lam=0.5), splits=splits, inits=1)
+
+
+@pytest.fixture
+def report(make_record: Callable[..., Record]) -> PlanReport:
+    """Two runs of each method; the second run's grid is larger."""
+    records = []
+    for run in plan().runs():
+        gain = 0.0 if run.setting.awp is None else 0.1
+        small, large = [[0.5 + gain, 0.2]], [[0.7 + gain, 0.4], [0.3, 0.0]]
+        features = {"accuracy": 0.8, "abstained": 0.1, "certified": small if run.split == 0 else large}
+        edges = {"accuracy": 0.8, "abstained": 0.0, "certified": [[0.6]]}
+        records.append(
+            make_record(key=run.key, setting=run.setting.content, split=run.split, measured=[features, edges])
+        )
+    return summarise(plan(), records)
+
+
+def test_means_are_over_runs_of_one_size(report: PlanReport) -> None:
+    found = {(c["row"], c["column"]): np.array(c["certified"]) for c in certified_means(report)}
+    assert len(found) == 4
+    assert found["GCN", "smoothed, features"] == pytest.approx(np.array([[60, 30, 0], [15, 0, 0], [0, 0, 0]]))
+    assert found["GCN+WT-AWP", "smoothed, features"][0, 0] == pytest.approx(70)
+    assert found["GCN", "smoothed, edges"].tolist() == [[60, 0], [0, 0]]
+    assert as_data(report)["certified"] == certified_means(report)
+
+
+def test_the_table_tells_radii_and_abstentions(report: PlanReport) -> None:
+    table = certified_table(report)
+    assert table.headers == ("column", "radius", "GCN", "GCN+WT-AWP")
+    rows = {(row[0].text, row[1].text): [entry.text for entry in row[2:]] for row in table.rows}
+    assert rows["smoothed, features", "(0, 0)"] == ["60.00 ± 14.14", "70.00 ± 14.14"]
+    assert rows["smoothed, features", "abstains"] == ["10.00 ± 0.00", "10.00 ± 0.00"]
+    assert rows["smoothed, features", "(1, 0)"] == ["15.00 ± 21.21", "15.00 ± 21.21"]
+    assert ("smoothed, edges", "(1, 0)") not in rows
+    assert table in tables_of(report)
+    assert "certified-accuracy" in markdown([report], figures="figures").replace("_", "-")
+
+
+def test_the_figure_has_a_map_for_each_method_and_cuts(report: PlanReport, tmp_path: Path) -> None:
+    png = tmp_path / "figure.png"
+    svg = certified_accuracy(report, png=png)
+    words = ["".join(t.itertext()) for t in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+    assert words.count("deletions, no additions") == 2
+    assert "GCN+WT-AWP" in words
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert certified_accuracy(report) == svg
+
+
+def test_without_runs_there_is_nothing_to_show() -> None:
+    empty = summarise(plan(), [])
+    assert certified_accuracy(empty) == ""
+    assert not has_certificates(empty)
+    assert "certified" not in as_data(empty)
+
+
+def test_plans_certify_under_the_papers_noise_and_refuse_others_parts() -> None:
+    assert dict(WANTED[0].options) == {"on": "features", "p_add": 0.01, "p_del": 0.6, "samples": 100, "alpha": 0.01}
+    assert dict(certifying("edges", 10, p_del=0.2).options)["p_del"] == 0.2
+    with pytest.raises(ValueError, match="on features or on edges"):
+        certifying("labels", 10)
+    assert len(plan().runs()) == 4, "one training serves both certificates"
+    assert {c.row for c in certificate_plan(Setting(dataset="karate"), WANTED, awp=None, splits=1, inits=1).cells} == {
+        "GCN"
+    }

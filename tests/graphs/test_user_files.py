@@ -1,0 +1,156 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from wtawp.base import DataError
+from wtawp.graphs.user_files import read, read_csv, read_pt
+
+EDGES = [[0, 1, 1, 2], [1, 0, 2, 1]]
+
+
+def write_csv(folder: Path, edges: str, labels: str) -> Path:
+    (folder / "g.csv").write_text(edges, encoding="utf-8")
+    (folder / "g.labels.csv").write_text(labels, encoding="utf-8")
+    return folder / "g.csv"
+
+
+@pytest.mark.parametrize(
+    ("edges", "labels"),
+    [
+        ("0,1\n1,2\n", "0,5\n1,7\n2,7\n3,5\n"),
+        ("source,target\n0,1\n1,2\n", "node,label\n0,5\n1,7\n2,7\n3,5\n"),
+        ("from,to\n0,1\n1,2\n", "id,topic\n0,5\n1,7\n2,7\n3,5\n"),  # the only lines that start with no number
+        ("0, 1\n\n1, 0\n1, 1\n2, 1\n1, 2\n", "\ufeff0, 5\n1, 7\n2, 7\n3, 5"),  # both ways, a loop, blanks, a mark
+        ("0,1,0.5\n1,2,3\n0,3,0\n", "0,5\n1,7\n2,7\n3,5\n"),  # weights; zero is no edge
+    ],
+)
+def test_an_edge_list_and_its_labels_make_a_graph(tmp_path: Path, edges: str, labels: str) -> None:
+    data = read_csv(write_csv(tmp_path, edges, labels))
+    assert data.edge_index.tolist() == EDGES
+    assert data.y.tolist() == [0, 1, 1, 0]
+    assert data.classes == [5, 7]
+    assert torch.equal(data.x, torch.eye(4))
+
+
+def test_ids_and_labels_may_be_names_and_features_follow(tmp_path: Path) -> None:
+    labels = "node,label,height,width\nann,red,1,2\nbob,,3,4.5\ncy,blue,5,6\n"
+    data = read_csv(write_csv(tmp_path, "source,target\nann,bob\ncy,bob\n", labels))
+    assert data.edge_index.tolist() == EDGES
+    assert data.x.tolist() == [[1, 2], [3, 4.5], [5, 6]]
+    assert data.y.tolist() == [1, -1, 0]
+    assert data.classes == ["blue", "red"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "labels", "message"),
+    [
+        ("0,1\n", "", r"g\.labels\.csv is empty"),
+        ("", "0,0\n1,1\n", r"g\.csv is empty"),
+        ("source,target\n", "0,0\n1,1\n", r"g\.csv is empty"),
+        ("0,0\n1,1\n", "0,0\n1,1\n", "no edge joins two different nodes"),
+        ("0,1\n0,9\n", "0,0\n1,1\n", r"g\.csv, line 2: node '9' is not in g\.labels\.csv"),
+        ("0,1\n", "0,0\n1,1\n1,0\n", "1 nodes are listed twice"),
+        ("0,1\n0\n", "0,0\n1,1\n", r"g\.csv, line 2: expected 2 or 3 columns, got 1"),
+        ("0,1,1,1\n", "0,0\n1,1\n", r"g\.csv, line 1: expected 2 or 3 columns, got 4"),
+        ("0,1,x\n", "0,0\n1,1\n", r"g\.csv, line 1: expected numbers, got \['x'\]"),
+        ("0,1,-2\n", "0,0\n1,1\n", r"not negative, got -2\.0"),
+        ("0,1\n", "0,0,1\n1,1\n", r"g\.labels\.csv, line 2: expected 3 columns, got 2"),
+        ("0,1\n", "0,0,1\n1,1,tall\n", r"g\.labels\.csv, line 2: expected numbers, got \['tall'\]"),
+        ("0,1\n", "0,0,1\n1,1,nan\n", "1 features are NaN, .* the first at node 1"),
+        ("0,1\n", "0,0\n1,0\n", "two classes or more"),
+    ],
+)
+def test_a_bad_csv_is_a_clear_error(tmp_path: Path, edges: str, labels: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_csv(write_csv(tmp_path, edges, labels))
+
+
+def test_a_csv_without_labels_or_in_no_known_letters_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "lone.csv").write_text("0,1\n")
+    with pytest.raises(DataError, match=r"needs its labels beside it, in lone\.labels\.csv"):
+        read_csv(tmp_path / "lone.csv")
+    path = write_csv(tmp_path, "0,1\n", "0,0\n1,1\n")
+    path.write_bytes(b"\xff\xfe0,1")
+    with pytest.raises(DataError, match="is not a CSV in UTF-8"):
+        read_csv(path)
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    return {"x": torch.ones(4, 2), "edge_index": torch.tensor([[0, 0, 2, 2], [1, 1, 1, 2]]),
+            "y": torch.tensor([0, 1, 1, -1])}  # fmt: skip
+
+
+@pytest.mark.parametrize("as_data", [True, False])
+def test_a_saved_graph_is_tidied_and_keeps_its_masks(tmp_path: Path, as_data: bool) -> None:
+    content = {**tensors(), "train_mask": torch.tensor([True, True, False, False]), "other": torch.zeros(1)}
+    torch.save(Data(**content) if as_data else content, tmp_path / "g.pt")
+    data = read_pt(tmp_path / "g.pt")
+    assert data.edge_index.tolist() == EDGES
+    assert data.y.tolist() == [0, 1, 1, -1]
+    assert torch.equal(data.x, torch.ones(4, 2))
+    assert data.train_mask.tolist() == [True, True, False, False]
+    assert "other" not in data
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": None}, "lacks y; it has x, edge_index"),
+        ({"edge_index": torch.tensor([[0], [9]])}, "an edge names node 9"),
+        ({"edge_index": torch.tensor([[0.0], [1.0]])}, r"whole numbers of shape \[2, e\]"),
+        ({"edge_index": torch.tensor([0, 1])}, r"of shape \[2, e\], got \[2\]"),
+        ({"edge_index": torch.empty(2, 0, dtype=torch.long)}, "the graph is empty"),
+        ({"edge_weight": torch.ones(3)}, r"\[3\] edge weights for 4 edges"),
+        ({"edge_weight": torch.tensor([1.0, 1.0, -1.0, 1.0])}, "not negative"),
+        ({"x": torch.full((4, 2), float("nan"))}, "8 features are NaN"),
+        ({"x": torch.ones(3, 2)}, "3 rows of features for 4 labels"),
+        ({"y": torch.eye(4)}, r"one label a node, got shape \[4, 4\]"),
+        ({"test_mask": torch.ones(3, dtype=torch.bool)}, r"test_mask must be 4 booleans, got \[3\]"),
+    ],
+)
+def test_a_bad_saved_graph_is_a_clear_error(
+    tmp_path: Path, change: dict[str, torch.Tensor | None], message: str
+) -> None:
+    content = {key: value for key, value in {**tensors(), **change}.items() if value is not None}
+    torch.save(content, tmp_path / "g.pt")
+    with pytest.raises(DataError, match=message):
+        read_pt(tmp_path / "g.pt")
+
+
+class Foreign:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("sprung",)
+
+
+def test_a_foreign_object_in_a_saved_graph_is_refused_unrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({**tensors(), "extra": Foreign()}, tmp_path / "g.pt")
+    with pytest.raises(DataError, match=r"asks for \w+\.mkdir; refused, nothing was run"):
+        read_pt(tmp_path / "g.pt")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_files_of_another_kind_are_clear_errors(tmp_path: Path) -> None:
+    torch.save(tensors(), tmp_path / "g.pt")
+    whole = (tmp_path / "g.pt").read_bytes()
+    for content in (whole[: len(whole) // 2], b"", b"no archive"):
+        (tmp_path / "cut.pt").write_bytes(content)
+        with pytest.raises(DataError, match=r"cut\.pt is not a file that torch\.save wrote"):
+            read_pt(tmp_path / "cut.pt")
+    torch.save([1], tmp_path / "list.pt")
+    with pytest.raises(DataError, match="must hold a PyG Data or a dict of tensors, got list"):
+        read_pt(tmp_path / "list.pt")
+
+
+def test_the_ending_chooses_the_reader(tmp_path: Path) -> None:
+    torch.save(tensors(), tmp_path / "g.pt")
+    np.savez(tmp_path / "g.npz", labels=np.array([0, 1]))
+    assert isinstance(read(tmp_path / "g.pt"), Data)
+    with pytest.raises(DataError, match="lacks adj_data"):
+        read(tmp_path / "g.npz")
+    with pytest.raises(DataError, match="got 'no ending'"):
+        read(tmp_path / "g")
