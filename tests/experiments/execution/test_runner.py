@@ -19,8 +19,8 @@ from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
 from wtawp.experiments.execution.training import PlanError
 from wtawp.experiments.measures.registry import ATTACKS
 from wtawp.experiments.plans.robustness import poisoning
-from wtawp.experiments.spec.plan import Cell, Plan, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Cell, Plan, Setting
+from wtawp.experiments.spec import Record
 from wtawp.experiments.store.database import Store, StoreError
 
 PLAIN = Setting(dataset="wine", epochs=8)

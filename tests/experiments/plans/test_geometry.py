@@ -11,7 +11,7 @@ from wtawp.experiments.plans.geometry import (
 )
 from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.report.figures import DRAWN
-from wtawp.experiments.spec.plan import Plan
+from wtawp.experiments.spec import Plan
 
 
 def test_the_figures_of_the_paper_have_its_radii_and_its_pairs() -> None:

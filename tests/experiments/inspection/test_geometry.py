@@ -9,10 +9,10 @@ from torch_geometric.data import Batch, Data
 
 from wtawp import analysis
 from wtawp.base import AnalysisError, rng
-from wtawp.experiments.inspection import inspect_models as look
-from wtawp.experiments.inspection.inspect_models import InspectedModels, load_or_train, options_of
+from wtawp.experiments.inspection import geometry
+from wtawp.experiments.inspection.models import InspectedModels
 from wtawp.experiments.report.artifacts import Artifact
-from wtawp.experiments.spec.plan import Run, Setting
+from wtawp.experiments.spec import Run, Setting
 from wtawp.graphs import load, stratified
 from wtawp.models import GAT, GCN, RGCN
 
@@ -20,7 +20,7 @@ RADII: Any = {"layer": 0.1, "adaptive": 2.0, "global": 0.5}
 
 
 @pytest.fixture(scope="module")
-def looked() -> InspectedModels:
+def inspected() -> InspectedModels:
     data = load("wine")
     models = {name: GCN(13, 3, hidden=(8,), generator=rng(name)).eval() for name in ("GCN", "GCN+WT-AWP")}
     return InspectedModels(dict(models), data, stratified(data.y, seed=0))
@@ -37,12 +37,12 @@ def is_drawn(found: Artifact, folder: Path) -> None:
     assert json.loads(numbers.read_text(encoding="utf-8")) == json.loads(found.to_json())
 
 
-def test_lines_are_those_of_the_analysis(looked: InspectedModels, tmp_path: Path) -> None:
-    found = look.lines(looked, scale="layer", reach=0.5, points=5, directions=2)
+def test_lines_are_those_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
+    found = geometry.lines(inspected, scale="layer", reach=0.5, points=5, directions=2)
     is_drawn(found, tmp_path)
     assert found.content["distances"] == [-0.5, -0.25, 0.0, 0.25, 0.5]
-    for name, model in looked.models.items():
-        loss = looked.losses()[name]
+    for name, model in inspected.models.items():
+        loss = inspected.losses()[name]
         truth = analysis.loss_along_random_directions(
             model, loss, [-0.5, 0.5], seed=0, num_directions=2, scale="layer"
         ) - float(loss().detach())
@@ -51,33 +51,33 @@ def test_lines_are_those_of_the_analysis(looked: InspectedModels, tmp_path: Path
         assert row[1] != 0
 
 
-def test_the_adversarial_line_climbs_as_a_perturbation_does(looked: InspectedModels, tmp_path: Path) -> None:
-    found = look.adversarial_line(looked, reach=0.5, points=3)
+def test_the_adversarial_line_climbs_as_a_perturbation_does(inspected: InspectedModels, tmp_path: Path) -> None:
+    found = geometry.adversarial_line(inspected, reach=0.5, points=3)
     is_drawn(found, tmp_path)
     assert "in perturbations of radius 1" in found.table.caption
-    for name, model in looked.models.items():
-        loss = looked.losses()[name]
+    for name, model in inspected.models.items():
+        loss = inspected.losses()[name]
         u = analysis.adversarial_direction(model, loss)
         truth = analysis.loss_along(model, loss, u, [-0.5, 0.5]) - float(loss().detach())
         assert rows_of(found)[name][1:3] == pytest.approx([float(truth.mean()), float(truth.max())], abs=1e-6)
 
 
-def test_the_rises_of_a_plane_are_those_of_its_four_sides(looked: InspectedModels, tmp_path: Path) -> None:
-    found = look.plane(looked, scale="filter", reach=0.5, points=3)
+def test_the_rises_of_a_plane_are_those_of_its_four_sides(inspected: InspectedModels, tmp_path: Path) -> None:
+    found = geometry.plane(inspected, scale="filter", reach=0.5, points=3)
     is_drawn(found, tmp_path)
-    name, model = next(iter(looked.models.items()))
-    loss = looked.losses()[name]
+    name, model = next(iter(inspected.models.items()))
+    loss = inspected.losses()[name]
     u, v = (analysis.random_direction(model, seed=0, number=i, scale="filter") for i in (0, 1))
     around = torch.tensor([[s, t] for s in (-0.5, 0, 0.5) for t in (-0.5, 0, 0.5) if (s, t) != (0, 0)])
     truth = analysis.losses_at(model, loss, [u, v], around) - float(loss().detach())
     assert rows_of(found)[name][1:3] == pytest.approx([float(truth.mean()), float(truth.max())], abs=1e-6)
 
 
-def test_the_line_between_goes_from_one_solution_to_the_other(looked: InspectedModels, tmp_path: Path) -> None:
-    found = look.between(looked, reach=0.5, points=6)  # of which neither 0 nor 1 is one
+def test_the_line_between_goes_from_one_solution_to_the_other(inspected: InspectedModels, tmp_path: Path) -> None:
+    found = geometry.between(inspected, reach=0.5, points=6)  # of which neither 0 nor 1 is one
     is_drawn(found, tmp_path)
-    first, second = looked.models.values()
-    ends = [float(loss().detach()) for loss in looked.losses().values()]
+    first, second = inspected.models.values()
+    ends = [float(loss().detach()) for loss in inspected.losses().values()]
     distances = found.content["distances"]
     assert distances == pytest.approx([-0.5, -0.1, 0.0, 0.3, 0.7, 1.0, 1.1, 1.5])
     here, there, highest, where, barrier, apart, gaps = (entry.order for entry in found.table.rows[0])
@@ -87,7 +87,7 @@ def test_the_line_between_goes_from_one_solution_to_the_other(looked: InspectedM
     for t in (0.0, 0.3, 0.7, 1.0):
         states = first.state_dict(), second.state_dict()
         halfway.load_state_dict({n: (1 - t) * w + t * states[1][n] for n, w in states[0].items()})
-        losses.append(float(analysis.LossOn(halfway, looked.data, looked.split.train)().detach()))
+        losses.append(float(analysis.LossOn(halfway, inspected.data, inspected.split.train)().detach()))
     assert highest == pytest.approx(max(losses), abs=1e-5)
     assert where == pytest.approx((0.0, 0.3, 0.7, 1.0)[losses.index(max(losses))])
     assert barrier == pytest.approx(max(losses) - max(ends), abs=1e-5)
@@ -110,40 +110,40 @@ class Shifted(torch.nn.Module):
         return found
 
 
-def test_the_line_between_says_when_buffers_make_the_other_end_another_model(looked: InspectedModels) -> None:
+def test_the_line_between_says_when_buffers_make_the_other_end_another_model(inspected: InspectedModels) -> None:
     pair = {f"by {shift:g}": Shifted(shift).eval() for shift in (0.0, 3.0)}
-    found = look.between(InspectedModels(dict(pair), looked.data, looked.split), reach=0.5, points=3)
+    found = geometry.between(InspectedModels(dict(pair), inspected.data, inspected.split), reach=0.5, points=3)
     assert "with its own buffers (batch norm) by 3 has" in found.table.caption
 
 
-def test_smoothness_is_that_of_the_analysis(looked: InspectedModels, tmp_path: Path) -> None:
-    found = look.smoothness(looked, noise=0.001, samples=2)
+def test_smoothness_is_that_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
+    found = geometry.smoothness(inspected, noise=0.001, samples=2)
     is_drawn(found, tmp_path)
-    for i, model in enumerate(looked.models.values()):
+    for i, model in enumerate(inspected.models.values()):
         for matrix, wrt in (("A", "adjacency"), ("X", "features")):
             truth = analysis.input_gradient_norms(
-                [model], looked.data, looked.split.train, wrt=wrt, seed=0, noise=0.001, samples=2
+                [model], inspected.data, inspected.split.train, wrt=wrt, seed=0, noise=0.001, samples=2
             )
             assert rows_of(found)[f"{matrix}, paper"][i] == pytest.approx(float(truth.mean()))
 
 
-def test_what_a_model_does_not_allow_is_told_in_its_place(looked: InspectedModels) -> None:
+def test_what_a_model_does_not_allow_is_told_in_its_place(inspected: InspectedModels) -> None:
     gat = GAT(13, 3, generator=rng("init")).eval()
-    found = look.smoothness(InspectedModels({"GAT": gat}, looked.data, looked.split), noise=0.001, samples=1)
+    found = geometry.smoothness(InspectedModels({"GAT": gat}, inspected.data, inspected.split), noise=0.001, samples=1)
     rows = {row[0].text: row[1].text for row in found.table.rows}
     assert rows["A, released"] == "not measured"
     assert "does not show where it uses A_hat" in found.table.caption
 
 
 def test_sharpness_has_a_radius_for_each_ball_and_the_signed_eigenvalues(
-    looked: InspectedModels, tmp_path: Path
+    inspected: InspectedModels, tmp_path: Path
 ) -> None:
-    found = look.sharpness(looked, radii=RADII, points=2, steps=3, top=2)
+    found = geometry.sharpness(inspected, radii=RADII, points=2, steps=3, top=2)
     is_drawn(found, tmp_path)
     rows = rows_of(found)
     assert found.content["rhos"] == {"layer": [0.05, 0.1], "adaptive": [1.0, 2.0], "global": [0.25, 0.5]}
-    for i, (name, model) in enumerate(looked.models.items()):
-        loss = looked.losses()[name]
+    for i, (name, model) in enumerate(inspected.models.items()):
+        loss = inspected.losses()[name]
         for kind, rho in RADII.items():
             truth = analysis.sharpness_over(model, loss, [rho / 2, rho], radius=kind, steps=3)
             assert rows[f"sharpness, {kind}, rho={rho:g}"][i] == pytest.approx(truth[1])
@@ -155,39 +155,39 @@ def test_sharpness_has_a_radius_for_each_ball_and_the_signed_eigenvalues(
         assert rows["trace of the Hessian"][i] == pytest.approx(trace.mean)
 
 
-def test_the_climb_is_as_long_as_the_analysis_has_it_unless_told(looked: InspectedModels) -> None:
-    found = look.sharpness(looked, radii={"layer": 0.1}, points=1, top=1)
-    truth = [analysis.sharpness(m, looked.losses()[name], rho=0.1) for name, m in looked.models.items()]
+def test_the_climb_is_as_long_as_the_analysis_has_it_unless_told(inspected: InspectedModels) -> None:
+    found = geometry.sharpness(inspected, radii={"layer": 0.1}, points=1, top=1)
+    truth = [analysis.sharpness(m, inspected.losses()[name], rho=0.1) for name, m in inspected.models.items()]
     assert rows_of(found)["sharpness, layer, rho=0.1"] == pytest.approx(truth)
 
 
 def test_weights_that_are_distributions_have_a_hessian_and_random_lines_alone(
-    looked: InspectedModels, tmp_path: Path
+    inspected: InspectedModels, tmp_path: Path
 ) -> None:
     model = RGCN(13, 3, generator=rng("init")).eval()
-    one = InspectedModels({"RGCN": model}, looked.data, looked.split)
-    found = look.sharpness(one, radii=RADII, points=1, top=1)
+    one = InspectedModels({"RGCN": model}, inspected.data, inspected.split)
+    found = geometry.sharpness(one, radii=RADII, points=1, top=1)
     is_drawn(found, tmp_path)
     loss = one.losses()["RGCN"]
     assert rows_of(found)["eigenvalue 1"] == pytest.approx(analysis.top_eigenvalues(model, loss, k=1))
     assert list(rows_of(found)) == ["eigenvalue 1", "trace of the Hessian"]
-    assert look.lines(one, scale="layer", reach=1.0, points=3, directions=1).table.rows
+    assert geometry.lines(one, scale="layer", reach=1.0, points=3, directions=1).table.rows
     for climbing in (
-        lambda: look.adversarial_line(one, reach=1.0, points=3),
-        lambda: look.bound(one, rhos=[0.1], delta=0.05, epsilon=1.0, constant=1.0),
+        lambda: geometry.adversarial_line(one, reach=1.0, points=3),
+        lambda: geometry.bound(one, rhos=[0.1], delta=0.05, epsilon=1.0, constant=1.0),
     ):
         with pytest.raises(AnalysisError, match=r"weights of RGCN are distributions.*what works for it"):
             climbing()
 
 
-def test_the_bound_is_that_of_the_analysis(looked: InspectedModels, tmp_path: Path) -> None:
-    found = look.bound(looked, rhos=[0.1, 1.0], delta=0.05, epsilon=1.0, constant=1.0)
+def test_the_bound_is_that_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
+    found = geometry.bound(inspected, rhos=[0.1, 1.0], delta=0.05, epsilon=1.0, constant=1.0)
     is_drawn(found, tmp_path)
     headers = found.table.headers
     truth = [
         (name, at)
-        for name, model in looked.models.items()
-        for at in analysis.bound_over_rho(model, looked.data, looked.split.train, [0.1, 1.0])
+        for name, model in inspected.models.items()
+        for at in analysis.bound_over_rho(model, inspected.data, inspected.split.train, [0.1, 1.0])
     ]
     for row, (name, at) in zip(found.table.rows, truth, strict=True):
         assert row[0].text == name
@@ -201,16 +201,16 @@ def test_the_bound_is_that_of_the_analysis(looked: InspectedModels, tmp_path: Pa
         assert at.bound.is_vacuous
 
 
-def test_losses_that_are_not_finite_are_gaps_and_null(looked: InspectedModels, tmp_path: Path) -> None:
+def test_losses_that_are_not_finite_are_gaps_and_null(inspected: InspectedModels, tmp_path: Path) -> None:
     model = GCN(13, 3, hidden=(8,), generator=rng("init")).eval()
     with torch.no_grad():
         for conv in model.convs:  # their product overflows once both are 20 times as long
             conv.weight.mul_(1e18)
-    broken = InspectedModels({"GCN": model}, looked.data, looked.split)
+    broken = InspectedModels({"GCN": model}, inspected.data, inspected.split)
     for found in (
-        look.lines(broken, scale="layer", reach=20.0, points=5, directions=2),
-        look.plane(broken, scale="layer", reach=20.0, points=5),
-        look.plane(broken, scale="layer", reach=1e6, points=4),  # finite nowhere: the model itself is no point of it
+        geometry.lines(broken, scale="layer", reach=20.0, points=5, directions=2),
+        geometry.plane(broken, scale="layer", reach=20.0, points=5),
+        geometry.plane(broken, scale="layer", reach=1e6, points=4),  # finite nowhere: the model itself is no point of it
     ):
         gaps = int(found.table.rows[0][-1].text)
         lost = torch.tensor(found.content["losses"]["GCN"])
@@ -220,81 +220,12 @@ def test_losses_that_are_not_finite_are_gaps_and_null(looked: InspectedModels, t
     with torch.no_grad():
         model.convs[1].weight.fill_(float("inf"))
     with pytest.raises(AnalysisError, match="there is no landscape around it"):
-        look.plane(broken, scale="layer", reach=1.0, points=3)
-
-
-def test_weights_come_from_files_and_the_rest_is_trained(tmp_path: Path) -> None:
-    run = Run(Setting(dataset="wine", options=(("hidden", (8,)),), epochs=2), 0, 0)
-    model = GCN(13, 3, hidden=(8,), generator=rng("other"))
-    path = tmp_path / "weights.pt"
-    torch.save(model.state_dict(), path)
-    told: list[str] = []
-    found = load_or_train({"GCN": run, "mine": run}, weights={"mine": path}, progress=lambda _, what: told.append(what))
-    assert told == ["GCN, epoch 1", "GCN, epoch 2"]
-    assert torch.equal(found.models["mine"].state_dict()["convs.0.weight"], model.convs[0].weight)
-    assert not any(m.training for m in found.models.values())
-    assert found.sources["mine"] == "GCN on wine with the weights of weights.pt; split 0"
-    assert "hidden=(8,)" in found.sources["GCN"]
-
-
-def test_everything_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
-    runs = {name: Run(Setting(dataset="wine", epochs=2), 0, 0) for name in ("GCN", "other")}
-    told: list[str] = []
-
-    def progress(_: float, what: str) -> None:
-        told.append(what)
-
-    with pytest.raises(AnalysisError, match="there is no checkpoint"):
-        load_or_train(runs, weights={"other": tmp_path / "no.pt"}, progress=progress)
-
-    def refuse(model: torch.nn.Module, data: Data) -> None:
-        assert isinstance(model, GCN)
-        assert len(data.y) == 178
-        raise AnalysisError("not this one")
-
-    with pytest.raises(AnalysisError, match="not this one"):
-        load_or_train(runs, check=refuse, progress=progress)
-    assert told == []
-
-
-def test_graphs_to_classify_have_no_smoothness(looked: InspectedModels) -> None:
-    model, graphs = next(iter(looked.models.values())), Batch.from_data_list([looked.data, looked.data])
-    look.refuse_collections(model, looked.data)
-    with pytest.raises(AnalysisError, match="these are graphs to classify"):
-        look.refuse_collections(model, graphs)
-
-
-def test_options_of_models_are_read_from_text() -> None:
-    assert dict(options_of("GCN", ["hidden=8", "dropout=0.2"])) == {"hidden": (8,), "dropout": 0.2}
-    assert dict(options_of("MLP", ["hidden=8,4", "linear=true"])) == {"hidden": (8, 4), "linear": True}
-    assert dict(options_of("PPNP", ["hidden=8"])) == {"hidden": 8}
-    own = ["hidden=8", "sizes=8,", "name=a b", "limit=none", "size = 1e-3"]
-    assert dict(options_of("mine:Net", own)) == {
-        "hidden": 8, "sizes": (8,), "name": "a b", "limit": None, "size": 0.001,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("hidden", "name=value"),
-        ("=8", "name=value"),
-        ("hidden=", "name=value"),
-        ("hidden=0", "whole numbers >= 1"),
-        ("hidden=8,-1", "whole numbers >= 1"),
-        ("hidden=wide", "whole numbers >= 1"),
-    ],
-)
-def test_options_that_are_none_are_refused(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        options_of("GCN", [text])
-    with pytest.raises(ValueError, match="given twice"):
-        options_of("GCN", ["hidden=8", "hidden=9"])
+        geometry.plane(broken, scale="layer", reach=1.0, points=3)
 
 
 @pytest.mark.parametrize(("reach", "points"), [(0.0, 5), (1.0, 2), (math.nan, 5), (math.inf, 5)])
-def test_bad_values_are_refused(looked: InspectedModels, reach: float, points: int) -> None:
+def test_bad_values_are_refused(inspected: InspectedModels, reach: float, points: int) -> None:
     with pytest.raises(ValueError, match="points must be >= 3 and reach"):
-        look.lines(looked, scale="layer", reach=reach, points=points, directions=1)
+        geometry.lines(inspected, scale="layer", reach=reach, points=points, directions=1)
     with pytest.raises(ValueError, match="radii finite and > 0"):
-        look.sharpness(looked, radii={"layer": -1.0}, points=2, top=1)
+        geometry.sharpness(inspected, radii={"layer": -1.0}, points=2, top=1)

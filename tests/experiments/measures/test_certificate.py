@@ -7,8 +7,9 @@ import torch
 
 from wtawp.base import rng
 from wtawp.certificates import Noise, Votes, certificate_of, vote
-from wtawp.experiments.measures import certification
-from wtawp.experiments.measures.certification import certification_of, check_options, kept_votes
+from wtawp.experiments.measures import certificate as module
+from wtawp.experiments.measures.certificate import MEASURE, CertificateOptions, kept_votes, run
+from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.graphs import citation, stratified
 from wtawp.models import GCN
 
@@ -19,11 +20,11 @@ OPTIONS = {"on": "features", "p_add": 0.02, "p_del": 0.5, "alpha": 0.05}
 NOISE = Noise(p_add=0.02, p_del=0.5)
 
 
-def test_each_model_is_certified_on_the_test_nodes_of_its_split() -> None:
+def test_each_model_is_certified_on_the_test_nodes_of_its_split(tmp_path: Path) -> None:
     told: list[float] = []
-    found = certification_of(
-        MODELS, DATA, SPLITS, [5, 6], samples=300, **OPTIONS, progress=lambda share, _: told.append(share)
-    )
+    trained = TrainedModels(MODELS, DATA, "citation", SPLITS, [(0, 5), (0, 6)])
+    options = CertificateOptions(samples=300, **OPTIONS)
+    found = run(trained, options, folder=tmp_path, progress=lambda share, _: told.append(share))
     assert json.loads(json.dumps(found)) == found
     assert told[-1] == 1.0
     for model, split, seed, result in zip(MODELS, SPLITS, (5, 6), found, strict=True):
@@ -41,7 +42,7 @@ def test_each_model_is_certified_on_the_test_nodes_of_its_split() -> None:
 
 
 def test_votes_are_kept_and_go_on_where_they_were_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certification, "BETWEEN_SAVES", 40)
+    monkeypatch.setattr(module, "SAMPLES_BETWEEN_SAVES", 40)
 
     def cast(samples: int, seed: int = 3, folder: Path | None = tmp_path) -> Votes:
         return kept_votes(DATA, MODELS[0], "edges", NOISE, samples, seed, folder)
@@ -56,7 +57,7 @@ def test_votes_are_kept_and_go_on_where_they_were_broken_off(tmp_path: Path, mon
             raise KeyboardInterrupt
         return real(*given, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(certification, "vote", stopping)
+    monkeypatch.setattr(module, "vote", stopping)
     with pytest.raises(KeyboardInterrupt):
         cast(100)
     (path,) = tmp_path.iterdir()
@@ -74,15 +75,24 @@ def test_votes_are_kept_and_go_on_where_they_were_broken_off(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"on": "labels"}, "on features or on edges"),
+        ({"on": "labels"}, "on must be one of features, edges"),
         ({"p_add": 1.5}, r"\[0, 1\]"),
         ({"p_del": 0.99}, "less than 1"),
         ({"samples": 0}, "whole number"),
         ({"alpha": 0.0}, r"\(0, 1\)"),
-        ({"kind": "all"}, "'binary' or 'multiclass'"),
+        ({"kind": "all"}, "kind must be one of"),
     ],
 )
 def test_options_are_checked_before_anything_is_trained(changed: dict[str, object], match: str) -> None:
-    check_options(samples=5, **OPTIONS)
+    MEASURE.parse({"samples": 5, **OPTIONS})
     with pytest.raises(ValueError, match=match):
-        check_options(**{"samples": 5, **OPTIONS, **changed})
+        MEASURE.parse({"samples": 5, **OPTIONS, **changed})
+
+
+def test_a_certificate_is_kept_with_its_votes(empty_home: Path) -> None:
+    setting = Setting(dataset="citation", epochs=2, measures=(certifying("edges", 30),))
+    (record,) = train((Run(setting, 0, 0),), device="cpu")
+    assert record.measured is not None, record.error
+    assert record.measured[0]["samples"] == 30
+    assert 0 <= record.measured[0]["certified"][0][0] <= record.measured[0]["accuracy"] <= 1
+    assert len(list((empty_home / "votes").iterdir())) == 1

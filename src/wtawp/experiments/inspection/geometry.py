@@ -1,24 +1,23 @@
-"""Looking at one model of one's own, or at a pair trained here: what the commands for flatness measure."""
+"""Landscape, smoothness, sharpness and bound of inspected models: tables, numbers and figures for the commands.
 
-import inspect
+The numbers come from `wtawp.experiments.measures`, as those of plans do.
+"""
+
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from wtawp import analysis
 from wtawp.analysis.landscape import Scale
 from wtawp.analysis.smoothness import Definition
 from wtawp.base import AnalysisError
 from wtawp.core import Radius
-from wtawp.experiments.execution.training import MODELS, model_of, train_model
-from wtawp.experiments.inspection.checkpoints import load_weights
 from wtawp.experiments.inspection.figures import (
     between_figure,
     line_figure,
@@ -26,175 +25,44 @@ from wtawp.experiments.inspection.figures import (
     sharpness_figure,
     smoothness_figure,
 )
+from wtawp.experiments.inspection.models import InspectedModels, are_distributions, refuse_distributions
+from wtawp.experiments.measures.bound import bounds
+from wtawp.experiments.measures.landscape import losses_along_lines
+from wtawp.experiments.measures.sharpness import SharpnessOptions, radii_up_to, rises
+from wtawp.experiments.measures.smoothness import SmoothnessOptions, gradient_norms
+from wtawp.experiments.measures.spectrum import eigenvalues_and_trace
 from wtawp.experiments.report.artifacts import Artifact
 from wtawp.experiments.report.bound_figures import draw_bound, finish_bound
 from wtawp.experiments.report.drawing import drawing
 from wtawp.experiments.report.geometry_figures import unit_of
 from wtawp.experiments.report.tables import Entry, Table
-from wtawp.experiments.spec.plan import Option, Run
-from wtawp.graphs import Split, is_collection
-
-Check = Callable[[nn.Module, Data], None]
+from wtawp.graphs import is_collection
 
 
-@dataclass(frozen=True)
-class InspectedModels:
-    """Models by the names they have in tables, with their graph and split, and how each was made."""
-
-    models: dict[str, nn.Module]
-    data: Data
-    split: Split
-    sources: dict[str, str] = field(default_factory=dict)
-
-    def losses(self) -> dict[str, analysis.LossOn]:
-        """Of each model, on the training nodes."""
-        return {name: analysis.LossOn(model, self.data, self.split.train) for name, model in self.models.items()}
-
-    def finite_losses(self) -> dict[str, float]:
-        """The training losses as numbers; refuses one that is none, as there is nothing to see around it."""
-        with torch.no_grad():
-            here = {name: float(loss()) for name, loss in self.losses().items()}
-        for name, loss in here.items():
-            if not math.isfinite(loss):
-                raise AnalysisError(f"the training loss of {name} is {loss}; there is no landscape around it")
-        return here
-
-
-def load_or_train(
-    runs: Mapping[str, Run],
-    *,
-    weights: Mapping[str, Path] | None = None,
-    device: str = "cpu",
-    check: Check | None = None,
-    progress: Callable[[float, str], None] | None = None,
-) -> InspectedModels:
-    """Train each run, but for those with a file of `weights`: a state dict, read without pickles.
-
-    Whatever can be refused is refused before anything is trained, also by `check`, which sees every model and its data.
-    """
-    files = weights or {}
-    models: dict[str, nn.Module] = {}
-    for name, run in runs.items():
-        models[name], data, split = model_of(run, device=device)
-        if check is not None:
-            check(models[name], data)
-        if name in files:
-            load_weights(models[name], files[name])
-    to_train = [name for name in runs if name not in files]
-    for place, name in enumerate(to_train):
-
-        def tell(share: float, what: str, place: int = place, name: str = name) -> None:
-            if progress is not None:
-                progress((place + share) / len(to_train), f"{name}, {what}")
-
-        models[name], data, split = train_model(runs[name], device=device, progress=tell)
-    for model in models.values():
-        model.eval()
-    return InspectedModels(models, data, split, {name: _source(run, files.get(name)) for name, run in runs.items()})
-
-
-def _source(run: Run, file: Path | None) -> str:
-    if file is None:
-        return f"{run.setting}; split {run.split}, initialisation {run.init}"
-    return f"{run.setting.model} on {run.setting.dataset} with the weights of {file.name}; split {run.split}"
-
-
-def are_distributions(model: nn.Module) -> bool:
-    """Whether its weights are: nobody can climb in them."""
-    return any(getattr(module, "weights_are_distributions", False) for module in model.modules())
-
-
-def refuse_collections(_: nn.Module, data: Data) -> None:
-    """For what is told by nodes and edges."""
-    if is_collection(data):
-        raise AnalysisError("smoothness is measured by the nodes and edges of one graph; these are graphs to classify")
-
-
-def refuse_distributions(model: nn.Module, _: Data) -> None:
-    """For what climbs."""
-    if are_distributions(model):
-        raise AnalysisError(
-            f"the weights of {type(model).__name__} are distributions and cannot be perturbed; what works for it are "
-            "random lines and planes (`wtawp landscape`) and the Hessian (`wtawp sharpness`)"
-        )
-
-
-def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ...]:
-    """Options of a model from `name=value`; where one of our models takes several numbers, a single one will do.
-
-    >>> options_of("GCN", ["hidden=8", "dropout=0.2"])
-    (('hidden', (8,)), ('dropout', 0.2))
-    """
-    found: dict[str, Option] = {}
-    for text in texts:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or not name.isidentifier() or not value:
-            raise ValueError(f"an option is name=value, as in hidden=8 or dropout=0.2, got {text!r}")
-        if name in found:
-            raise ValueError(f"the option {name} is given twice")
-        found[name] = _value(value)
-    if model not in MODELS:  # one's own class may take anything
-        return tuple(found.items())
-    parameters = inspect.signature(MODELS[model]).parameters
-    known = {name: p for name, p in parameters.items() if name not in ("d_in", "d_out", "generator")}
-    if unknown := [name for name in found if name not in known]:
-        raise ValueError(f"{model} has no option {unknown[0]!r}; it has {', '.join(known)}")
-    return tuple((name, _fitting(name, value, known[name].default)) for name, value in found.items())
-
-
-def _fitting(name: str, value: Option, default: object) -> Option:
-    """As one of our models takes it, judged by its default: sizes are whole numbers from 1 on."""
-    if isinstance(default, tuple) and isinstance(value, int):
-        value = (value,)
-    sizes = value if isinstance(value, tuple) else (value,)
-    counts = isinstance(default, int | tuple) and not isinstance(default, bool)
-    if counts and not all(type(size) is int and size >= 1 for size in sizes):
-        raise ValueError(f"the option {name} must be whole numbers >= 1, got {value!r}")
-    return value
-
-
-def _value(text: str) -> Option:
-    words: dict[str, Option] = {"true": True, "false": False, "none": None}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        if "," in text:
-            return tuple(int(part) for part in text.rstrip(",").split(","))
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def lines(looked: InspectedModels, *, scale: Scale, reach: float, points: int, directions: int) -> Artifact:
+def lines(inspected: InspectedModels, *, scale: Scale, reach: float, points: int, directions: int) -> Artifact:
     """The training loss along random lines through each model."""
-    distances, here = _distances(-reach, reach, points), looked.finite_losses()
+    distances, here = _distances(-reach, reach, points), inspected.finite_losses()
     found = {
-        name: analysis.loss_along_random_directions(
-            looked.models[name], loss, distances, seed=0, num_directions=directions, scale=scale
-        )
-        for name, loss in looked.losses().items()
+        name: losses_along_lines(inspected.models[name], loss, distances, directions=directions, scale=scale)
+        for name, loss in inspected.losses().items()
     }
-    return _line_look(f"along {directions} lines", unit_of(scale), distances, here, found)
+    return _line_artifact(f"along {directions} lines", unit_of(scale), distances, here, found)
 
 
-def adversarial_line(looked: InspectedModels, *, reach: float, points: int) -> Artifact:
+def adversarial_line(inspected: InspectedModels, *, reach: float, points: int) -> Artifact:
     """The training loss along the direction in which WT-AWP perturbs each model."""
-    for model in looked.models.values():
-        refuse_distributions(model, looked.data)
-    distances, here = _distances(-reach, reach, points), looked.finite_losses()
+    for model in inspected.models.values():
+        refuse_distributions(model, inspected.data)
+    distances, here = _distances(-reach, reach, points), inspected.finite_losses()
     found = {}
-    for name, loss in looked.losses().items():
-        u = analysis.adversarial_direction(looked.models[name], loss)
-        found[name] = analysis.loss_along(looked.models[name], loss, u, distances)[None]
+    for name, loss in inspected.losses().items():
+        u = analysis.adversarial_direction(inspected.models[name], loss)
+        found[name] = analysis.loss_along(inspected.models[name], loss, u, distances)[None]
     unit = "distance, in perturbations of radius 1"
-    return _line_look("along the adversarial direction", unit, distances, here, found)
+    return _line_artifact("along the adversarial direction", unit, distances, here, found)
 
 
-def _line_look(
+def _line_artifact(
     what: str, unit: str, distances: list[float], here: dict[str, float], found: dict[str, Tensor]
 ) -> Artifact:  # found: name -> [k, distances]
     arrays = {name: values.numpy() for name, values in found.items()}
@@ -206,12 +74,12 @@ def _line_look(
     )
 
 
-def plane(looked: InspectedModels, *, scale: Scale, reach: float, points: int) -> Artifact:
+def plane(inspected: InspectedModels, *, scale: Scale, reach: float, points: int) -> Artifact:
     """The training loss on the plane of two random directions through each model."""
-    distances, here = _distances(-reach, reach, points), looked.finite_losses()
+    distances, here = _distances(-reach, reach, points), inspected.finite_losses()
     found = {}
-    for name, loss in looked.losses().items():
-        model = looked.models[name]
+    for name, loss in inspected.losses().items():
+        model = inspected.models[name]
         u, v = (analysis.random_direction(model, seed=0, number=i, scale=scale) for i in (0, 1))
         found[name] = analysis.losses_on_plane(model, loss, u, v, distances, distances)
     unit, arrays = unit_of(scale), {name: values.numpy() for name, values in found.items()}
@@ -247,12 +115,12 @@ def _rise_table(
     )
 
 
-def between(looked: InspectedModels, *, reach: float, points: int) -> Artifact:
+def between(inspected: InspectedModels, *, reach: float, points: int) -> Artifact:
     """The training loss on the line from the first of two models (0) to the second (1), and `reach` beyond both."""
-    first, second = looked.models
-    model, loss = looked.models[first], looked.losses()[first]
-    here = looked.finite_losses()
-    direction = analysis.direction_between(model, looked.models[second])
+    first, second = inspected.models
+    model, loss = inspected.models[first], inspected.losses()[first]
+    here = inspected.finite_losses()
+    direction = analysis.direction_between(model, inspected.models[second])
     # Both solutions are points of the line, wherever the others fall.
     distances = sorted({*_distances(-reach, 1 + reach, points), 0.0, 1.0})
     losses = analysis.loss_along(model, loss, direction, distances)
@@ -279,13 +147,13 @@ def between(looked: InspectedModels, *, reach: float, points: int) -> Artifact:
     )
 
 
-def smoothness(looked: InspectedModels, *, noise: float, samples: int) -> Artifact:
+def smoothness(inspected: InspectedModels, *, noise: float, samples: int) -> Artifact:
     """Mean gradient norms by A and X in both definitions; what a model does not allow is told in its place."""
     found: dict[str, dict[str, list[float] | str]] = {}
     for matrix, wrt in (("A", "adjacency"), ("X", "features")):
         for definition in ("paper", "released"):
             found[f"{matrix}, {definition}"] = {
-                name: _norms(model, looked, wrt, definition, noise, samples) for name, model in looked.models.items()
+                name: _norms(model, inspected, wrt, definition, noise, samples) for name, model in inspected.models.items()
             }
     rows = []
     for what, by_model in found.items():
@@ -294,43 +162,42 @@ def smoothness(looked: InspectedModels, *, noise: float, samples: int) -> Artifa
     reasons = dict.fromkeys(n for by_model in found.values() for n in by_model.values() if isinstance(n, str))
     caption = f"Norm of the loss gradient at {samples} noisy inputs (noise {noise:g}), mean ± deviation over them."
     return Artifact(
-        Table(" ".join([caption, *map(str, reasons)]), ("by", *looked.models), tuple(rows)),
+        Table(" ".join([caption, *map(str, reasons)]), ("by", *inspected.models), tuple(rows)),
         {"noise": noise, "samples": samples, "norms": found},
         lambda png: smoothness_figure(found, png),
     )
 
 
 def _norms(
-    model: nn.Module, looked: InspectedModels, wrt: Any, definition: Definition, noise: float, samples: int
+    model: nn.Module, inspected: InspectedModels, wrt: Any, definition: Definition, noise: float, samples: int
 ) -> list[float] | str:
     try:
-        norms = analysis.input_gradient_norms(
-            [model], looked.data, looked.split.train, wrt=wrt, seed=0, definition=definition, noise=noise,
-            samples=samples,
-        )  # fmt: skip
+        options = SmoothnessOptions(wrt=wrt, definition=definition, noise=noise, samples=samples)
+        norms = gradient_norms([model], inspected.data, inspected.split.train, options)
     except AnalysisError as error:
         return str(error)
     return [float(norm) for norm in norms[0]]
 
 
 def sharpness(
-    looked: InspectedModels, *, radii: Mapping[Radius, float], points: int, top: int, steps: int | None = None
+    inspected: InspectedModels, *, radii: Mapping[Radius, float], points: int, top: int, steps: int | None = None
 ) -> Artifact:
     """The rise of the loss inside balls, up to the radius of each kind, and the Hessian: eigenvalues, trace, spectrum.
 
     Of weights that are distributions the Hessian alone, as nobody can climb there.
     """
-    losses, can_climb = looked.losses(), not any(map(are_distributions, looked.models.values()))
-    rhos, rises = _rises(looked, radii, points, steps) if can_climb else ({}, {})
-    values = {name: analysis.top_eigenvalues(model, losses[name], k=top) for name, model in looked.models.items()}
-    traces = {name: analysis.hessian_trace(model, losses[name], seed=0) for name, model in looked.models.items()}
+    losses, can_climb = inspected.losses(), not any(map(are_distributions, inspected.models.values()))
+    rhos, risen = _rises(inspected, radii, points, steps) if can_climb else ({}, {})
+    spectra = {n: eigenvalues_and_trace(model, losses[n], top=top) for n, model in inspected.models.items()}
+    values = {n: eigenvalues for n, (eigenvalues, _) in spectra.items()}
+    traces = {n: trace for n, (_, trace) in spectra.items()}
     density = {
         name: (analysis.spectral_density(model, losses[name], seed=0, probes=3), num_weights(model))
-        for name, model in looked.models.items()
+        for name, model in inspected.models.items()
     }
     rows = [
         (Entry(f"sharpness, {kind}, rho={radii[kind]:g}"), *(_number(rise[-1]) for rise in by_model.values()))
-        for kind, by_model in rises.items()
+        for kind, by_model in risen.items()
     ]
     rows += [(Entry(f"eigenvalue {i + 1}"), *(_number(v[i]) for v in values.values())) for i in range(top)]
     estimates = (Entry(f"{t.mean:.4g} ± {t.standard_error:.2g}", t.mean) for t in traces.values())
@@ -340,29 +207,25 @@ def sharpness(
         caption = "The Hessian of the training loss. These weights are distributions: nobody can climb in them."
     traced = {name: asdict(trace) for name, trace in traces.items()}
     return Artifact(
-        Table(caption, ("measure", *looked.models), tuple(rows)),
-        {"rhos": rhos, "rises": rises, "eigenvalues": values, "trace": traced},
-        lambda png: sharpness_figure(rhos, rises, density, png),
+        Table(caption, ("measure", *inspected.models), tuple(rows)),
+        {"rhos": rhos, "rises": risen, "eigenvalues": values, "trace": traced},
+        lambda png: sharpness_figure(rhos, risen, density, png),
     )
 
 
 def _rises(
-    looked: InspectedModels, radii: Mapping[Radius, float], points: int, steps: int | None
+    inspected: InspectedModels, radii: Mapping[Radius, float], points: int, steps: int | None
 ) -> tuple[dict[Radius, list[float]], dict[Radius, dict[str, list[float]]]]:
     """The radii of each kind, and the rise of each model at them."""
     if points < 1 or not all(0 < rho < math.inf for rho in radii.values()):
         raise ValueError(f"points must be >= 1 and radii finite and > 0, got {points} and {dict(radii)}")
-    climb: dict[str, Any] = {} if steps is None else {"steps": steps}
-    rhos = {kind: [rho * (i + 1) / points for i in range(points)] for kind, rho in radii.items()}
-    losses = looked.losses()
-    rises = {
-        kind: {
-            name: analysis.sharpness_over(model, losses[name], each, radius=kind, **climb)
-            for name, model in looked.models.items()
-        }
+    rhos = {kind: radii_up_to(rho, points) for kind, rho in radii.items()}
+    losses, steps = inspected.losses(), SharpnessOptions.steps if steps is None else steps
+    risen = {
+        kind: {n: rises(model, losses[n], each, radius=kind, steps=steps) for n, model in inspected.models.items()}
         for kind, each in rhos.items()
     }
-    return rhos, rises
+    return rhos, risen
 
 
 def num_weights(model: nn.Module) -> int:
@@ -370,17 +233,17 @@ def num_weights(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def bound(looked: InspectedModels, *, rhos: Sequence[float], delta: float, epsilon: float, constant: float) -> Artifact:
+def bound(inspected: InspectedModels, *, rhos: Sequence[float], delta: float, epsilon: float, constant: float) -> Artifact:
     """Theorem 1, or the graph-level bound, term by term at several radii, beside the true gap that it bounds."""
-    for model in looked.models.values():
-        refuse_distributions(model, looked.data)
+    for model in inspected.models.values():
+        refuse_distributions(model, inspected.data)
     found = {
-        name: analysis.bound_over_rho(
-            model, looked.data, looked.split.train, rhos, delta=delta, epsilon=epsilon, constant=constant
+        name: bounds(
+            model, inspected.data, inspected.split.train, rhos, delta=delta, epsilon=epsilon, constant=constant
         )
-        for name, model in looked.models.items()
+        for name, model in inspected.models.items()
     }
-    kind = "graphs" if is_collection(looked.data) else "nodes"
+    kind = "graphs" if is_collection(inspected.data) else "nodes"
     theorem = f"Theorem 1 (epsilon_all = {epsilon:g})" if kind == "nodes" else "The graph-level bound"
     caption = (
         f"{theorem} for the loss 1 - p(right class), with probability {1 - delta:g}; the unnamed constant is "

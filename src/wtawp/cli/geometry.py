@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from wtawp.cli.options import Dataset, Device, Epochs, Json, Lam, Model, Plain, Rho, values_are_parameters
 from wtawp.cli.printing import print_table
 from wtawp.cli.shared import app, errors_in_plain_words, progress_bar, stderr_console
-from wtawp.cli.sweeps import Dataset, Device, Epochs, Json, Lam, Model, Rho, values_are_parameters
+from wtawp.models.registry import model_spec
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from torch_geometric.data import Data
 
-    from wtawp.experiments.inspection.inspect_models import Check, InspectedModels
+    from wtawp.experiments.inspection.models import Check, InspectedModels
     from wtawp.experiments.report.artifacts import Artifact
-    from wtawp.experiments.spec.plan import Run
+    from wtawp.experiments.spec import Run
 
 
 def _finite(above: float, *, or_equal: bool = False, below: float = math.inf) -> Callable[[Any], Any]:
@@ -42,10 +43,10 @@ def _finite(above: float, *, or_equal: bool = False, below: float = math.inf) ->
 
 
 def _readable(options: list[str] | None) -> list[str] | None:
-    from wtawp.experiments.inspection.inspect_models import options_of
+    from wtawp.experiments.inspection.model_options import parse_options
 
     with values_are_parameters():
-        options_of("", options or [])
+        parse_options(options or [])
     return options
 
 
@@ -61,7 +62,6 @@ Options = Annotated[
 Checkpoint = Annotated[
     Path | None, typer.Option(help="Measure these weights (a state dict of --model) and train nothing.")
 ]
-Plain = Annotated[bool, typer.Option("--plain", help="Only without WT-AWP.")]
 SplitSeed = Annotated[int, typer.Option("--split", help="Seed of the split.")]
 Init = Annotated[int, typer.Option(help="Seed of the initial weights and of dropout.")]
 Out = Annotated[
@@ -89,14 +89,14 @@ Line = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is looked at, and where the outcome goes: the options that these commands share."""
+    """What is inspected, and where the result goes: the options that these commands share."""
 
     dataset: Dataset
     model: Model = "GCN"
     option: Options = None
     checkpoint: Checkpoint = None
-    rho: Rho = 1.0
-    lam: Lam = 0.7
+    rho: Rho = None
+    lam: Lam = None
     plain: Plain = False
     split: SplitSeed = 0
     init: Init = 0
@@ -111,37 +111,32 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """Of the model, in tables and files."""
-        return self.model.rpartition(":")[2]
+        """The name of the model in tables and files."""
+        return model_spec(self.model).label
 
     @property
     def is_pair(self) -> bool:
-        """Whether a model with WT-AWP is trained beside the one without; RGCN's weights cannot be perturbed."""
-        return self.checkpoint is None and not self.plain and self.model != "RGCN"
+        """Whether a model with WT-AWP is trained beside the one without."""
+        return self.checkpoint is None and not self.plain and model_spec(self.model).is_perturbable
 
     def run(self, *, perturbed: bool = False) -> "Run":
         """The training of one of the two."""
-        from wtawp.core import AwpConfig
-        from wtawp.experiments.inspection.inspect_models import options_of
-        from wtawp.experiments.plans.paper import GRAPHS
-        from wtawp.experiments.spec.plan import Run, Setting
+        from wtawp.experiments.inspection.model_options import options_of
+        from wtawp.experiments.plans.defaults import default_awp
+        from wtawp.experiments.spec import Run, Setting
 
-        lam, rho = self.lam, self.rho
-        of_graphs = self.model.startswith("Pooled")  # whose defaults are those of the paper's table
-        if self.dataset in GRAPHS and of_graphs and not self.written & {"rho", "lam"}:
-            lam, rho = GRAPHS[self.dataset]
         with values_are_parameters():
-            awp = AwpConfig(rho=rho, lam=lam, layers=self.layers or ("first" if of_graphs else "all-but-last"))
+            awp = default_awp(self.model, self.dataset, rho=self.rho, lam=self.lam, layers=self.layers)
             setting = Setting(
                 dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
-                awp=awp if perturbed else None, epochs=self.epochs, weight_decay=0.0 if self.model == "RGCN" else 5e-4,
-                select_on=self.select_on or ("accuracy" if of_graphs else "either"),
+                awp=awp if perturbed else None, epochs=self.epochs,
+                select_on=self.select_on or model_spec(self.model).select_on,  # type: ignore[arg-type]
             )  # fmt: skip
         return Run(setting, self.split, self.init)
 
-    def look(self, check: "Check | None" = None, other: Path | None = None) -> "InspectedModels":
+    def inspect(self, check: "Check | None" = None, other: Path | None = None) -> "InspectedModels":
         """The model, and beside it the `other` one of a file, or, of a pair, the one with WT-AWP."""
-        from wtawp.experiments.inspection.inspect_models import load_or_train
+        from wtawp.experiments.inspection.models import load_or_train
 
         runs, weights = {self.name: self.run()}, {}
         if self.checkpoint is not None:
@@ -159,17 +154,17 @@ class Subject:
         with progress_bar("training", quiet=self.as_json or len(weights) == len(runs)) as progress:
             return load_or_train(runs, weights=weights, device=self.device, check=check, progress=progress)
 
-    def tell(self, what: str, looked: "InspectedModels", found: "Artifact", *, kind: str | None = None) -> None:
-        """Print what was found and, if wanted, write it; kinds do not overwrite each other."""
+    def show(self, what: str, inspected: "InspectedModels", artifact: "Artifact", *, kind: str | None = None) -> None:
+        """Print the artifact and, if wanted, write it; kinds do not overwrite each other."""
         title = f"{what}{f' ({kind})' if kind else ''} of {self.model} on {self.dataset}"
-        found = replace(found, content={"options": dict(self.asked), **found.content})
+        artifact = replace(artifact, content={"options": dict(self.asked), **artifact.content})
         if self.as_json:
-            typer.echo(found.to_json(title, looked.sources))
+            typer.echo(artifact.to_json(title, inspected.sources))
         else:
-            print_table(title, found.table)
+            print_table(title, artifact.table)
         if self.out is not None:
             parts = [what, *([kind] if kind else []), Path(self.dataset).stem, self.name]
-            paths = found.write(self.out, "-".join(parts), title, looked.sources)
+            paths = artifact.write(self.out, "-".join(parts), title, inspected.sources)
             stderr_console.print(f"Written: {paths[0].resolve()}, .png and .json", highlight=False, soft_wrap=True)
 
 
@@ -234,7 +229,8 @@ def landscape(
     directions: Annotated[int | None, typer.Option(min=1, help="Random lines.", show_default="10")] = None,
 ) -> None:
     """Draw the training loss around a model, along lines or on a plane through its weights."""
-    from wtawp.experiments.inspection import inspect_models as look
+    from wtawp.experiments.inspection import geometry
+    from wtawp.experiments.inspection.models import refuse_distributions
 
     kind = "plane" if plane else "lines" if line == "random" else line
     if plane and line != "random":
@@ -248,20 +244,20 @@ def landscape(
             "--line between needs a second solution: give its weights, --other FILE, or leave out --checkpoint and "
             "--plain and it is trained here with WT-AWP (RGCN cannot be)"
         )
-    looked = subject.look(look.refuse_distributions if kind == "adversarial" else None, other)
+    inspected = subject.inspect(refuse_distributions if kind == "adversarial" else None, other)
     far = 30.0 if scale == "unit" else 1.0  # a step of length 1 is next to nothing among thousands of weights
     with values_are_parameters():
         if kind == "plane":
-            found = look.plane(looked, scale=scale or "layer", reach=reach or far, points=points)
+            artifact = geometry.plane(inspected, scale=scale or "layer", reach=reach or far, points=points)
         elif kind == "adversarial":
-            found = look.adversarial_line(looked, reach=reach or 1.0, points=points)
+            artifact = geometry.adversarial_line(inspected, reach=reach or 1.0, points=points)
         elif kind == "between":
-            found = look.between(looked, reach=reach or 0.5, points=points)
+            artifact = geometry.between(inspected, reach=reach or 0.5, points=points)
         else:
-            found = look.lines(
-                looked, scale=scale or "layer", reach=reach or far, points=points, directions=directions or 10
+            artifact = geometry.lines(
+                inspected, scale=scale or "layer", reach=reach or far, points=points, directions=directions or 10
             )
-    subject.tell("landscape", looked, found, kind=kind)
+    subject.show("landscape", inspected, artifact, kind=kind)
 
 
 @app.command()
@@ -278,12 +274,13 @@ def smoothness(
     samples: Annotated[int, typer.Option(min=1, help="Noisy inputs.")] = 100,
 ) -> None:
     """Measure the norm of the loss gradient by graph and features at noisy inputs, in both definitions."""
-    from wtawp.experiments.inspection import inspect_models as look
+    from wtawp.experiments.inspection import geometry
+    from wtawp.experiments.inspection.models import refuse_collections
 
-    looked = subject.look(look.refuse_collections)
+    inspected = subject.inspect(refuse_collections)
     with values_are_parameters():
-        found = look.smoothness(looked, noise=noise, samples=samples)
-    subject.tell("smoothness", looked, found)
+        artifact = geometry.smoothness(inspected, noise=noise, samples=samples)
+    subject.show("smoothness", inspected, artifact)
 
 
 @app.command()
@@ -307,19 +304,19 @@ def sharpness(
     top: Annotated[int, typer.Option(min=1, help="Eigenvalues of the Hessian.")] = 5,
 ) -> None:
     """Measure how far the training loss rises near a model, and the curvature of that loss."""
-    from wtawp.experiments.inspection import inspect_models as look
+    from wtawp.experiments.inspection import geometry
 
     radii: Mapping[Literal["layer", "adaptive", "global"], float]
     radii = {"layer": layer_radius, "adaptive": adaptive_radius, "global": global_radius}
 
     def check(model: "Module", _: "Data") -> None:
-        if top > (size := look.num_weights(model)):
+        if top > (size := geometry.num_weights(model)):
             raise typer.BadParameter(f"must be at most the number of weights, {size}, got {top}", param_hint="'--top'")
 
-    looked = subject.look(check)
+    inspected = subject.inspect(check)
     with values_are_parameters():
-        found = look.sharpness(looked, radii=radii, points=points, top=top, steps=steps)
-    subject.tell("sharpness", looked, found)
+        artifact = geometry.sharpness(inspected, radii=radii, points=points, top=top, steps=steps)
+    subject.show("sharpness", inspected, artifact)
 
 
 @app.command()
@@ -341,16 +338,17 @@ def bound(
 ) -> None:
     """Evaluate the generalisation bound of Theorem 1, or of graphs, term by term, beside the true gap."""
     from wtawp.analysis import refuse_bound
-    from wtawp.experiments.inspection import inspect_models as look
+    from wtawp.experiments.inspection import geometry
+    from wtawp.experiments.inspection.models import refuse_distributions
     from wtawp.graphs import is_collection
 
     def check(model: "Module", data: "Data") -> None:
-        look.refuse_distributions(model, data)
+        refuse_distributions(model, data)
         refuse_bound(model, data)
         if is_collection(data) and "epsilon" in subject.written:
             raise typer.BadParameter("--epsilon is of Theorem 1, and the graph-level bound has none")
 
-    looked = subject.look(check)
+    inspected = subject.inspect(check)
     with values_are_parameters():
-        found = look.bound(looked, rhos=sorted(set(at)), delta=delta, epsilon=epsilon, constant=constant)
-    subject.tell("bound", looked, found)
+        artifact = geometry.bound(inspected, rhos=sorted(set(at)), delta=delta, epsilon=epsilon, constant=constant)
+    subject.show("bound", inspected, artifact)
