@@ -28,7 +28,7 @@ from wtawp.experiments.measures import registry as measures
 from wtawp.experiments.measures.geometry import OF_GRAPHS, WATCHED
 from wtawp.experiments.spec.plan import CURVES, MAX_INITS, Cell, Plan, Run, Setting, add_cwd_to_sys_path
 from wtawp.experiments.spec.record import Record
-from wtawp.graphs import EdgeFlips, Split, batched, get, is_collection, load, stratified
+from wtawp.graphs import EdgeFlips, Split, batched, fetch_dataset, is_collection, load, stratified
 from wtawp.models import (
     APPNP,
     GAT,
@@ -72,7 +72,7 @@ def check(plan: Plan) -> None:
     for setting in dict.fromkeys(cell.setting for cell in plan.cells):
         try:
             if not Path(setting.dataset).suffix:
-                get(setting.dataset)
+                fetch_dataset(setting.dataset)
             data = _data(setting.dataset, 0, setting.features)
             split = _split(data, 0)
             model = _build(Run(setting, 0, 0), data)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from wtawp.core import AwpConfig
+from wtawp.graphs.registry import dataset_names, dataset_spec
 
 MODELS = (  # names only: reports read plans, and train nothing
     "GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN", "GCNJaccard", "GCNSVD", "RGCN", "SimPGCN",
@@ -116,8 +117,9 @@ class Setting:
 
     @property
     def is_redrawn(self) -> bool:
-        """Whether every split draws the points anew: so it is with the toys, lest one lucky draw decide."""
-        return self.dataset.startswith("toy-") and self.digest is None
+        """Whether the data are drawn anew for every split, as the toys are, so that one lucky draw does not decide."""
+        is_named = self.digest is None and self.dataset in dataset_names()
+        return is_named and dataset_spec(self.dataset).is_redrawn
 
     @property
     def content(self) -> dict[str, Any]:
