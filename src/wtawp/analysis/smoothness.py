@@ -21,7 +21,9 @@ from torch_geometric.data import Data
 from wtawp.analysis.losses import refuse_training_mode
 from wtawp.base import AnalysisError, isolated_rng, rng, seed_of
 from wtawp.graphs.collection import is_collection
-from wtawp.graphs.operators import Operator, gcn_operator, spmm
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import spmm
 from wtawp.models.adapter import Features, Filters, Normalised, SupportsFactoredGradient, evaluating, features
 from wtawp.models.ensemble import Ensemble
 from wtawp.models.traced import RecordingView

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from wtawp.attacks.relaxed import Relaxed, Target
 from wtawp.base import DataError, rng
-from wtawp.graphs.operators import Operator, gcn_operator, spmm, sum_operator
+from wtawp.graphs.normalisation import gcn_operator, sum_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import spmm
 from wtawp.models.adapter import Normalised, View
 from wtawp.models.traced import RecordingView
 

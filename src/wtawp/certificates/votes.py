@@ -24,7 +24,9 @@ from torch_geometric.utils import subgraph
 from wtawp.base import CertificateError, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
 from wtawp.graphs.kernels import multiply
-from wtawp.graphs.operators import Operator, gcn_operator, sparse_features, spmm
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator, sparse_features
+from wtawp.graphs.products import spmm
 from wtawp.models.adapter import StacksConvolutions, evaluating, refuse_cached
 
 HAS_NUMBA = find_spec("numba") is not None

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, WtawpError
-from wtawp.graphs.collection import is_collection, some_graphs
-from wtawp.graphs.operators import Blocks, Multiplies, Operator, sparse_features
+from wtawp.graphs.blocks import Blocks
+from wtawp.graphs.collection import is_collection, select_graphs
+from wtawp.graphs.operator import Operator, sparse_features
+from wtawp.graphs.products import Multiplies
 
 Build = Callable[[Tensor, Tensor | None, int, torch.dtype], Operator]
 Features = Tensor | Operator
@@ -151,7 +153,7 @@ def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[ob
     if isinstance(model, StackAware):
         return model.prepare(data.x, data.edge_index, rows), None
     if is_collection(data) and rows is not None:  # a batch norm must not see the graphs that validate and test
-        return arguments_of(some_graphs(data, rows)), None
+        return arguments_of(select_graphs(data, rows)), None
     return arguments_of(data), rows
 
 

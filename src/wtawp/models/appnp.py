@@ -3,7 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Multiplies, Operator, gcn_operator, multiply, ppr_rows
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.pagerank import ppr_rows
+from wtawp.graphs.products import Multiplies, multiply
 from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features
 from wtawp.models.dropout import dropout
 from wtawp.models.layers import Linear, checked_widths, drop_and_multiply

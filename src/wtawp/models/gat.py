@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wtawp.graphs.operators import Operator, gcn_operator, receptive_field
+from wtawp.graphs.blocks import receptive_field
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
 from wtawp.models.adapter import Features, OperatorCache, features
 from wtawp.models.layers import GraphAttention, Hop, checked_widths
 

@@ -6,7 +6,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Multiplies, Operator, aligned, gcn_operator, multiply, receptive_field
+from wtawp.graphs.blocks import Blocks, receptive_field
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies, aligned, multiply
 from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features, operators_by_layer
 from wtawp.models.layers import GraphConvolution, checked_widths
 

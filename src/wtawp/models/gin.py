@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, receptive_field, sum_operator
+from wtawp.graphs.blocks import Blocks, receptive_field
+from wtawp.graphs.normalisation import sum_operator
+from wtawp.graphs.operator import Operator
 from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
 from wtawp.models.dropout import dropout
 from wtawp.models.layers import GinConvolution, checked_widths

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.base import DataError
-from wtawp.graphs.operators import Operator, gcn_operator
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
 from wtawp.graphs.similarity import cosine
 from wtawp.models.adapter import Features, LastCallCache, OperatorCache, features
 from wtawp.models.dropout import dropout

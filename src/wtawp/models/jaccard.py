@@ -5,7 +5,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Multiplies, Operator, jaccard_operator, jaccard_rows
+from wtawp.graphs.blocks import Blocks
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies
+from wtawp.graphs.similarity import jaccard_operator, jaccard_rows
 from wtawp.models.adapter import Features, LastCallCache, PairFilter, View
 from wtawp.models.gcn import GCN
 from wtawp.models.layers import checked_widths

@@ -7,8 +7,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from wtawp.graphs.blocks import Blocks
 from wtawp.graphs.collection import mean_pooling
-from wtawp.graphs.operators import Blocks, Operator, multiply
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import multiply
 from wtawp.models.adapter import Features, LastCallCache, StackAware
 from wtawp.models.gcn import GCN
 from wtawp.models.gin import GIN

@@ -7,7 +7,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Multiplies, Operator, gcn_operator, receptive_field
+from wtawp.graphs.blocks import receptive_field
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies
 from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features
 from wtawp.models.dropout import dropout, normal
 from wtawp.models.layers import GaussianConvolution, checked_widths, drop_input

@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, mean_operator, receptive_field
+from wtawp.graphs.blocks import Blocks, receptive_field
+from wtawp.graphs.normalisation import mean_operator
+from wtawp.graphs.operator import Operator
 from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
 from wtawp.models.dropout import dropout
 from wtawp.models.layers import SageConvolution, checked_widths

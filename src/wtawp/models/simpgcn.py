@@ -6,7 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Multiplies, Operator, gcn_operator
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies
 from wtawp.graphs.similarity import extreme_pairs, knn_operator
 from wtawp.models.adapter import Features, LastCallCache, Normalised, OperatorCache, View, features
 from wtawp.models.dropout import dropout, next_key

@@ -6,7 +6,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, gcn_operator, receptive_field
+from wtawp.graphs.blocks import Blocks, receptive_field
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
 from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
 from wtawp.models.dropout import dropout
 from wtawp.models.layers import GraphConvolution, checked_widths

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.low_rank import LowRank, low_rank_operator
-from wtawp.graphs.operators import Multiplies, Operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies
 from wtawp.models.adapter import Features, LastCallCache, Truncated, View, features
 from wtawp.models.layers import GraphConvolution, checked_widths
 
