@@ -30,12 +30,12 @@ from wtawp.experiments.spec.plan import CURVES, MAX_INITS, Cell, Plan, Run, Sett
 from wtawp.experiments.spec.record import Record
 from wtawp.graphs import EdgeFlips, Split, batched, get, is_collection, load, stratified
 from wtawp.models import (
-    APPNP,
     GAT,
     GCN,
     GCNSVD,
     GIN,
     MLP,
+    PPNP,
     RGCN,
     GCNJaccard,
     GNNGuard,
@@ -46,11 +46,11 @@ from wtawp.models import (
     SimPGCN,
     SoftMedianGCN,
 )
-from wtawp.models.adapter import arguments_of, check_kind
+from wtawp.models.inputs import arguments_of, check_kind
 from wtawp.training import Fit, fit, fit_batches, fit_many
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    "GCN": GCN, "GAT": GAT, "PPNP": APPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
+    "GCN": GCN, "GAT": GAT, "PPNP": PPNP, "MLP": MLP, "GraphSAGE": GraphSAGE, "GIN": GIN,
     "GCNJaccard": GCNJaccard, "GCNSVD": GCNSVD, "RGCN": RGCN, "SimPGCN": SimPGCN,
     "GNNGuard": GNNGuard, "SoftMedianGCN": SoftMedianGCN,
     "PooledGCN": PooledGCN, "PooledGIN": PooledGIN, "PooledSAGE": PooledSAGE,

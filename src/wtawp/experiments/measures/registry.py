@@ -21,7 +21,7 @@ from wtawp.experiments.plans.robustness import BEFORE_TRAINING
 from wtawp.experiments.spec.plan import MAX_INITS, Measure, Option
 from wtawp.graphs import EdgeFlips, Split, budget_of
 from wtawp.models import GCN
-from wtawp.models.adapter import refuse_cached
+from wtawp.models.evaluation import refuse_cached
 from wtawp.training import evaluate, fit_many
 
 Result = dict[str, Any]
