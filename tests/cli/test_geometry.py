@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from wtawp.base import rng
 from wtawp.cli import app
-from wtawp.cli.flatness import Subject
+from wtawp.cli.geometry import Subject
 from wtawp.cli.shared import stderr_console
 from wtawp.models import GCN
 

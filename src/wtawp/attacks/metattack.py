@@ -23,7 +23,8 @@ from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import multiply
-from wtawp.models.adapter import Features, features
+from wtawp.models.capabilities import Features
+from wtawp.models.inputs import features
 
 RATE, MOMENTUM = 0.1, 0.9  # of the training that is differentiated through
 ADAM_RATE = 0.01  # of A-Metattack's

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from wtawp.attacks.registry import attack_names
-from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
 from wtawp.cli.options import (
     Dataset,
     Device,
@@ -22,6 +21,7 @@ from wtawp.cli.options import (
     can_be_written,
     values_are_parameters,
 )
+from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
 from wtawp.cli.sweeps import engine_named, reports_of, sweep
 
 ONLY_POISONING = [name for name in attack_names("poisoning") if name not in attack_names("evasion")]

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
 from wtawp.cli.options import (
     Dataset,
     Device,
@@ -19,6 +18,7 @@ from wtawp.cli.options import (
     Workers,
     values_are_parameters,
 )
+from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
 from wtawp.cli.sweeps import engine_named, reports_of, sweep
 
 On = Annotated[list[str], typer.Option("--on", help="features or edges; given twice, a certificate of each.")]

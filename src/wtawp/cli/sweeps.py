@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine
     from wtawp.experiments.results.summary import PlanReport
     from wtawp.experiments.spec import Plan, Scale
+
 
 @app.command()
 def reproduce(

@@ -41,6 +41,7 @@ class DatasetSpec:
         is_redrawn: Whether experiments draw the data anew for every split, so that one lucky draw does not decide. Only
             for generated data.
         files: The files of a published data set, in the order in which the loader takes them.
+        has_identity_features: Whether every node has a feature of its own and nothing else, as where files have none.
         feature_choices: The values of `features` between which `load` lets the caller choose; none by default.
 
     Raises:
@@ -62,6 +63,7 @@ class DatasetSpec:
     is_redrawn: bool = False
     files: tuple[RemoteFile, ...] = ()
     feature_choices: tuple[str, ...] = ()
+    has_identity_features: bool = False
 
     def __post_init__(self) -> None:
         if self.level not in get_args(Level) or self.source not in get_args(Source):

@@ -13,7 +13,7 @@ from torch_geometric.loader import DataLoader
 from wtawp.base import isolated_rng, rng
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import Split, batched, select_graphs
-from wtawp.models.adapter import arguments_of, check_kind
+from wtawp.models.inputs import arguments_of, check_kind
 from wtawp.training.engine import Selection, SelectOn
 from wtawp.training.fit import Fit, evaluate
 

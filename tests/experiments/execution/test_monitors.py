@@ -13,7 +13,7 @@ def test_a_setting_gets_one_monitor_of_each_kind_for_each_model() -> None:
     assert [len(of_a_kind) for of_a_kind in both] == [2, 2]
     assert len({type(of_a_kind[0]) for of_a_kind in both}) == 2
     assert monitors_of(Setting(dataset="wine", keep=("history",)), data, splits, "cpu") == []
-    assert CURVES == {"history", "saturation", "sharpness"}
+    assert {"history", "saturation", "sharpness"} == CURVES
 
 
 def test_every_monitor_sees_its_own_model() -> None:

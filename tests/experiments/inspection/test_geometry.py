@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch_geometric.data import Batch, Data
 
 from wtawp import analysis
 from wtawp.base import AnalysisError, rng
 from wtawp.experiments.inspection import geometry
 from wtawp.experiments.inspection.models import InspectedModels
 from wtawp.experiments.report.artifacts import Artifact
-from wtawp.experiments.spec import Run, Setting
 from wtawp.graphs import load, stratified
 from wtawp.models import GAT, GCN, RGCN
 
@@ -210,7 +208,9 @@ def test_losses_that_are_not_finite_are_gaps_and_null(inspected: InspectedModels
     for found in (
         geometry.lines(broken, scale="layer", reach=20.0, points=5, directions=2),
         geometry.plane(broken, scale="layer", reach=20.0, points=5),
-        geometry.plane(broken, scale="layer", reach=1e6, points=4),  # finite nowhere: the model itself is no point of it
+        geometry.plane(
+            broken, scale="layer", reach=1e6, points=4
+        ),  # finite nowhere: the model itself is no point of it
     ):
         gaps = int(found.table.rows[0][-1].text)
         lost = torch.tensor(found.content["losses"]["GCN"])

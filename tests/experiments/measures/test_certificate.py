@@ -7,9 +7,12 @@ import torch
 
 from wtawp.base import rng
 from wtawp.certificates import Noise, Votes, certificate_of, vote
+from wtawp.experiments.execution.training import train
 from wtawp.experiments.measures import certificate as module
 from wtawp.experiments.measures.certificate import MEASURE, CertificateOptions, kept_votes, run
 from wtawp.experiments.measures.shared.interface import TrainedModels
+from wtawp.experiments.plans.robustness import certifying
+from wtawp.experiments.spec import Run, Setting
 from wtawp.graphs import citation, stratified
 from wtawp.models import GCN
 

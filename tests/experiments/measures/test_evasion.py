@@ -1,15 +1,11 @@
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 from wtawp.base import rng
-from wtawp.experiments.execution.training import train
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
-from wtawp.experiments.plans.robustness import evading, poisoning
-from wtawp.experiments.spec import Run, Setting
+from wtawp.experiments.plans.robustness import evading
+from wtawp.experiments.spec import Setting
 from wtawp.graphs import load, stratified, undirected_pairs
 from wtawp.models import GCN
 from wtawp.training import fit_many
@@ -37,7 +33,8 @@ def test_an_evasion_is_the_accuracy_on_the_graph_with_the_flips_it_tells(trained
         assert len(flips) <= 0.1 * undirected_pairs(trained.data).shape[1]
         told = dict(flips.provenance)
         assert (told["dataset"], told["nodes"], told["labels"], told["attack"]) == ("wine", "test", "true", "pgd")
-    assert [(dict(flips_from_result(r).provenance)["split"], dict(flips_from_result(r).provenance)["init"]) for r in found] == [
+    origins = [dict(flips_from_result(r).provenance) for r in found]
+    assert [(origin["split"], origin["init"]) for origin in origins] == [
         ("0", "0"), ("0", "1"), ("1", "0"),
     ]  # fmt: skip
     assert found == run_measure(evading("pgd", 0.1, steps=5), trained)

@@ -11,9 +11,7 @@ from wtawp.experiments.spec import Measure
 
 def test_the_mean_line_is_that_of_analysis(untrained: TrainedModels) -> None:
     wanted = Measure("landscape", (("scale", "unit"), ("points", 5), ("directions", 2)))
-    for model, split, result in zip(
-        untrained.models, untrained.splits, run_measure(wanted, untrained), strict=True
-    ):
+    for model, split, result in zip(untrained.models, untrained.splits, run_measure(wanted, untrained), strict=True):
         loss = LossOn(model.eval(), untrained.data, split.train)
         lines = loss_along_random_directions(
             model, loss, [-1.0, -0.5, 0.0, 0.5, 1.0], seed=0, num_directions=2, scale="unit"

@@ -1,18 +1,9 @@
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from wtawp.base import rng
 from wtawp.experiments.execution.training import train
 from wtawp.experiments.measures.shared.flips import flips_from_result
-from wtawp.experiments.measures.shared.interface import TrainedModels
-from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.spec import Run, Setting
-from wtawp.graphs import load, stratified, undirected_pairs
-from wtawp.models import GCN
-from wtawp.training import fit_many
 
 BASE = Setting(dataset="wine", epochs=20)
 

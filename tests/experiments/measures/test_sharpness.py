@@ -3,9 +3,9 @@ from collections.abc import Callable
 import pytest
 
 from wtawp.analysis import LossOn, sharpness
-from wtawp.experiments.measures.sharpness import MEASURE
 from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
+from wtawp.experiments.measures.sharpness import MEASURE
 from wtawp.experiments.spec import Measure
 
 

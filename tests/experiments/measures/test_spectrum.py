@@ -12,9 +12,7 @@ WANTED = Measure("spectrum", (("top", 2), ("probes", 4)))
 
 
 def test_eigenvalues_and_trace_are_those_of_analysis(untrained: TrainedModels) -> None:
-    for model, split, result in zip(
-        untrained.models, untrained.splits, run_measure(WANTED, untrained), strict=True
-    ):
+    for model, split, result in zip(untrained.models, untrained.splits, run_measure(WANTED, untrained), strict=True):
         loss = LossOn(model.eval(), untrained.data, split.train)
         assert result["top"] == pytest.approx(top_eigenvalues(model, loss, k=2), rel=1e-3)
         assert result["trace"] == pytest.approx(hessian_trace(model, loss, seed=0, probes=4).mean, rel=1e-3)

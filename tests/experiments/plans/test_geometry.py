@@ -1,5 +1,3 @@
-from wtawp.experiments.execution.training import check
-from wtawp.experiments.measures.registry import check as check_measure
 from wtawp.experiments.plans.geometry import (
     FLATNESS,
     bounds_plan,
@@ -11,6 +9,8 @@ from wtawp.experiments.plans.geometry import (
 )
 from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.report.figures import DRAWN
+from wtawp.experiments.results.claims import check
+from wtawp.experiments.results.claims import check as check_measure
 from wtawp.experiments.spec import Plan
 
 

@@ -13,7 +13,10 @@ def test_options_survive_json_and_their_order_does_not_matter() -> None:
     assert measure.with_options(budget=4) == Measure("evasion", (("attack", "pgd"), ("budget", 4), ("sizes", (1, 2))))
 
 
-@pytest.mark.parametrize(("value", "is_plain"), [(1, True), (None, True), ((1, 2), True), (float("inf"), False), ([1], False), ((0.5,), False)])
+@pytest.mark.parametrize(
+    ("value", "is_plain"),
+    [(1, True), (None, True), ((1, 2), True), (float("inf"), False), ([1], False), ((0.5,), False)],
+)
 def test_options_are_finite_numbers_text_or_whole_numbers(value: object, is_plain: bool) -> None:
     assert is_option(value) == is_plain
     if not is_plain:

@@ -16,7 +16,12 @@ def test_a_setting_says_what_is_unusual_about_it() -> None:
 
 @pytest.mark.parametrize(
     ("model", "weight_decay", "select_on"),
-    [("GCN", 5e-4, "either"), ("RGCN", 0.0, "either"), ("PooledGCN", 5e-4, "accuracy"), ("my.module:Net", 5e-4, "either")],
+    [
+        ("GCN", 5e-4, "either"),
+        ("RGCN", 0.0, "either"),
+        ("PooledGCN", 5e-4, "accuracy"),
+        ("my.module:Net", 5e-4, "either"),
+    ],
 )
 def test_what_is_not_given_comes_from_the_registry(model: str, weight_decay: float, select_on: str) -> None:
     setting = Setting(dataset="karate", model=model)
@@ -39,6 +44,8 @@ def test_the_surrogate_of_a_poisoned_setting_is_a_small_gcn_unless_another_is_na
     assert PLAIN.surrogate is None
 
 
-@pytest.mark.parametrize(("dataset", "is_redrawn"), [("toy-linear", True), ("toy-moons", True), ("cora", False), ("x.npz", False)])
+@pytest.mark.parametrize(
+    ("dataset", "is_redrawn"), [("toy-linear", True), ("toy-moons", True), ("cora", False), ("x.npz", False)]
+)
 def test_the_toys_alone_are_drawn_anew_for_each_split(dataset: str, is_redrawn: bool) -> None:
     assert Setting(dataset=dataset).is_redrawn == is_redrawn

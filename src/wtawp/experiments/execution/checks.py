@@ -14,7 +14,7 @@ from wtawp.core import select
 from wtawp.experiments.execution.building import build_model, data_of, split_of
 from wtawp.experiments.measures.shared.registry import check_measure, measure_spec
 from wtawp.experiments.spec import Plan, PlanError, Run, Setting
-from wtawp.graphs import get, is_collection
+from wtawp.graphs import fetch_dataset, is_collection
 from wtawp.models.inputs import arguments_of, check_kind
 
 
@@ -43,7 +43,7 @@ def check_plan(plan: Plan) -> None:
 
 def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
     if not Path(setting.dataset).suffix:
-        get(setting.dataset)
+        fetch_dataset(setting.dataset)
     data = data_of(setting, 0)
     split = split_of(data, 0)
     model = build_model(Run(setting, 0, 0), data)

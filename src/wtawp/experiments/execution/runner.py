@@ -6,14 +6,13 @@ from functools import partial
 
 import torch
 
-from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.checks import check_plan
+from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.training import train
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.registry import measure_spec, options_of
-from wtawp.experiments.spec import Plan, Run, chunks
-from wtawp.experiments.spec import Record
+from wtawp.experiments.spec import Plan, Record, Run, chunks
 from wtawp.experiments.store.database import Store
 from wtawp.graphs import EdgeFlips
 from wtawp.models.registry import model_spec

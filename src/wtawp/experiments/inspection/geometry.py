@@ -153,7 +153,8 @@ def smoothness(inspected: InspectedModels, *, noise: float, samples: int) -> Art
     for matrix, wrt in (("A", "adjacency"), ("X", "features")):
         for definition in ("paper", "released"):
             found[f"{matrix}, {definition}"] = {
-                name: _norms(model, inspected, wrt, definition, noise, samples) for name, model in inspected.models.items()
+                name: _norms(model, inspected, wrt, definition, noise, samples)
+                for name, model in inspected.models.items()
             }
     rows = []
     for what, by_model in found.items():
@@ -233,7 +234,9 @@ def num_weights(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def bound(inspected: InspectedModels, *, rhos: Sequence[float], delta: float, epsilon: float, constant: float) -> Artifact:
+def bound(
+    inspected: InspectedModels, *, rhos: Sequence[float], delta: float, epsilon: float, constant: float
+) -> Artifact:
     """Theorem 1, or the graph-level bound, term by term at several radii, beside the true gap that it bounds."""
     for model in inspected.models.values():
         refuse_distributions(model, inspected.data)

@@ -86,6 +86,4 @@ def _check(_: BoundOptions, model: nn.Module, data: Data, __: Split) -> None:
     refuse_bound(model, data)
 
 
-MEASURE = MeasureSpec(
-    name="bound", options=BoundOptions, run=run, levels=frozenset({"node", "graph"}), check=_check
-)
+MEASURE = MeasureSpec(name="bound", options=BoundOptions, run=run, levels=frozenset({"node", "graph"}), check=_check)

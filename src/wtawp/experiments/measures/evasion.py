@@ -11,7 +11,7 @@ from wtawp.experiments.measures.shared.flips import (
     surrogate_models,
 )
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
-from wtawp.models.modes import refuse_cached
+from wtawp.models.evaluation import refuse_cached
 from wtawp.training import evaluate
 
 

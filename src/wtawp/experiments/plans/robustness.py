@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wtawp.core import AwpConfig
 from wtawp.attacks.registry import attack_spec
+from wtawp.core import AwpConfig
 from wtawp.experiments.spec import SURROGATE, Cell, Measure, Option, Plan, Setting
 
 PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_del, sec:rand_smooth_details

@@ -30,8 +30,8 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from wtawp.core import AwpConfig
 from wtawp.attacks.registry import attack_names
+from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting
@@ -108,7 +108,9 @@ class _Reader:
             poison = self.attack(content, "poison", where)
             evasion = self.attack(content, "evasion", where)
             measures = [] if evasion is None else [evasion]
-            measures += [self.measure(one, f"{where}measures[{i}]") for i, one in enumerate(content.get("measures", []))]
+            measures += [
+                self.measure(one, f"{where}measures[{i}]") for i, one in enumerate(content.get("measures", []))
+            ]
             attacks = {"poison": poison, "measures": tuple(measures)}
             plain = {k: v for k, v in content.items() if k != "evasion"}
             return Setting(**{**plain, **fixed, **attacks})

@@ -20,7 +20,7 @@ class Measure:
 
     def __post_init__(self) -> None:
         for name, value in self.options:
-            if not _is_option(value):
+            if not is_option(value):
                 raise ValueError(f"option {name} must be a finite number, text or whole numbers, got {value!r}")
         object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
 
@@ -31,7 +31,7 @@ class Measure:
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Measure":
         """The measure that `asdict` made `content` of, also after a way through JSON."""
-        return Measure(content["name"], _options(content["options"]))
+        return Measure(content["name"], options_from_json(content["options"]))
 
     def __str__(self) -> str:
         return f"{self.name} ({', '.join(f'{k}={v!r}' for k, v in self.options)})"
@@ -46,5 +46,3 @@ def is_option(value: object) -> bool:
     if isinstance(value, tuple):
         return all(isinstance(item, int) for item in value)
     return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
-
-

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from wtawp.base import WtawpError
-from wtawp.experiments.spec.measure import Measure
 from wtawp.experiments.spec.run import MAX_INITS, Run
 from wtawp.experiments.spec.setting import Setting
 

@@ -102,7 +102,7 @@ class Setting:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The setting as plain data for JSON; fields that were added later are left out at their defaults: keys stay."""
+        """The setting as plain data for JSON; newer fields are left out at their defaults, so that old keys stay."""
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
                  "batch_size": None}  # fmt: skip
         return {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
@@ -176,5 +176,3 @@ def _code(reference: str) -> str | None:
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         return None
     return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
-
-

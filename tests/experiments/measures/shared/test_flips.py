@@ -1,25 +1,19 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-
 from wtawp.attacks.registry import AttackRequest
+
 from wtawp.base import rng
-from wtawp.experiments.execution.checks import check_plan
-from wtawp.experiments.execution.training import train
 from wtawp.experiments.measures.shared.flips import (
     LABELS,
     NODES,
     find_flips,
-    flips_from_result,
     parse_attack_options,
 )
 from wtawp.experiments.measures.shared.interface import TrainedModels
-from wtawp.experiments.measures.shared.registry import run_measure
-from wtawp.experiments.plans.robustness import certifying, evading, poisoning
-from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Run, Setting
-from wtawp.graphs import EdgeFlips, load, stratified, undirected_pairs
+from wtawp.experiments.spec import Setting
+from wtawp.graphs import EdgeFlips, load, stratified
 from wtawp.models import GCN
 from wtawp.training import fit_many
 
@@ -51,9 +45,7 @@ def test_labels_are_those_asked_for(trained: TrainedModels, kind: str) -> None:
         requests.append(request)
         return [EdgeFlips(torch.zeros(2, 0, dtype=torch.int64), 178)] * 3
 
-    options = parse_attack_options(
-        "evasion", {"attack": "dice", "budget": 0.1, "nodes": "train", "labels": kind}
-    )
+    options = parse_attack_options("evasion", {"attack": "dice", "budget": 0.1, "nodes": "train", "labels": kind})
     find_flips(trained, replace(options, attack=replace(options.attack, run_many=attack)))
     nodes, labels = requests[0].nodes, requests[0].labels
     y, guessed = trained.data.y, trained.models[0].eval()(trained.data.x, trained.data.edge_index).argmax(1)
@@ -70,5 +62,3 @@ def test_the_named_nodes_are_parts_of_the_split() -> None:
     assert sizes["unlabelled"] == sizes["all"] - sizes["train"]
     assert sizes["train+test"] == sizes["train"] + sizes["test"]
     assert sizes["all"] == 178
-
-

@@ -14,7 +14,7 @@ from wtawp.base import rng
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels, check_choice
 from wtawp.experiments.spec import SURROGATE, Option, add_cwd_to_sys_path
 from wtawp.graphs import EdgeFlips, Split, budget_of
-from wtawp.models.modes import refuse_cached
+from wtawp.models.evaluation import refuse_cached
 from wtawp.models.registry import model_spec
 from wtawp.training import fit_many
 
@@ -90,7 +90,7 @@ def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Sp
     budget_of(data, options.budget)
     refuse_cached(model)
     if options.attack.uses_gradient and options.adaptive:
-        few = {name: value for name, value in SMOKE_STEPS.items() if name in options.attack.options}
+        few: dict[str, Option] = {name: value for name, value in SMOKE_STEPS.items() if name in options.attack.options}
         few |= {name: options.own[name] for name in ("block_size",) if name in options.own}
         request = AttackRequest.single(
             data, model, budget=options.budget, nodes=NODES["all"](split), labels=data.y, seed=0

@@ -1,15 +1,12 @@
 import copy
 import pickle
 
-import pytest
 import torch
-from torch import Tensor, nn
-from torch_geometric.nn import GCNConv, SGConv
+from torch import Tensor
 
-from wtawp.base import WtawpError
 from wtawp.graphs import Operator, gcn_operator, load, spmm
 from wtawp.models import GCN
-from wtawp.models.adapter import LastCallCache, OperatorCache, evaluating, features, prepare, refuse_cached
+from wtawp.models.caches import LastCallCache, OperatorCache
 
 EDGES = torch.tensor([[0, 1], [1, 0]])
 X = torch.ones(3, 2)
@@ -86,27 +83,6 @@ def test_edges_made_in_inference_mode_are_not_cached() -> None:
     assert len(calls) == 2
 
 
-def test_bags_of_words_become_sparse_and_dense_features_stay() -> None:
-    assert isinstance(features(load("citation").x), Operator)
-    assert isinstance(features(load("wine").x), Tensor)
-
-
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-@pytest.mark.parametrize("rows", [None, torch.tensor([5, 2])])
-def test_sparse_tensors_stay_sparse(rows: Tensor | None) -> None:
-    x = load("wine").x
-    for given in (x.to_sparse(), x.to_sparse_csr()):
-        found = features(given, rows)
-        assert isinstance(found, Operator)
-        assert torch.equal(found.to_dense(), x if rows is None else x[rows])
-
-
-def test_a_foreign_module_gets_the_graph_as_it_is() -> None:
-    data = load("wine")
-    rows = torch.tensor([1, 2])
-    assert prepare(torch.nn.Linear(13, 3), data, rows) == ((data.x, data.edge_index), rows)
-
-
 def test_what_was_built_last_is_kept_while_its_tensors_stay_as_they_are() -> None:
     calls = []
 
@@ -127,32 +103,3 @@ def test_what_was_built_last_is_kept_while_its_tensors_stay_as_they_are() -> Non
         new = torch.ones(2)
         assert [kept(new), kept(new)] == [8, 9]
     assert copy.deepcopy(kept)(edges, x, None, 4) == 10
-
-
-def test_modes_come_back_also_after_an_error() -> None:
-    model = nn.Sequential(nn.Dropout(), nn.Dropout()).train()
-    model[0].eval()
-    with pytest.raises(KeyError), evaluating(model):
-        assert not any(module.training for module in model.modules())
-        raise KeyError
-    assert [module.training for module in model.modules()] == [True, False, True]
-    with evaluating(lambda x, _: x):  # a callable that is no module has no mode
-        pass
-
-
-def test_layers_that_keep_the_first_graph_are_refused() -> None:
-    class Own(nn.Module):
-        def __init__(self, layer: nn.Module) -> None:
-            super().__init__()
-            self.layer = layer
-
-        def cached(self) -> None:
-            """Something else by that name."""
-
-    with torch.random.fork_rng():
-        for fine in (GCNConv(2, 2), Own(SGConv(2, 2)), nn.Linear(2, 2), lambda x, _: x):
-            refuse_cached(fine)
-        with pytest.raises(WtawpError, match=r"Own\.layer, a SGConv, keeps the graph it saw first \(cached=True\)"):
-            refuse_cached(Own(SGConv(2, 2, cached=True)))
-        with pytest.raises(WtawpError, match=r"the model, a GCNConv, .* build it with cached=False"):
-            refuse_cached(GCNConv(2, 2, cached=True))

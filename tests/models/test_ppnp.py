@@ -6,14 +6,14 @@ from torch_geometric.nn import APPNP as PygAPPNP  # noqa: N811
 from wtawp.base import rng
 from wtawp.core import select
 from wtawp.graphs import load
-from wtawp.models import APPNP
+from wtawp.models import PPNP
 from wtawp.models.dropout import masks
 
 
 @pytest.mark.parametrize("steps", [10, None])
 def test_logits_and_gradients_equal_pyg_s(steps: int | None) -> None:
     data = load("wine")
-    model = APPNP(13, 3, hidden=16, steps=steps, dropout=0.0, generator=rng("init"))
+    model = PPNP(13, 3, hidden=16, steps=steps, dropout=0.0, generator=rng("init"))
     ours = model(data.x, data.edge_index)
     hidden = F.linear(data.x, model.lin1.weight.T, model.lin1.bias).relu()
     local = F.linear(hidden, model.lin2.weight.T, model.lin2.bias)
@@ -28,7 +28,7 @@ def test_logits_and_gradients_equal_pyg_s(steps: int | None) -> None:
 def test_prepared_rows_give_the_loss_and_gradients_of_the_whole_graph() -> None:
     data = load("citation")
     rows, x = torch.tensor([3, 700, 12, 1999]), data.x.double()
-    model = APPNP(data.num_features, 7, generator=rng("init")).double()
+    model = PPNP(data.num_features, 7, generator=rng("init")).double()
     found = []
     for arguments, taken in ((model.prepare(x, data.edge_index, rows), slice(None)), ((x, data.edge_index), rows)):
         model.zero_grad()
@@ -41,9 +41,9 @@ def test_prepared_rows_give_the_loss_and_gradients_of_the_whole_graph() -> None:
 
 
 def test_its_first_linear_map_is_what_the_paper_perturbs() -> None:
-    assert select(APPNP(13, 3, generator=rng("init"))) == ("lin1.weight",)
+    assert select(PPNP(13, 3, generator=rng("init"))) == ("lin1.weight",)
 
 
-def test_steps_can_be_shown_and_their_limit_cannot() -> None:
-    assert APPNP(13, 3, generator=rng("init")).views()
-    assert not APPNP(13, 3, steps=None, generator=rng("init")).views()
+def test_steps_have_a_factored_gradient_and_their_limit_has_none() -> None:
+    assert PPNP(13, 3, generator=rng("init")).graph_operators()
+    assert not PPNP(13, 3, steps=None, generator=rng("init")).graph_operators()
