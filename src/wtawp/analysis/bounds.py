@@ -2,7 +2,7 @@
 
 Every term and every symbol has a name of its own. The appendix writes m both for the tail radius and for the number of
 graphs, and d both for the number of parameters and for the maximum degree; here these have different names. Constants
-that the paper leaves inside Theta and O are arguments with default 1. All losses must lie in [0, 1]: the proof needs it.
+that the paper leaves inside Theta and O are arguments with default 1. All losses must lie in [0, 1], as in the proof.
 """
 
 import math
