@@ -151,7 +151,7 @@ def test_of_a_classifier_of_graphs_it_is_the_graph_level_bound_of_its_matrices_a
 def test_the_graph_level_bound_is_not_one_for_other_convolutions() -> None:
     model = PooledGIN(3, 2, generator=rng("init")).eval()
     graph = Data(x=torch.ones(2, 3), edge_index=path(2), y=torch.tensor([0]))
-    with pytest.raises(AnalysisError, match="is one for GCNs, and this is a Pooled GIN"):
+    with pytest.raises(AnalysisError, match="holds for GCNs, and this is a Pooled GIN"):
         bound_over_rho(model, [graph], torch.tensor([0]), [0.1])
 
 

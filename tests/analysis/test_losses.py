@@ -59,7 +59,7 @@ def test_a_mask_is_the_nodes_it_marks_and_no_nodes_are_refused() -> None:
     mask = torch.zeros(34, dtype=torch.bool)
     mask[NODES] = True
     torch.testing.assert_close(LossOn(model, DATA, mask)(), LossOn(model, DATA, NODES)())
-    with pytest.raises(ValueError, match="one node or graph at least, got none"):
+    with pytest.raises(ValueError, match="at least one node or graph, got none"):
         LossOn(model, DATA, torch.zeros(34, dtype=torch.bool))
 
 

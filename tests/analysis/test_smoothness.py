@@ -135,7 +135,7 @@ def test_models_with_several_views_or_products_agree_with_all_pairs_as_edges(
 def test_noise_that_is_too_large_to_keep_is_drawn_again_in_the_same_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     data, model = graph(), gcn()
     kept = input_gradient_norms([model], data, TRAIN, wrt="adjacency", seed=0, samples=2)
-    monkeypatch.setattr(smoothness, "MOST_KEPT", 0)
+    monkeypatch.setattr(smoothness, "MAX_CACHED", 0)
     assert torch.equal(input_gradient_norms([model], data, TRAIN, wrt="adjacency", seed=0, samples=2), kept)
     monkeypatch.setattr(smoothness, "BLOCK", 20)  # blocks of two rows: another draw of the same small noise
     parts = input_gradient_norms([model], data, TRAIN, wrt="adjacency", seed=0, samples=2)
@@ -143,7 +143,7 @@ def test_noise_that_is_too_large_to_keep_is_drawn_again_in_the_same_blocks(monke
     released = input_gradient_norms(
         [model], data, TRAIN, wrt="adjacency", seed=0, samples=2, definition="released", noise=0.5
     )
-    monkeypatch.setattr(smoothness, "MOST_KEPT", 1 << 20)
+    monkeypatch.setattr(smoothness, "MAX_CACHED", 1 << 20)
     again = input_gradient_norms(
         [model], data, TRAIN, wrt="adjacency", seed=0, samples=2, definition="released", noise=0.5
     )
@@ -197,7 +197,7 @@ def test_what_cannot_be_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(AnalysisError, match="does not show where it uses A_hat"):
         gat = GAT(5, 3, generator=rng("init")).double().eval()
         measure([gat], data, TRAIN, wrt="adjacency", seed=0, definition="released")
-    monkeypatch.setattr(smoothness, "MOST_NODES", 5)
+    monkeypatch.setattr(smoothness, "MAX_DENSE_NODES", 5)
     with pytest.raises(AnalysisError, match="for up to 5 nodes"):
         measure([gat], data, TRAIN, wrt="adjacency", seed=0)
     with torch.no_grad():

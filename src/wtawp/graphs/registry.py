@@ -5,7 +5,7 @@ what `load` returns, so that data sets can be listed without loading them; tests
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -172,7 +172,8 @@ def _published(
 def _paper(name: str, nodes: int, edges: int, features: int, classes: int) -> DatasetSpec:
     """The paper's graphs: the largest component, raw binary features (PolBlogs: identity of all 1490 blogs)."""
     loader, paths = "wtawp.graphs.loaders:largest_npz_component", (f"metattack_npz/{name}.npz",)
-    return _published(name, loader, paths, nodes, edges, features, classes)
+    spec = _published(name, loader, paths, nodes, edges, features, classes)
+    return replace(spec, has_identity_features=name == "polblogs")
 
 
 def _planetoid(name: str, nodes: int, edges: int, features: int, classes: int) -> DatasetSpec:

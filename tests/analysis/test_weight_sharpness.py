@@ -103,22 +103,22 @@ def test_a_loss_that_is_higher_inside_than_on_the_rim_does_not_fall_with_rho() -
     assert values == [max(alone[: i + 1]) for i in range(4)]
 
 
-def test_in_training_it_is_told_every_tenth_epoch_with_one_radius() -> None:
+def test_the_monitor_measures_every_tenth_epoch_with_one_radius() -> None:
     data = load("wine")
     split = stratified(data.y, seed=0)
-    watch = SharpnessMonitor(data, split.train, rhos={"layer": 0.1, "global": 0.5}, steps=5)
+    monitor = SharpnessMonitor(data, split.train, rhos={"layer": 0.1, "global": 0.5}, steps=5)
     truth: list[float] = []
 
     def observe(model: nn.Module, epoch: int) -> None:
-        watch(model, epoch)
+        monitor(model, epoch)
         if epoch in (0, 10):
             own = GCN(13, 3, hidden=(4,), generator=rng("init")).eval()
             own.load_state_dict(model.state_dict())
             truth.append(sharpness(own, LossOn(own, data, split.train), rho=0.1, steps=5))
 
     fit(GCN(13, 3, hidden=(4,), generator=rng("init")), data, split, seed=0, epochs=12, observe=observe)
-    assert watch.history["sharpness_layer"] == pytest.approx(truth)
-    assert len(watch.history["sharpness_global"]) == 2
+    assert monitor.history["sharpness_layer"] == pytest.approx(truth)
+    assert len(monitor.history["sharpness_global"]) == 2
 
 
 @pytest.mark.parametrize("radius", ["layer", "global", "adaptive"])
@@ -188,7 +188,7 @@ def test_rescaling_two_layers_against_each_other_changes_only_the_global_version
 def test_infinite_rises_are_infinite_and_bad_input_is_refused() -> None:
     model = Bowl(1.0, 1.0)
     assert sharpness(model, lambda: (2 - model.layer.weight).log().neg().sum(), rho=1.5) == math.inf
-    with pytest.raises(AnalysisError, match="nan before anything moves"):
+    with pytest.raises(AnalysisError, match="nan before its weights move"):
         sharpness(model, lambda: (model.layer.weight - 2).log().sum(), rho=0.1)
     with pytest.raises(ValueError, match="radius must be one of"):
         sharpness(model, model.loss, rho=0.1, radius="layers")
