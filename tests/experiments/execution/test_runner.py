@@ -10,7 +10,7 @@ from pathlib import Path
 from runpy import run_path
 
 import pytest
-from wtawp.experiments.measures.registry import ATTACKS
+from wtawp.experiments.measures import poison as poison_measure
 
 from wtawp.base import AttackError
 from wtawp.core import AwpConfig
@@ -160,7 +160,7 @@ def test_runs_whose_poisoning_failed_say_so(tmp_path: Path, monkeypatch: pytest.
     def fails(*_: object, **__: object) -> None:
         raise AttackError("no luck")
 
-    monkeypatch.setitem(ATTACKS, "dice", fails)
+    monkeypatch.setattr(poison_measure, "find_flips", fails)
     poisoned = replace(PLAIN, poison=poisoning("dice", 0.1))
     plan = Plan("poisoned", "", (Cell("GCN", "", poisoned, 1, 2),))
     with Store(tmp_path / "s.sqlite") as store:
