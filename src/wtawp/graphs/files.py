@@ -74,16 +74,16 @@ def read_planetoid(paths: Mapping[str, Path]) -> Data:
     if first.shape[1] != rows.shape[1]:
         raise DataError(f"{where}: allx and tx must be equally wide, got {first.shape[1]} and {rows.shape[1]} columns")
     num_nodes = int(index.max()) + 1
-    place = np.concatenate([np.arange(first.shape[0]), index])
+    node = np.concatenate([np.arange(first.shape[0]), index])
     stacked: coo_matrix = vstack([first, rows]).tocoo()
-    if len(place) != stacked.shape[0] or len(np.unique(place)) != len(place) or place.min() < 0:
+    if len(node) != stacked.shape[0] or len(np.unique(node)) != len(node) or node.min() < 0:
         raise DataError(f"{where}: test.index must give each row of tx a node of its own after those of allx")
-    features = coo_matrix((stacked.data, (place[stacked.row], stacked.col)), shape=(num_nodes, stacked.shape[1]))
+    features = coo_matrix((stacked.data, (node[stacked.row], stacked.col)), shape=(num_nodes, stacked.shape[1]))
     labels = np.full(num_nodes, UNLABELLED)
     one_hot = np.concatenate([as_table(loaded[part], paths[part]) for part in ("ally", "ty")])
-    if len(one_hot) != len(place):
-        raise DataError(f"{where}: {len(one_hot)} rows of labels in ally and ty for {len(place)} rows of features")
-    labels[place] = np.where(one_hot.any(1), one_hot.argmax(1), UNLABELLED)
+    if len(one_hot) != len(node):
+        raise DataError(f"{where}: {len(one_hot)} rows of labels in ally and ty for {len(node)} rows of features")
+    labels[node] = np.where(one_hot.any(1), one_hot.argmax(1), UNLABELLED)
 
     data = node_graph(
         undirected(*as_pairs(loaded["graph"], paths["graph"]), num_nodes, where=where),
