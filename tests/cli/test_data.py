@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,21 @@ def test_data_list_names_everything_and_where_it_is() -> None:
     assert set(dataset_names()) <= set(rows)
     assert rows["karate"] == ["karate", "nodes", "34", "78", "4", "embedded"]
     assert rows["proteins"] == ["proteins", "graphs", "43,471", "81,044", "2", "not here"]
+
+
+def test_data_list_imports_nothing_that_computes() -> None:
+    code = """if True:
+        import sys
+        import wtawp.base
+        before = set(sys.modules)
+        from wtawp.cli import app
+        app(["data", "list"], standalone_mode=False)
+        heavy = ("torch", "torch_geometric", "numba", "matplotlib", "sklearn", "scipy", "pooch")
+        print("imported:", *(name for name in heavy if name in set(sys.modules) - before))
+    """
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert "karate" in output
+    assert output.splitlines()[-1] == "imported:"
 
 
 @pytest.mark.usefixtures("empty_home")

@@ -20,7 +20,6 @@ from wtawp.graphs import (
     locate_dataset,
     public,
     register_dataset,
-    registry,
 )
 from wtawp.graphs.datasets import CollectionName
 
@@ -247,12 +246,6 @@ def test_graphs_to_classify_may_have_other_features_and_single_graphs_may_not() 
     for name in ("karate", "cora"):
         with pytest.raises(DataError, match=f"{name} brings its own features"):
             load(name, features="degree")
-
-
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registrations end with the test."""
-    monkeypatch.setattr(registry, "_DATASETS", dict(registry._DATASETS))
 
 
 def path_graph(**_: Any) -> Data:

@@ -53,7 +53,7 @@ def test_self_loops_stay_as_they_are() -> None:
 def test_of_takes_any_order_and_direction() -> None:
     flips = EdgeFlips.of(torch.tensor([[3, 0, 2], [1, 2, 1]]), 4)
     assert flips.pairs.tolist() == [[0, 1, 1], [2, 2, 3]]
-    with pytest.raises(DataError, match="each stand there once"):
+    with pytest.raises(DataError, match="sorted and occur once"):
         EdgeFlips.of(torch.tensor([[3, 1], [1, 3]]), 4)
 
 

@@ -2,17 +2,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from wtawp.base import DataError, rng
+from wtawp.base import DataError
 from wtawp.graphs import Operator, sparse_features
 
 
-def random_matrix(n: int = 7, m: int = 5, seed: int = 0) -> Tensor:
-    g = rng("matrix", seed)
-    return torch.randn(n, m, generator=g, dtype=torch.float64) * (torch.rand(n, m, generator=g) < 0.4)
-
-
-def test_an_operator_is_its_dense_matrix_and_so_is_its_transpose() -> None:
-    dense = random_matrix()
+def test_an_operator_is_its_dense_matrix_and_so_is_its_transpose(random_matrix: Tensor) -> None:
+    dense = random_matrix
     operator = sparse_features(dense)
     assert torch.equal(operator.to_dense(), dense)
     assert torch.equal(operator.T.to_dense(), dense.T)

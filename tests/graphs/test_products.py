@@ -6,16 +6,12 @@ from wtawp.base import rng
 from wtawp.graphs import sparse_features, spmm
 
 
-def random_matrix(n: int = 7, m: int = 5, seed: int = 0) -> Tensor:
-    g = rng("matrix", seed)
-    return torch.randn(n, m, generator=g, dtype=torch.float64) * (torch.rand(n, m, generator=g) < 0.4)
-
-
 @pytest.mark.parametrize("stack", [(), (3,)])
 @pytest.mark.parametrize("own_values", [False, True])
-def test_products_and_both_gradients_by_dense_algebra(stack: tuple[int, ...], own_values: bool) -> None:
-    dense = random_matrix()
-    operator = sparse_features(dense)
+def test_products_and_both_gradients_by_dense_algebra(
+    stack: tuple[int, ...], own_values: bool, random_matrix: Tensor
+) -> None:
+    operator = sparse_features(random_matrix)
     g = rng("product")
     x = torch.randn(*stack, 5, 4, generator=g, dtype=torch.float64, requires_grad=True)
     shape = (*stack, len(operator.values)) if own_values else (len(operator.values),)
@@ -32,8 +28,8 @@ def test_products_and_both_gradients_by_dense_algebra(stack: tuple[int, ...], ow
 
 
 @pytest.mark.parametrize(("x_dim", "v_dim"), [(0, None), (1, None), (None, 0), (0, 1)])
-def test_the_vmap_rule_equals_a_loop(x_dim: int | None, v_dim: int | None) -> None:
-    operator = sparse_features(random_matrix())
+def test_the_vmap_rule_equals_a_loop(x_dim: int | None, v_dim: int | None, random_matrix: Tensor) -> None:
+    operator = sparse_features(random_matrix)
     g = rng("vmap")
     x = torch.randn(*([5, 4] if x_dim is None else [3, 5, 4]), generator=g, dtype=torch.float64)
     v = torch.randn(

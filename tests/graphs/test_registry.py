@@ -6,7 +6,7 @@ import pytest
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, resolve
-from wtawp.graphs import DatasetSpec, dataset_names, dataset_spec, register_dataset, registry
+from wtawp.graphs import DatasetSpec, dataset_names, dataset_spec, register_dataset
 from wtawp.graphs.download import RemoteFile
 from wtawp.graphs.published_files import FILES
 
@@ -44,8 +44,8 @@ def test_the_toys_alone_are_redrawn() -> None:
     assert redrawn == {"toy-linear", "toy-moons", "toy-rings", "toy-gaussians"}
 
 
-def test_a_data_set_can_be_registered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_DATASETS", dict(registry._DATASETS))
+@pytest.mark.usefixtures("own_registry")
+def test_a_data_set_can_be_registered_once() -> None:
     spec = DatasetSpec(name="mine", loader="somewhere:load", nodes=3)
     register_dataset(spec)
     assert dataset_names()[-1] == "mine"

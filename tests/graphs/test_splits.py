@@ -28,7 +28,7 @@ def test_seeds_repeat_and_differ() -> None:
 
 
 def test_bad_splits_are_refused() -> None:
-    with pytest.raises(DataError, match=r"leave none of some classes \(class: size\): \{1: 2\}; raise them"):
+    with pytest.raises(DataError, match=r"leave none of some classes \(class: size\): \{1: 2\}; raise the shares"):
         stratified(torch.tensor([0] * 50 + [1] * 2), seed=0)
     with pytest.raises(DataError, match=r"leave none of some classes \(class: size\): \{1: 7\}"):
         stratified(torch.tensor([0] * 53 + [1] * 7), seed=0)  # 0.7 of a node each: one is drawn for both parts
@@ -96,7 +96,7 @@ def test_the_public_split_is_that_of_the_masks() -> None:
         data[name] = torch.arange(34) % 3 == i
     assert public(data).val.tolist() == list(range(1, 34, 3))
     data.val_mask = data.test_mask
-    with pytest.raises(DataError, match="must be disjoint, but 11 nodes stand in more than one place"):
+    with pytest.raises(DataError, match="must be disjoint, but 11 nodes occur more than once"):
         public(data)
 
 

@@ -1,8 +1,8 @@
-"""Many graphs as one: a block-diagonal graph, and the operator that averages over the nodes of each.
+"""Collections: many graphs as one block-diagonal graph, and the operator that averages over the nodes of each graph.
 
-A collection is a `Data` as PyG's `Batch` is: the nodes of all graphs one after another in `x`, their edges in
-`edge_index`, the number of each node's graph in `batch` [n], and one label a graph in `y` [g]. Classifying graphs is
-then what classifying nodes is: rows of logits with labels.
+A collection is laid out as PyG's `Batch`: the nodes of all graphs one after another in `x`, their edges in
+`edge_index`, the number of each node's graph in `batch` [n], and one label a graph in `y` [g]. Graphs can then be
+classified as nodes are: there is one row of logits and one label for each.
 """
 
 from collections.abc import Sequence
@@ -16,18 +16,41 @@ from wtawp.graphs.operator import Operator
 
 
 def is_collection(data: Data) -> bool:
-    """Whether graphs are classified, not nodes: `batch` says which graph each node belongs to."""
+    """Whether `data` is a collection of graphs to classify, and not one graph whose nodes are classified.
+
+    Args:
+        data: A graph, or a collection, which has an attribute `batch` with the graph of each node.
+
+    Returns:
+        True for a collection.
+
+    Example:
+        >>> is_collection(Data(x=torch.ones(2, 1)))
+        False
+    """
     return getattr(data, "batch", None) is not None
 
 
 def batched(graphs: Data | Sequence[Data]) -> Data:
-    """A list of labelled graphs as one collection, checked. One graph, and what PyG's `Batch` made, pass as they are.
+    """Combine a list of labelled graphs into one collection, and check it.
 
-    Graphs without edges and graphs of one node are graphs as all others. Of edges the ends count alone, not weights.
+    Graphs without edges and graphs of one node are allowed. Edge weights and attributes are dropped.
 
-    >>> pair = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([1]))
-    >>> batched([pair, pair])
-    Data(x=[4, 1], edge_index=[2, 4], y=[2], batch=[4])
+    Args:
+        graphs: A list of graphs, each with features `x`, `edge_index` and one class number `y` (-1: unknown). A single
+            graph is returned as it is, and so is a collection, such as PyG's `Batch`, after a check.
+
+    Returns:
+        The collection, with one label a graph in `y` and the graph of each node in `batch`.
+
+    Raises:
+        DataError: If there are no graphs; if a graph has no nodes, features or label, or not as many features as the
+            others; or if an edge leaves its graph.
+
+    Example:
+        >>> pair = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([1]))
+        >>> batched([pair, pair])
+        Data(x=[4, 1], edge_index=[2, 4], y=[2], batch=[4])
     """
     if isinstance(graphs, Data):
         return _checked(graphs) if is_collection(graphs) else graphs
@@ -47,25 +70,46 @@ def batched(graphs: Data | Sequence[Data]) -> Data:
 
 
 def select_graphs(data: Data, rows: Tensor) -> Data:  # [k]
-    """The collection of the graphs `rows` (distinct), in that order, and nothing of the others."""
-    place = torch.full((len(data.y),), -1, device=rows.device)
-    place[rows] = torch.arange(len(rows), device=rows.device)
-    nodes = (place[data.batch] >= 0).nonzero()[:, 0]
-    nodes = nodes[place[data.batch[nodes]].sort(stable=True).indices]
-    of_node = torch.full((len(data.batch),), -1, device=rows.device)
-    of_node[nodes] = torch.arange(len(nodes), device=rows.device)
-    edges = of_node[data.edge_index]
+    """Select some graphs of a collection.
+
+    Args:
+        data: The collection.
+        rows: The numbers of the graphs, distinct, in the order they shall have, [k].
+
+    Returns:
+        The collection of these graphs alone.
+
+    Example:
+        >>> lone = Data(x=torch.ones(1, 1), edge_index=torch.empty(2, 0, dtype=torch.long), y=torch.tensor([0]))
+        >>> select_graphs(batched([lone, lone, lone]), torch.tensor([2, 0]))
+        Data(x=[2, 1], edge_index=[2, 0], y=[2], batch=[2])
+    """
+    new_graph = torch.full((len(data.y),), -1, device=rows.device)  # -1: not selected
+    new_graph[rows] = torch.arange(len(rows), device=rows.device)
+    nodes = (new_graph[data.batch] >= 0).nonzero()[:, 0]
+    nodes = nodes[new_graph[data.batch[nodes]].sort(stable=True).indices]
+    new_node = torch.full((len(data.batch),), -1, device=rows.device)
+    new_node[nodes] = torch.arange(len(nodes), device=rows.device)
+    edges = new_node[data.edge_index]
     return Data(
-        x=data.x[nodes], edge_index=edges[:, edges[0] >= 0], y=data.y[rows], batch=place[data.batch[nodes]]
-    )  # an edge joins nodes of one graph, so one end tells
+        x=data.x[nodes], edge_index=edges[:, edges[0] >= 0], y=data.y[rows], batch=new_graph[data.batch[nodes]]
+    )  # both ends of an edge are in the same graph, so it is enough to check one
 
 
 def mean_pooling(batch: Tensor, dtype: torch.dtype = torch.float32) -> Operator:  # [n] -> [g, n]
-    """The operator whose row i is the mean over the nodes of graph i; PyG's `global_mean_pool`.
+    """The operator whose row i averages over the nodes of graph i, as PyG's `global_mean_pool` does.
 
-    >>> mean_pooling(torch.tensor([0, 0, 1])).to_dense()
-    tensor([[0.5000, 0.5000, 0.0000],
-            [0.0000, 0.0000, 1.0000]])
+    Args:
+        batch: The graph of each node, [n].
+        dtype: Type of the operator's values.
+
+    Returns:
+        The operator of shape [g, n].
+
+    Example:
+        >>> mean_pooling(torch.tensor([0, 0, 1])).to_dense()
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.0000, 0.0000, 1.0000]])
     """
     sizes = torch.bincount(batch)
     columns = torch.arange(len(batch), device=batch.device)
@@ -73,13 +117,14 @@ def mean_pooling(batch: Tensor, dtype: torch.dtype = torch.float32) -> Operator:
 
 
 def _check_graph(graph: Data, i: int, like: Data) -> None:
+    """Refuse a graph that cannot be part of a collection whose first graph is `like`."""
     x, y, edges = graph.x, graph.y, graph.edge_index
     if x is None or edges is None:
         raise DataError(f"graph {i} has no {'x' if x is None else 'edge_index'}; give it one, if only a constant 1")
     if x.dim() != 2 or x.shape[1] != like.x.shape[1]:
         raise DataError(
             f"graph {i} has features of shape {list(x.shape)}, graph 0 of {list(like.x.shape)}: all graphs need as many"
-            " columns; one-hot degrees must be as wide as the largest degree of the collection asks"
+            " columns; one-hot degrees must be wide enough for the largest degree of the collection"
         )
     if not len(x):
         raise DataError(f"graph {i} has no nodes, so there is nothing to average; leave it out")
@@ -87,11 +132,12 @@ def _check_graph(graph: Data, i: int, like: Data) -> None:
         got = "none" if y is None else f"{y.dtype} of shape {list(y.shape)}"
         raise DataError(f"graph {i} needs one class number as its label y (-1: unknown), got {got}")
     if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < len(x):
-        found = f"{int(edges.min())} to {int(edges.max())}"
-        raise DataError(f"edges of graph {i} must join its nodes 0 to {len(x) - 1}, got {found}")
+        extent = f"{int(edges.min())} to {int(edges.max())}"
+        raise DataError(f"edges of graph {i} must join its nodes 0 to {len(x) - 1}, got {extent}")
 
 
 def _checked(data: Data) -> Data:
+    """The collection itself, if its labels, sizes and edges are right."""
     sizes = torch.bincount(data.batch, minlength=1)
     if data.y is None or data.y.dim() != 1 or len(data.y) != len(sizes) or data.y.is_floating_point():
         got = "none" if data.y is None else f"{data.y.dtype} of shape {list(data.y.shape)}"

@@ -1,4 +1,4 @@
-"""What a graph, or a collection of graphs, is like, in a few numbers."""
+"""Statistics of a graph or of a collection of graphs."""
 
 from dataclasses import dataclass
 
@@ -8,26 +8,45 @@ from torch_geometric.data import Data
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """Sizes of all graphs together; classes and shares are those of the labelled nodes, or of the graphs."""
+    """Statistics of a graph or of a collection of graphs; sizes are those of all graphs together.
+
+    Attributes:
+        graphs: Number of graphs.
+        nodes: Number of nodes.
+        edges: Number of undirected edges.
+        features: Number of feature columns.
+        classes: Number of classes that occur.
+        labelled: Number of labelled nodes of one graph, or of labelled graphs of a collection.
+        majority: Share of the largest class among them: the accuracy of a model that always predicts it.
+        mean_degree: Mean number of neighbours of a node.
+        homophily: Share of the edges between labelled nodes that join nodes of one class; None for collections.
+    """
 
     graphs: int
     nodes: int
-    edges: int  # undirected
+    edges: int
     features: int
     classes: int
-    labelled: int  # nodes of one graph, graphs of a collection
-    majority: float  # share of the largest class: the accuracy of always answering it
+    labelled: int
+    majority: float
     mean_degree: float
-    homophily: float | None  # share of edges inside a class, both ends labelled; None for collections
+    homophily: float | None
 
 
 def describe(data: Data | list[Data]) -> Description:
-    """Count what is in an undirected graph, or in a list of them that are classified as wholes.
+    """Compute the statistics of an undirected graph, or of a list of graphs that are classified.
 
-    >>> from wtawp.graphs import load
-    >>> about = describe(load("karate"))
-    >>> about.nodes, about.edges, about.classes, round(about.homophily, 2)
-    (34, 78, 4, 0.76)
+    Args:
+        data: The graph, or the graphs, each with its labels `y`.
+
+    Returns:
+        The statistics.
+
+    Example:
+        >>> from wtawp.graphs import load
+        >>> about = describe(load("karate"))
+        >>> about.nodes, about.edges, about.classes, round(about.homophily, 2)
+        (34, 78, 4, 0.76)
     """
     graphs = [data] if isinstance(data, Data) else data
     y = torch.cat([graph.y for graph in graphs])

@@ -1,4 +1,4 @@
-"""Published files by their place and sha256: an offline root first, then the user's cache, then the mirrors.
+"""Find or fetch published files: in an offline root first, then in the user's cache, then from the mirrors.
 
 A file is used only if its bytes have the pinned sha256, wherever it came from, so a mirror need not be trusted.
 """
@@ -13,21 +13,27 @@ from typing import Literal
 from wtawp.base import DataError, DownloadError, home
 
 Place = Literal["root", "cache", "not here"]
-TRIES = 2  # transfers from one mirror, each from the start, before the next mirror is asked
-TIMEOUT = 10.0  # seconds without an answer
+TRIES = 2  # transfers from one mirror, each from the start, before the next mirror is tried
+TIMEOUT = 10.0  # seconds to wait for an answer
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One published file; `path` is relative to the offline root and to the cache alike."""
+    """One published file.
+
+    Attributes:
+        path: Where it lies in the offline root, and in the cache, relative to either.
+        sha256: Hash of its bytes, in hexadecimal digits.
+        mirrors: Full addresses from which it can be fetched, in the order in which they are tried.
+    """
 
     path: str
     sha256: str
-    mirrors: tuple[str, ...]  # full addresses, in the order they are asked
+    mirrors: tuple[str, ...]
 
 
 def root() -> Path | None:
-    """The offline root, `$WTAWP_DATA`; None when the variable is not set."""
+    """The offline root, `$WTAWP_DATA`; None if the variable is not set. It must be a folder."""
     chosen = os.environ.get("WTAWP_DATA")
     if not chosen:
         return None
@@ -38,12 +44,23 @@ def root() -> Path | None:
 
 
 def cache() -> Path:
-    """Where downloads are kept: `$WTAWP_HOME/data`."""
+    """The folder of downloads: `$WTAWP_HOME/data`."""
     return home() / "data"
 
 
 def locate(file: RemoteFile) -> tuple[Place, Path]:
-    """Where `file` is, its bytes not looked at; for one that is not here, the path in the cache it would have."""
+    """Find a file on this machine without reading it.
+
+    Args:
+        file: The published file.
+
+    Returns:
+        Where it is ("root", "cache" or "not here") and its path; if it is not here, the path that it will have in the
+        cache.
+
+    Raises:
+        DataError: If $WTAWP_DATA names something that is not a folder.
+    """
     offline = root()
     if offline is not None and (offline / file.path).is_file():
         return "root", offline / file.path
@@ -52,15 +69,33 @@ def locate(file: RemoteFile) -> tuple[Place, Path]:
 
 
 def is_intact(file: RemoteFile, path: Path) -> bool:
-    """Whether the bytes at `path` are the published ones."""
+    """Whether a file on this machine has the published bytes.
+
+    Args:
+        file: The published file.
+        path: Where it is on this machine.
+
+    Returns:
+        True if the sha256 is the pinned one.
+    """
     return _hash(path) == file.sha256
 
 
 def fetch(file: RemoteFile, *, mirrors: Sequence[str] | None = None) -> Path:
-    """A path with exactly the published bytes of `file`, downloaded only if they are not here.
+    """Return a path with exactly the published bytes of a file, downloading it only if it is not here.
 
-    A damaged file in the offline root is an error, for that folder is not ours to write; in the cache it is replaced.
-    `mirrors` stands in for the file's own addresses.
+    A damaged file in the cache is replaced; in the offline root, to which nothing is ever written, it is an error.
+
+    Args:
+        file: The published file.
+        mirrors: Addresses to use in place of the file's own; None: its own.
+
+    Returns:
+        The path of the verified file.
+
+    Raises:
+        DataError: If the file in the offline root is damaged.
+        DownloadError: If no mirror has the file, or the cache cannot be written.
     """
     place, path = locate(file)
     if place != "not here" and is_intact(file, path):
@@ -83,12 +118,12 @@ def fetch(file: RemoteFile, *, mirrors: Sequence[str] | None = None) -> Path:
 
 
 def _download(url: str, file: RemoteFile, target: Path) -> str | None:
-    """Fetch `url` to `target` and return None, or say why not; pooch writes beside it, checks, then renames."""
+    """Fetch `url` to `target`: None, or the reason of the failure. pooch checks a temporary file, then renames it."""
     import pooch  # only when something is fetched: the import costs more than reading a small graph
     from requests.exceptions import ConnectionError as Unreachable
     from requests.exceptions import HTTPError, RequestException
 
-    pooch.get_logger().setLevel("WARNING")  # what it would say is said by the error, or not worth saying
+    pooch.get_logger().setLevel("WARNING")  # our error messages say what matters
     failure = ""
     for _ in range(TRIES):
         try:
@@ -102,7 +137,7 @@ def _download(url: str, file: RemoteFile, target: Path) -> str | None:
             return None
         except (Unreachable, HTTPError) as error:  # trying again at once would not help
             return _one_line(error)
-        except (RequestException, ValueError) as error:  # broken off, or other bytes than the published ones
+        except (RequestException, ValueError) as error:  # interrupted, or other bytes than the published ones
             failure = _one_line(error)
         except OSError as error:
             raise DownloadError(f"cannot write {target}: {error}; choose another folder with $WTAWP_HOME") from error
@@ -110,8 +145,10 @@ def _download(url: str, file: RemoteFile, target: Path) -> str | None:
 
 
 def _one_line(error: Exception) -> str:
+    """The type and the message of an error, without line breaks."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _hash(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Reading the formats of published data sets: npz, Planetoid's pickles, TU's archives. Nothing in a file is run.
+"""Readers of the formats of published data sets: npz, Planetoid's pickles, TU's archives. Nothing in a file is run.
 
 Archives are read in memory and never extracted; pickles go through `wtawp.graphs.pickles`.
 """
@@ -29,7 +29,7 @@ NUM_PUBLIC_VAL = 500  # Planetoid's public split: its rows of x, the next 500, a
 
 
 def read_npz(path: Path) -> Data:
-    """The metattack format: CSR matrices `adj_*` and, perhaps, `attr_*` in plain arrays, and `labels`."""
+    """Read the metattack format: CSR matrices `adj_*` and, optionally, `attr_*` in plain arrays, and `labels`."""
     members = _read_zip(path)
     needed = [f"adj_{part}" for part in CSR_PARTS] + ["labels"]
     if any(f"attr_{part}.npy" in members for part in CSR_PARTS):
@@ -49,7 +49,7 @@ def read_npz(path: Path) -> Data:
 
 
 def read_graphdata(path: Path) -> Data:
-    """The GraphData format: pickled CSR matrices `adj_matrix` and `node_attr`, and `node_label`."""
+    """Read the GraphData format: pickled CSR matrices `adj_matrix` and `node_attr`, and `node_label`."""
     members = _read_zip(path)
     absent = [name for name in ("adj_matrix", "node_attr", "node_label") if f"{name}.npy" not in members]
     if absent:
@@ -62,10 +62,10 @@ def read_graphdata(path: Path) -> Data:
 
 
 def read_planetoid(paths: Mapping[str, Path]) -> Data:
-    """The eight files of `PLANETOID_PARTS`, all nodes, with the public split as train_mask, val_mask and test_mask.
+    """Read Planetoid's format, the eight files of `PLANETOID_PARTS`, with the public split as masks of the nodes.
 
-    Rows of `allx` come first, then the test nodes, row i of `tx` being node `test.index[i]`. Numbers that the index
-    leaves out (15 in Citeseer) are nodes without features, label or mask.
+    The rows of `allx` are the first nodes; row i of `tx` is the test node `test.index[i]`. Numbers that the index skips
+    (15 in Citeseer) are nodes without features, label or mask.
     """
     where = str(paths["graph"].with_suffix(""))
     loaded = {part: unpickle(paths[part].read_bytes(), paths[part]) for part in PLANETOID_PARTS[:-1]}
@@ -74,16 +74,16 @@ def read_planetoid(paths: Mapping[str, Path]) -> Data:
     if first.shape[1] != rows.shape[1]:
         raise DataError(f"{where}: allx and tx must be equally wide, got {first.shape[1]} and {rows.shape[1]} columns")
     num_nodes = int(index.max()) + 1
-    place = np.concatenate([np.arange(first.shape[0]), index])
+    node = np.concatenate([np.arange(first.shape[0]), index])
     stacked: coo_matrix = vstack([first, rows]).tocoo()
-    if len(place) != stacked.shape[0] or len(np.unique(place)) != len(place) or place.min() < 0:
+    if len(node) != stacked.shape[0] or len(np.unique(node)) != len(node) or node.min() < 0:
         raise DataError(f"{where}: test.index must give each row of tx a node of its own after those of allx")
-    features = coo_matrix((stacked.data, (place[stacked.row], stacked.col)), shape=(num_nodes, stacked.shape[1]))
+    features = coo_matrix((stacked.data, (node[stacked.row], stacked.col)), shape=(num_nodes, stacked.shape[1]))
     labels = np.full(num_nodes, UNLABELLED)
     one_hot = np.concatenate([as_table(loaded[part], paths[part]) for part in ("ally", "ty")])
-    if len(one_hot) != len(place):
-        raise DataError(f"{where}: {len(one_hot)} rows of labels in ally and ty for {len(place)} rows of features")
-    labels[place] = np.where(one_hot.any(1), one_hot.argmax(1), UNLABELLED)
+    if len(one_hot) != len(node):
+        raise DataError(f"{where}: {len(one_hot)} rows of labels in ally and ty for {len(node)} rows of features")
+    labels[node] = np.where(one_hot.any(1), one_hot.argmax(1), UNLABELLED)
 
     data = node_graph(
         undirected(*as_pairs(loaded["graph"], paths["graph"]), num_nodes, where=where),
@@ -100,11 +100,11 @@ def read_planetoid(paths: Mapping[str, Path]) -> Data:
 
 
 def read_tu(path: Path, features: TuFeatures | None = None) -> list[Data]:
-    """One `Data` a graph from a TU archive, `y` of shape [1] counted from 0; graphs stand sorted by class there.
+    """Read the graphs of a TU archive, in its order (often sorted by class), each with its class in `y` [1].
 
-    Features: "attribute" is node labels one-hot and attributes standardised over all nodes of the collection, whichever
-    there are; "degree" is one-hot, as wide as the largest degree asks; "constant" is a 1. By default the first, and of
-    archives with neither labels nor attributes the second.
+    `features` is "attribute" (node labels one-hot, and attributes standardised over all nodes of the collection,
+    whichever there are), "degree" (one-hot, wide enough for the largest degree) or "constant" (a 1). None is
+    "attribute", or "degree" for an archive with neither labels nor attributes.
     """
     if features is not None and features not in get_args(TuFeatures):
         raise DataError(f"features must be one of {', '.join(get_args(TuFeatures))}, got {features!r}")
@@ -151,10 +151,11 @@ def read_tu(path: Path, features: TuFeatures | None = None) -> list[Data]:
 def _tu_features(
     num_nodes: int, labels: np.ndarray | None, attributes: np.ndarray | None, where: str
 ) -> Tensor:  # [n, 1], [n, a] -> [n, d]
+    """One-hot labels and standardised attributes side by side."""
     columns = []
-    for name, given in (("node_labels", labels), ("node_attributes", attributes)):
-        if given is not None and len(given) != num_nodes:
-            raise DataError(f"{where}: {len(given)} {name} for {num_nodes} nodes; give one row a node")
+    for name, table in (("node_labels", labels), ("node_attributes", attributes)):
+        if table is not None and len(table) != num_nodes:
+            raise DataError(f"{where}: {len(table)} {name} for {num_nodes} nodes; give one row a node")
     if labels is not None:
         values, index = np.unique(labels[:, 0], return_inverse=True)
         columns.append(np.eye(len(values))[index.ravel()])
@@ -168,7 +169,7 @@ def _tu_features(
 
 
 def _read_zip(path: Path) -> dict[str, bytes]:
-    """The members of an archive by name, in memory; one with a name that could leave a folder is refused whole."""
+    """The members of an archive by name, in memory. An archive with a path that leaves its folder is refused."""
     try:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
@@ -188,6 +189,7 @@ def _read_zip(path: Path) -> dict[str, bytes]:
 
 
 def _plain_array(content: bytes, where: str) -> np.ndarray:
+    """The array in a .npy member without pickled objects."""
     try:
         return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     except ValueError as error:
@@ -208,6 +210,7 @@ def _pickled_matrix(content: bytes, where: str) -> csr_matrix:
 
 
 def _table(content: bytes, where: str | Path, dtype: type = np.int64) -> np.ndarray:  # [lines, columns]
+    """The numbers in a text file with comma-separated columns."""
     try:
         with warnings.catch_warnings(action="error"):  # NumPy only warns about an empty file
             return np.loadtxt(io.BytesIO(content), delimiter=",", dtype=dtype, ndmin=2)

@@ -1,4 +1,4 @@
-"""Edge flips: what every attack returns. A flip adds an undirected edge where there is none and removes one that is."""
+"""Edge flips, the result of every attack. A flip adds an undirected edge where there is none, else removes it."""
 
 import base64
 import binascii
@@ -21,15 +21,24 @@ MEMBERS = ("pairs", "num_nodes", "provenance")
 
 @dataclass(frozen=True, eq=False)
 class EdgeFlips:
-    """Pairs of nodes whose edge is flipped, each once, in both directions; `provenance` says where they come from.
+    """Pairs of nodes between which the edge is flipped, in both directions.
 
-    >>> path = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
-    >>> EdgeFlips(torch.tensor([[0, 1], [1, 2]]), num_nodes=3).apply(path).edge_index
-    tensor([[1, 2],
-            [2, 1]])
+    Attributes:
+        pairs: The pairs (i, j) with i < j, each once, sorted by i and then by j, [2, k] int64. `EdgeFlips.of` sorts.
+        num_nodes: Number of nodes of the graph.
+        provenance: Where the flips come from, as pairs (name, value) of strings.
+
+    Raises:
+        DataError: If the pairs are not as described, or name nodes that do not exist.
+
+    Example:
+        >>> path = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+        >>> EdgeFlips(torch.tensor([[0, 1], [1, 2]]), num_nodes=3).apply(path).edge_index
+        tensor([[1, 2],
+                [2, 1]])
     """
 
-    pairs: Tensor  # [2, k] int64, i < j, sorted by i and then by j
+    pairs: Tensor
     num_nodes: int
     provenance: tuple[tuple[str, str], ...] = ()
 
@@ -40,19 +49,28 @@ class EdgeFlips:
         if self.num_nodes < 1:
             raise DataError(f"flips need a graph of one node or more, got num_nodes={self.num_nodes}")
         if pairs.shape[1] and not (int(pairs.min()) >= 0 and int(pairs.max()) < self.num_nodes):
-            found = f"{int(pairs.min())} to {int(pairs.max())}"
-            raise DataError(f"pairs must be of nodes 0 to {self.num_nodes - 1}, got {found}")
+            extent = f"{int(pairs.min())} to {int(pairs.max())}"
+            raise DataError(f"pairs must be of nodes 0 to {self.num_nodes - 1}, got {extent}")
         if bool((pairs[0] >= pairs[1]).any()):
             raise DataError("each pair must be (i, j) with i < j: no self-loops, each pair in one direction")
         if bool(((pairs[0] * self.num_nodes + pairs[1]).diff() <= 0).any()):
-            raise DataError("pairs must be sorted and each stand there once; EdgeFlips.of brings any pairs in order")
+            raise DataError("pairs must be sorted and occur once; EdgeFlips.of sorts any pairs")
         texts = [part for entry in self.provenance for part in entry]
         if len(texts) != 2 * len(self.provenance) or not all(isinstance(text, str) for text in texts):
             raise DataError(f"provenance must be pairs (name, value) of strings, got {self.provenance}")
 
     @staticmethod
     def of(pairs: Tensor, num_nodes: int, provenance: tuple[tuple[str, str], ...] = ()) -> "EdgeFlips":
-        """From pairs in any order and direction; flipping a pair twice is an error, as is a self-loop."""
+        """Build flips from pairs in any order and direction.
+
+        Args:
+            pairs: The pairs, each once and without self-loops, [2, k] int64.
+            num_nodes: Number of nodes of the graph.
+            provenance: Where the flips come from, as pairs (name, value) of strings.
+
+        Returns:
+            The flips, sorted, on the CPU.
+        """
         ordered = torch.stack([pairs.amin(0), pairs.amax(0)]).cpu()
         return EdgeFlips(ordered[:, torch.argsort(ordered[0] * num_nodes + ordered[1])], num_nodes, provenance)
 
@@ -60,7 +78,14 @@ class EdgeFlips:
         return self.pairs.shape[1]
 
     def apply(self, data: Data) -> Data:
-        """A copy with these pairs flipped and its edges sorted; all that is not an edge is shared with `data`."""
+        """Flip the edges of a graph.
+
+        Args:
+            data: An undirected graph without edge weights, of `num_nodes` nodes. It is not changed.
+
+        Returns:
+            A copy with the flipped edges, sorted; everything but the edges is shared with `data`.
+        """
         present, flipped = _codes(self._edges(data), self.num_nodes), _codes(self.pairs, self.num_nodes)
         loops = data.edge_index[:, data.edge_index[0] == data.edge_index[1]].cpu()
         kept = torch.cat([present[~torch.isin(present, flipped)], flipped[~torch.isin(flipped, present)]])
@@ -72,16 +97,34 @@ class EdgeFlips:
         return changed
 
     def num_removed(self, data: Data) -> int:
-        """How many of the flips take an edge of `data` away."""
+        """Count the flips that remove an edge.
+
+        Args:
+            data: The graph to which they are applied.
+
+        Returns:
+            Their number.
+        """
         present = _codes(self._edges(data), self.num_nodes)
         return int(torch.isin(_codes(self.pairs, self.num_nodes), present).sum())
 
     def num_added(self, data: Data) -> int:
-        """How many of the flips give `data` a new edge."""
+        """Count the flips that add an edge.
+
+        Args:
+            data: The graph to which they are applied.
+
+        Returns:
+            Their number.
+        """
         return len(self) - self.num_removed(data)
 
     def save(self, path: str | Path) -> None:
-        """Into one small npz, whole or not at all."""
+        """Write the flips into a small npz file, atomically.
+
+        Args:
+            path: The file, which is replaced if it exists.
+        """
         content = io.BytesIO()
         text = np.array(self.provenance, dtype=np.str_).reshape(-1, 2)
         np.savez_compressed(content, pairs=self.pairs.numpy(), num_nodes=np.int64(self.num_nodes), provenance=text)
@@ -89,7 +132,17 @@ class EdgeFlips:
 
     @staticmethod
     def load(path: str | Path) -> "EdgeFlips":
-        """What `save` wrote, checked again."""
+        """Read flips that `save` wrote, and check them.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The flips.
+
+        Raises:
+            DataError: If there is no such file, or it does not hold valid flips.
+        """
         path = Path(path)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
@@ -114,14 +167,30 @@ class EdgeFlips:
             raise DataError(f"{path}: {error}") from error
 
     def packed(self) -> str:
-        """The pairs as a short line of text, for records: the steps from one code to the next, compressed."""
+        """Encode the pairs as a short line of text, for records. The provenance is not part of it.
+
+        Returns:
+            The differences between successive codes of pairs, compressed, in base 64; `unpacked` reads it.
+        """
         steps = np.diff(_codes(self.pairs, self.num_nodes).numpy(), prepend=0).astype("<i8")
-        columns = steps.view(np.uint8).reshape(-1, 8).T.tobytes()  # bytes of one weight together: most are 0
+        columns = steps.view(np.uint8).reshape(-1, 8).T.tobytes()  # bytes of equal significance together: most are 0
         return base64.b64encode(zlib.compress(columns, 9)).decode()
 
     @staticmethod
     def unpacked(text: str, num_nodes: int, provenance: tuple[tuple[str, str], ...] = ()) -> "EdgeFlips":
-        """What `packed` wrote, checked again."""
+        """Decode the text that `packed` made, and check it.
+
+        Args:
+            text: The encoded pairs.
+            num_nodes: Number of nodes of the graph.
+            provenance: Where the flips come from, as pairs (name, value) of strings.
+
+        Returns:
+            The flips.
+
+        Raises:
+            DataError: If the text does not hold valid flips.
+        """
         try:
             columns = zlib.decompress(base64.b64decode(text, validate=True))
             steps = np.ascontiguousarray(np.frombuffer(columns, np.uint8).reshape(8, -1).T).view("<i8")[:, 0]
@@ -131,13 +200,29 @@ class EdgeFlips:
         return EdgeFlips(torch.stack([codes // num_nodes, codes % num_nodes]), num_nodes, provenance)
 
     def _edges(self, data: Data) -> Tensor:
+        """The undirected edges of a graph that must have as many nodes as these flips."""
         if data.num_nodes != self.num_nodes:
             raise DataError(f"these flips are of a graph of {self.num_nodes} nodes, this one has {data.num_nodes}")
         return undirected_pairs(data)
 
 
 def undirected_pairs(data: Data) -> Tensor:  # -> [2, m] int64 on the CPU, i < j, sorted
-    """The undirected edges of a graph, each once, without self-loops. A directed or weighted graph is an error."""
+    """The undirected edges of a graph, each once, without self-loops.
+
+    Args:
+        data: An undirected graph without edge weights or attributes.
+
+    Returns:
+        The pairs (i, j) with i < j, sorted, [2, m] int64 on the CPU.
+
+    Raises:
+        DataError: If the graph is directed or weighted, has duplicate edges, or edges to nodes that do not exist.
+
+    Example:
+        >>> undirected_pairs(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2))
+        tensor([[0],
+                [1]])
+    """
     extra = [key for key in data.keys() if key != "edge_index" and data.is_edge_attr(key)]  # noqa: SIM118
     if extra:
         raise DataError(f"flips are of graphs without edge weights or attributes; this one has {', '.join(extra)}")
@@ -154,9 +239,23 @@ def undirected_pairs(data: Data) -> Tensor:  # -> [2, m] int64 on the CPU, i < j
 
 
 def budget_of(data: Data, budget: float | int) -> int:
-    """The number of flips: a share of the undirected edges if `budget` is a float, in (0, 1]; else the number itself.
+    """The number of flips that a budget allows.
 
-    A share is rounded down. More flips than there are edges, or none, are an error.
+    Args:
+        data: The graph that is attacked.
+        budget: A float in (0, 1] is a share of the undirected edges, rounded down; an int is the number itself.
+
+    Returns:
+        The number of flips, from 1 to the number of edges.
+
+    Raises:
+        ValueError: If the budget is out of range, or less than one flip.
+        DataError: If the graph has no edges, or is not undirected and unweighted.
+
+    Example:
+        >>> from wtawp.graphs import load
+        >>> budget_of(load("karate"), 0.05)
+        3
     """
     edges = undirected_pairs(data).shape[1]
     if edges == 0:
@@ -176,5 +275,5 @@ def budget_of(data: Data, budget: float | int) -> int:
 
 
 def _codes(pairs: Tensor, size: int) -> Tensor:
-    """One number a pair, in the order of pairs."""
+    """One number for each pair, increasing in the order of pairs."""
     return pairs[0] * size + pairs[1]

@@ -1,4 +1,4 @@
-"""Graphs made on the spot: the paper's toy points, k-NN graphs of any points, a citation network, large graphs."""
+"""Generated graphs: the paper's toy points, k-NN graphs of any points, a citation network, graphs of any size."""
 
 import math
 
@@ -13,7 +13,23 @@ from wtawp.base import DataError, rng
 
 
 def knn_edges(points: Tensor, k: int) -> Tensor:  # [n, d] -> [2, e]
-    """Undirected edges from each point to its k nearest others, symmetrised by union."""
+    """The k-nearest-neighbour graph of points: two points are joined if one is among the k nearest of the other.
+
+    Args:
+        points: Coordinates on the CPU, [n, d].
+        k: Number of neighbours of each point, from 1 to n - 1.
+
+    Returns:
+        The undirected edges, in both directions, [2, e].
+
+    Raises:
+        DataError: If k is out of range.
+
+    Example:
+        >>> knn_edges(torch.tensor([[0.0], [1.0], [3.0]]), k=1)
+        tensor([[0, 1, 1, 2],
+                [1, 0, 2, 1]])
+    """
     if not 1 <= k < len(points):
         raise DataError(f"k must lie between 1 and the number of points less one, {len(points) - 1}, got {k}")
     adjacency = kneighbors_graph(points.numpy(), k, mode="connectivity", include_self=False)
@@ -22,9 +38,24 @@ def knn_edges(points: Tensor, k: int) -> Tensor:  # [n, d] -> [2, e]
 
 
 def toy(name: str, *, seed: int, num_points: int = 200, k: int = 3) -> Data:
-    """Points in the plane with two classes and their k-NN graph (sec:vanishing_gradient); features are positions.
+    """Points in the plane with two classes, and their k-NN graph (sec:vanishing_gradient). Features are positions.
 
-    "linear": uniform in the unit square, class by x < 0.5. "moons", "rings", "gaussians": two classes of equal size.
+    Args:
+        name: "linear" (uniform in the unit square, divided at x = 0.5), or "moons", "rings" or "gaussians", which have
+            two classes of equal size.
+        seed: Number of the draw; equal seeds give equal graphs.
+        num_points: Number of points.
+        k: Number of neighbours of each point.
+
+    Returns:
+        The graph, with the positions also in `pos`.
+
+    Raises:
+        DataError: If there is no toy of that name.
+
+    Example:
+        >>> toy("moons", seed=0).num_nodes
+        200
     """
     g = rng("toy", name, seed)
     half = num_points // 2
@@ -47,6 +78,7 @@ def toy(name: str, *, seed: int, num_points: int = 200, k: int = 3) -> Data:
 
 
 def _circle(angle: Tensor) -> Tensor:
+    """Points on the unit circle, [n, 2]."""
     return torch.stack([angle.cos(), angle.sin()], dim=1)
 
 
@@ -63,12 +95,31 @@ def citation(
     words_per_node: float = 18.0,
     topicality: float = 0.15,
 ) -> Data:
-    """A citation network for offline use, in the likeness of Cora: 7 unequal classes, sparse binary bags of words.
+    """Generate a citation network that resembles Cora: 7 classes of unequal size, sparse binary bags of words.
 
-    Edges: a degree-corrected block model. Every node draws one partner and the remaining edges start at nodes in
-    proportion to Pareto weights; a partner is of the same class with probability `homophily`, and inside its class
-    chosen in proportion to its weight. Words: each node draws about `words_per_node` words, a share `topicality` of
-    them from its class's topic (a shuffled copy of the vocabulary's law), the rest from a Zipf law common to all.
+    The edges follow a degree-corrected block model. Every node draws one partner, and the remaining edges start at
+    nodes drawn in proportion to Pareto weights. A partner has the same class with probability `homophily` and is drawn
+    inside its class in proportion to its weight. The words of a node follow a Zipf law that is common to all nodes,
+    mixed with the topic of its class, which is the same law over a shuffled vocabulary.
+
+    Args:
+        seed: Number of the draw; equal seeds give equal graphs.
+        num_nodes: Number of nodes.
+        mean_degree: Mean number of neighbours of a node.
+        homophily: Probability that an edge stays inside a class.
+        num_words: Size of the vocabulary, the number of features.
+        words_per_node: Mean number of words that a node draws; words drawn twice count once.
+        topicality: Share of the words that are drawn from the topic of the class.
+
+    Returns:
+        The graph. The defaults give a node classification task about as hard as Cora.
+
+    Raises:
+        DataError: If there are too few nodes for 7 classes.
+
+    Example:
+        >>> citation(seed=0)
+        Data(x=[2000, 800], edge_index=[2, 8000], y=[2000])
     """
     g = rng("citation", seed)
     y = torch.repeat_interleave(torch.arange(len(CLASS_SHARES)), _counts(num_nodes))
@@ -88,6 +139,7 @@ def citation(
 
 
 def _counts(num_nodes: int) -> Tensor:
+    """The size of each class of a citation network."""
     counts = (torch.tensor(CLASS_SHARES, dtype=torch.float64) * num_nodes).round().long()
     counts[0] += num_nodes - counts.sum()
     if counts.min() < 3:
@@ -98,6 +150,7 @@ def _counts(num_nodes: int) -> Tensor:
 def _block_model(
     y: Tensor, num_edges: int, homophily: float, g: torch.Generator
 ) -> Tensor:  # [n] -> [2, 2 * num_edges]
+    """Both directions of the edges of a degree-corrected block model."""
     n = len(y)
     weight = torch.rand(n, generator=g, dtype=torch.float64).pow(-1 / 2.5)  # Pareto with a tail of Cora's steepness
     edges: dict[int, None] = {}  # u * n + v with u < v, in order of arrival
@@ -119,7 +172,7 @@ def _block_model(
     return torch.cat([half, half.flip(0)], dim=1)
 
 
-ROUNDS = 4  # of drawing edges: the later ones make up for pairs that were drawn twice
+ROUNDS = 4  # of drawing edges: the later ones replace pairs that were drawn twice
 
 
 def power_law(
@@ -133,16 +186,32 @@ def power_law(
     exponent: float = 2.5,
     device: str | torch.device = "cpu",
 ) -> Data:
-    """A graph of any size, to measure growth on: degrees with a power-law tail, equal classes, Gaussian features.
+    """Generate a graph of any size, with power-law degrees, equal classes and Gaussian features, to measure scaling.
 
-    A degree-corrected planted partition: an edge stays within the class of its source with probability `homophily`,
-    and both ends are drawn in proportion to Pareto weights, cut off where a node would expect sqrt(num_nodes *
-    mean_degree) edges, so that few pairs are drawn twice. Those that are count once and are made up for in further
-    rounds, which falls short in small dense graphs. The features are a class mean of length 1 plus unit noise. All work
-    is done on `device`, from a generator there: each kind of device has its own graph for a seed.
+    It is a degree-corrected planted partition: both ends of an edge are drawn in proportion to Pareto weights. The
+    weights are limited so that no node expects more than sqrt(num_nodes * mean_degree) edges, and few pairs are drawn
+    twice. Duplicates count once and are replaced in further rounds; small dense graphs still end with fewer edges than
+    asked for. Features are a class mean of length 1 plus unit noise.
 
-    >>> power_law(num_nodes=1000, mean_degree=10, seed=0).num_nodes
-    1000
+    Args:
+        num_nodes: Number of nodes, at least `num_classes`.
+        mean_degree: Mean number of neighbours of a node, between 0 and num_nodes - 1.
+        seed: Number of the draw. Equal seeds give equal graphs on one kind of device, and different ones on another.
+        num_classes: Number of classes, 2 or more.
+        num_features: Number of features, 1 or more.
+        homophily: Probability that an edge stays inside the class of its source, in [0, 1].
+        exponent: Exponent of the power law of the degrees, greater than 2 so that their mean is finite.
+        device: Where the graph is drawn, and lives.
+
+    Returns:
+        The graph.
+
+    Raises:
+        DataError: If an argument is out of range.
+
+    Example:
+        >>> power_law(num_nodes=1000, mean_degree=10, seed=0).num_nodes
+        1000
     """
     if num_classes < 2 or num_nodes < num_classes:
         raise DataError(f"2 classes or more, and a node or more for each, got {num_classes} for {num_nodes} nodes")
@@ -172,18 +241,21 @@ def power_law(
 
 
 class _Partition:
-    """Nodes laid out class by class along a line, each as long as its weight: a uniform point on it is a drawn node."""
+    """Draws nodes in proportion to their weights: intervals of these lengths, class by class, along a line.
+
+    A uniform point on the line, or on the part of a class, is a drawn node.
+    """
 
     def __init__(self, y: Tensor, weight: Tensor, num_classes: int) -> None:
         self.nodes = torch.argsort(y)
         self.ends = weight[self.nodes].cumsum(0)
         sizes = torch.bincount(y, minlength=num_classes)
         self.y = y
-        self.high = self.ends[sizes.cumsum(0) - 1]  # [c], where each class ends, and where it starts
+        self.high = self.ends[sizes.cumsum(0) - 1]  # [c], where each class ends; `low`: where it starts
         self.low = torch.cat([self.high.new_zeros(1), self.high[:-1]])
 
     def pairs(self, count: int, homophily: float, g: torch.Generator) -> Tensor:
-        """Codes low * n + high of up to `count` pairs; some may repeat, and loops are left out."""
+        """Codes low * n + high of up to `count` pairs, possibly with duplicates, without self-loops."""
         n, total = len(self.nodes), self.ends[-1]
         place, where, chance = torch.rand(3, count, generator=g, device=g.device, dtype=torch.float64)
         source = self._at(place * total)
@@ -195,4 +267,5 @@ class _Partition:
         return codes[source != target]
 
     def _at(self, place: Tensor) -> Tensor:
+        """The nodes whose intervals hold these points of the line."""
         return self.nodes[torch.searchsorted(self.ends, place, right=True).clamp_max(len(self.nodes) - 1)]

@@ -1,7 +1,7 @@
-"""The inner loops of the one primitive, sparse times dense, for whatever the machine offers.
+"""The inner loops of sparse times dense, in the fastest form that the machine offers.
 
 Each function works on a stack: values [b or 1, e], dense [b or 1, m, h] -> [b, n, h]; a leading 1 is shared by all.
-Compiled by numba on the CPU where the extra `fast` is installed, by Triton on a GPU where it is there, torch otherwise.
+The loops are compiled by numba on the CPU (with the extra `fast`) and by Triton on a GPU; without them, torch is used.
 """
 
 import warnings
@@ -12,7 +12,7 @@ from torch import Tensor
 
 HAS_NUMBA = find_spec("numba") is not None
 HAS_TRITON = find_spec("triton") is not None
-GATHERED = (1 << 18, 1 << 26)  # numbers that are gathered at a time, on the CPU and on a GPU
+GATHERED = (1 << 18, 1 << 26)  # how many numbers are gathered at a time, on the CPU and on a GPU
 
 if HAS_NUMBA:
     from wtawp.graphs import kernels_numba
@@ -21,7 +21,7 @@ if HAS_TRITON:
 
 
 def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, compiled: bool = True) -> Tensor:
-    """CSR times dense for every member of the stack."""
+    """CSR times dense for every member of the stack; `compiled=False` uses torch, which the tests compare with."""
     if compiled and HAS_NUMBA and dense.device.type == "cpu":
         batch, rows, width = max(len(values), len(dense)), len(indptr) - 1, dense.shape[2]
         out = torch.empty(batch, rows, width, dtype=dense.dtype)
@@ -38,7 +38,8 @@ def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, 
 def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """<left[r], right[c]> for every entry (r, c), the gradient of values: [..., n, h], [..., m, h] -> [..., e].
 
-    Some entries at a time: gathered rows are h times as large as the result, and on the CPU stay in cache so.
+    It works on some entries at a time, because the gathered rows are h times as large as the result; on the CPU they
+    then stay in the cache.
     """
     width = max(left[..., 0, :].numel(), right[..., 0, :].numel(), 1)
     step = max(1, GATHERED[left.device.type == "cuda"] // width)
@@ -47,16 +48,16 @@ def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> T
 
 
 def _shared_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:
-    """One product over the stack folded side by side: [m, b * h]."""
+    """One product with the members of the stack side by side: [m, b * h]."""
     batch, m, width = dense.shape
-    with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch calls its CSR a beta
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch warns that its CSR is in beta
         matrix = torch.sparse_csr_tensor(indptr, indices, values, (len(indptr) - 1, m), check_invariants=False)
     folded = dense.transpose(0, 1).reshape(m, batch * width)
     return (matrix @ folded).view(-1, batch, width).transpose(0, 1)
 
 
 def _own_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:
-    """Gather and sum, for members that each have values of their own (dropped-out features, attention)."""
+    """Gather and sum, for members with different values (features after dropout, attention)."""
     batch, rows = len(values), len(indptr) - 1
     row = torch.repeat_interleave(
         torch.arange(rows, device=indptr.device), indptr.diff().long(), output_size=len(indices)

@@ -1,4 +1,4 @@
-"""The loops of `kernels`, compiled. One thread: chunks of runs are spread over workers, not loops over cores."""
+"""The loops of `kernels`, compiled for one thread: chunks of runs are spread over workers, not loops over cores."""
 
 import numba
 import numpy as np
@@ -11,7 +11,7 @@ FULL = 4 * LANES
 
 @numba.njit(fastmath={"contract", "nsz"}, nogil=True, inline="always")
 def multiply_row(indices: Array, values: Array, start: int, end: int, dense: Array, out: Array) -> None:
-    """Put the sum of values[e] * dense[indices[e]], e from start to end, into `out`: whole registers, then the rest."""
+    """Write the sum of values[e] * dense[indices[e]], e from start to end, to `out`: full registers, then the rest."""
     width, k = len(out), np.intp(0)
     while k + FULL <= width:
         sum_rows(out, dense, indices, values, start, end, k, 4)

@@ -13,7 +13,7 @@ COLUMNS = 512  # of one program
 
 
 def entries_at_once(indptr: Tensor, indices: Tensor) -> int:
-    """More of a row in one step keeps more loads in flight, but is wasted on rows of a few entries."""
+    """How many entries of a row a program loads in one step; many keep more loads in flight if rows are long."""
     return 4 if len(indices) > 8 * len(indptr) else 1
 
 

@@ -1,4 +1,4 @@
-"""The adjacency matrix cut down to its largest singular values, kept in factors: GCN-SVD's view of a graph."""
+"""The operator of GCN-SVD: the adjacency matrix truncated to its largest singular values, kept as factors."""
 
 from dataclasses import dataclass, replace
 
@@ -15,37 +15,71 @@ from wtawp.graphs.products import multiply
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """left @ right + a diagonal: [m, n], never written out. `own` are the m rows' places among the n; None: all."""
+    """The [m, n] matrix left @ right + a diagonal, which is never written out.
 
-    left: Tensor  # [m, k]
-    right: Tensor  # [k, n]
-    diagonal: Tensor  # [m]
-    own: Tensor | None = None  # [m]
+    Attributes:
+        left: Left factor, [m, k].
+        right: Right factor, [k, n].
+        diagonal: What is added at column `own[i]` of row i, [m].
+        own: The node of each row, [m]; None: row i is node i, and m = n.
+    """
+
+    left: Tensor
+    right: Tensor
+    diagonal: Tensor
+    own: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Number of rows m and of columns n."""
         return self.left.shape[0], self.right.shape[1]
 
     def __matmul__(self, dense: Tensor) -> Tensor:  # [..., n, h] -> [..., m, h]
+        """Multiply with a dense matrix, or with a stack of them, factor by factor."""
         own = dense if self.own is None else dense[..., self.own, :]
         return multiply(self.left, multiply(self.right, dense)) + self.diagonal[:, None] * own
 
     def select(self, rows: Tensor) -> "LowRank":
-        """Some rows of a whole one, in the order given."""
+        """Select rows of a square operator.
+
+        Args:
+            rows: The rows to keep, in the order they shall have, [m].
+
+        Returns:
+            The operator of shape [m, n].
+        """
         return replace(self, left=self.left[rows], diagonal=self.diagonal[rows], own=rows)
 
     def to_dense(self) -> Tensor:  # [m, n]
-        """For tests and small graphs."""
+        """The matrix written out, for tests and small graphs.
+
+        Returns:
+            A dense tensor of shape [m, n].
+        """
         return self @ torch.eye(self.shape[1], dtype=self.left.dtype, device=self.left.device)
 
 
 def low_rank_operator(
     edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype, rank: int
 ) -> LowRank:  # [2, e], [e] -> [n, n]
-    """D^-1/2 (A_k + I) D^-1/2 for A_k, the best approximation of the adjacency matrix of rank k (Entezari et al. 2020).
+    """The normalised low-rank adjacency matrix of GCN-SVD (Entezari et al. 2020), D^-1/2 (A_k + I) D^-1/2.
 
-    D are the row sums of A_k + I, which need not be positive: a node for which they are not is cut off, with a factor
-    of 0. The same edges always give the same factors. They cannot be differentiated.
+    A_k is the best approximation of rank k of the adjacency matrix, and D holds the row sums of A_k + I. They need not
+    be positive: a node whose row sum is not gets a factor of 0 and is cut off. Equal edges give equal factors.
+
+    Args:
+        edge_index: The edges, [2, e].
+        edge_weight: Weight of each edge, [e], without gradient; None: all 1.
+        num_nodes: Number of nodes n.
+        dtype: Type of the factors; the decomposition itself is in float64.
+        rank: Number k of singular values that are kept.
+
+    Returns:
+        The operator of shape [n, n], as factors.
+
+    Raises:
+        ValueError: If `edge_weight` requires a gradient.
+        DataError: If there are no edges.
     """
     if edge_weight is not None and edge_weight.requires_grad:
         raise ValueError(

@@ -65,14 +65,14 @@ class Operator:
         ):
             extent = f"rows {int(rows.min())} to {int(rows.max())}, columns {int(cols.min())} to {int(cols.max())}"
             raise DataError(f"entries must lie inside a matrix of shape {list(shape)}, got {extent}")
-        places, entry = (rows * shape[1] + cols).sort()  # by row, then by column
-        if bool((places.diff() == 0).any()):
-            places, group = torch.unique_consecutive(places, return_inverse=True)
-            values = values.new_zeros(len(places)).index_add(0, group, values[entry])
+        codes, entry = (rows * shape[1] + cols).sort()  # by row, then by column
+        if bool((codes.diff() == 0).any()):
+            codes, group = torch.unique_consecutive(codes, return_inverse=True)
+            values = values.new_zeros(len(codes)).index_add(0, group, values[entry])
         else:
             values = values[entry]
         del entry  # large graphs: nothing is kept that is not needed any more
-        rows, cols = places // shape[1], places % shape[1]
+        rows, cols = codes // shape[1], codes % shape[1]
         order = torch.argsort(cols, stable=True)
         back = torch.empty_like(order)
         back[order] = torch.arange(len(order), device=order.device)
@@ -92,9 +92,9 @@ class Operator:
         Returns:
             The identity operator.
         """
-        starts, places = torch.arange(size + 1, device=device).int(), torch.arange(size, device=device)
-        ones, here = torch.ones(size, dtype=dtype, device=device), places.int()
-        return Operator((size, size), starts, here, ones, starts, here, places, places)
+        starts, diagonal = torch.arange(size + 1, device=device).int(), torch.arange(size, device=device)
+        ones, columns = torch.ones(size, dtype=dtype, device=device), diagonal.int()
+        return Operator((size, size), starts, columns, ones, starts, columns, diagonal, diagonal)
 
     @property
     def T(self) -> "Operator":
@@ -142,11 +142,11 @@ class Operator:
         Returns:
             The operator of shape [r, c].
         """
-        place = torch.full((self.shape[1],), -1, device=cols.device)
-        place[cols] = torch.arange(len(cols), device=cols.device)
-        of_row = torch.full((self.shape[0],), -1, device=rows.device)
-        of_row[rows] = torch.arange(len(rows), device=rows.device)
-        r, c = of_row[self.rows], place[self.indices.long()]
+        new_column = torch.full((self.shape[1],), -1, device=cols.device)
+        new_column[cols] = torch.arange(len(cols), device=cols.device)
+        new_row = torch.full((self.shape[0],), -1, device=rows.device)
+        new_row[rows] = torch.arange(len(rows), device=rows.device)
+        r, c = new_row[self.rows], new_column[self.indices.long()]
         kept = (r >= 0) & (c >= 0)
         return Operator.from_entries(r[kept], c[kept], self.values[kept], (len(rows), len(cols)))
 

@@ -1,8 +1,8 @@
-"""Pickles of published data sets, read without running anything they say.
+"""Read the pickles of published data sets without running any code in them.
 
-Only the names that those files really hold are admitted: NumPy's arrays and dtypes, scipy's CSR matrix, `defaultdict`
-and `list`. None of NumPy or scipy is handed to the unpickler, for their `__setstate__` believe what they are told (a
-forged dtype corrupts memory): bare records stand in for them, turned into arrays when every field has been checked.
+Only the names that those files contain are allowed: NumPy's arrays and dtypes, scipy's CSR matrix, `defaultdict` and
+`list`. The unpickler never builds objects of NumPy or scipy, whose `__setstate__` does not validate its input (a forged
+dtype corrupts memory). It builds plain records, which become arrays after every field has been checked.
 """
 
 import io
@@ -20,7 +20,7 @@ from wtawp.graphs.sanitize import csr
 
 
 class _Record:
-    """What a pickled array, dtype or matrix becomes: the arguments it was made with, and its state."""
+    """A pickled array, dtype or matrix: the arguments of its constructor, and its state."""
 
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
@@ -31,7 +31,7 @@ class _Record:
 
 
 class _Array(_Record):
-    """state: version, shape, dtype, whether columns come first, bytes (or a list, for an array of objects)."""
+    """state: version, shape, dtype, whether the order is Fortran's, bytes (or a list, for an array of objects)."""
 
 
 class _Dtype(_Record):
@@ -42,7 +42,7 @@ class _Csr(_Record):
     """state: a dict with data, indices, indptr and _shape."""
 
 
-_ADMITTED: dict[tuple[str, str], object] = {
+_ALLOWED: dict[tuple[str, str], object] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("numpy", "ndarray"): _Array,
@@ -56,14 +56,16 @@ _ADMITTED: dict[tuple[str, str], object] = {
 
 
 class _Restricted(pickle.Unpickler):
+    """An unpickler that refuses all names but the allowed ones."""
+
     def find_class(self, module: str, name: str) -> object:
-        if (module, name) not in _ADMITTED:
+        if (module, name) not in _ALLOWED:
             raise DataError(f"the pickle asks for {module}.{name}, which no data set needs; refused, nothing was run")
-        return _ADMITTED[module, name]
+        return _ALLOWED[module, name]
 
 
 def unpickle(content: bytes, where: str | Path) -> object:
-    """What a pickle, of Python 2 or 3, holds if it is made of plain data; else a `DataError`."""
+    """The content of a pickle of Python 2 or 3 that is made of plain data; any other is a `DataError`."""
     try:
         return _Restricted(io.BytesIO(content), encoding="latin1").load()
     except DataError as error:
@@ -75,7 +77,7 @@ def unpickle(content: bytes, where: str | Path) -> object:
 
 
 def as_matrix(loaded: object, where: str | Path) -> csr_matrix:
-    """The sparse matrix that was unpickled, bare or as the one element of an array (as np.save does), checked."""
+    """The sparse matrix in unpickled content, checked; it may be the one element of an array, as np.save writes it."""
     if isinstance(loaded, _Array):
         match loaded.state:
             case (_, (), _, _, [element]):
@@ -90,7 +92,7 @@ def as_matrix(loaded: object, where: str | Path) -> csr_matrix:
 
 
 def as_table(loaded: object, where: str | Path) -> np.ndarray:  # [rows, columns]
-    """The two-dimensional array of numbers that was unpickled."""
+    """The two-dimensional array of numbers in unpickled content."""
     table = _array(loaded, where)
     if table.ndim != 2:
         raise DataError(f"{where} must hold a table of numbers, got shape {table.shape}")
@@ -98,7 +100,7 @@ def as_table(loaded: object, where: str | Path) -> np.ndarray:  # [rows, columns
 
 
 def as_pairs(loaded: object, where: str | Path) -> tuple[np.ndarray, np.ndarray]:  # [m], [m]
-    """Both ends of every entry in the adjacency lists that were unpickled."""
+    """Both ends of every entry of the adjacency lists in unpickled content."""
     if not isinstance(loaded, dict) or not loaded:
         raise DataError(f"{where} must hold a pickled dict of adjacency lists, got {type(loaded).__name__}")
     try:
@@ -109,7 +111,7 @@ def as_pairs(loaded: object, where: str | Path) -> tuple[np.ndarray, np.ndarray]
 
 
 def _array(loaded: object, where: str | Path) -> np.ndarray:
-    """The array of a record, if it is made of plain numbers and as long as its shape says."""
+    """The array of a record, which must hold plain numbers, as many as its shape says."""
     state = loaded.state if isinstance(loaded, _Array) else None
     match state:
         case (

@@ -144,8 +144,8 @@ class _SpMM(torch.autograd.Function):
             )
         if ctx.needs_input_grad[1]:
             # The operator's own constant values are permuted once; others (attention, dropout) each time.
-            turned = operator.t_values if ctx.is_constant else values[..., operator.order]
-            to_dense = spmm(operator.mirrored(), grad, turned).sum_to_size(dense.shape)
+            reordered = operator.t_values if ctx.is_constant else values[..., operator.order]
+            to_dense = spmm(operator.mirrored(), grad, reordered).sum_to_size(dense.shape)
         return to_values, to_dense, None
 
     @staticmethod
@@ -153,16 +153,16 @@ class _SpMM(torch.autograd.Function):
         _info: Any, in_dims: tuple[int | None, int | None, None], values: Tensor, dense: Tensor, operator: Operator
     ) -> tuple[Tensor, int]:
         # The stack goes in front; a singleton keeps it apart from heads that only the other side has.
-        heads = [t.dim() - own - (d is not None) for t, d, own in ((values, in_dims[0], 1), (dense, in_dims[1], 2))]
-        moved = []
-        for t, d, own in ((values, in_dims[0], heads[0]), (dense, in_dims[1], heads[1])):
+        heads = [t.dim() - dims - (d is not None) for t, d, dims in ((values, in_dims[0], 1), (dense, in_dims[1], 2))]
+        fronted = []
+        for t, d, num_heads in ((values, in_dims[0], heads[0]), (dense, in_dims[1], heads[1])):
             front = t if d is None else t.movedim(d, 0)
-            moved.append(front if d is None else front[(slice(None), *[None] * (max(heads) - own))])
-        return _SpMM.apply(*moved, operator), 0  # type: ignore[no-untyped-call]
+            fronted.append(front if d is None else front[(slice(None), *[None] * (max(heads) - num_heads))])
+        return _SpMM.apply(*fronted, operator), 0  # type: ignore[no-untyped-call]
 
 
-def _folded(t: Tensor, lead: torch.Size, own: int) -> Tensor:
+def _folded(t: Tensor, lead: torch.Size, dims: int) -> Tensor:
     """Merge all leading dimensions into one; a tensor without any becomes a stack of one, which kernels share."""
-    if t.dim() == own:
+    if t.dim() == dims:
         return t[None]
-    return t.expand(*lead, *t.shape[-own:]).reshape(-1, *t.shape[-own:])
+    return t.expand(*lead, *t.shape[-dims:]).reshape(-1, *t.shape[-dims:])

@@ -41,7 +41,7 @@ _SHA256 = {
 
 
 def _github(repository: str, branch: str, commit: str, path: str) -> tuple[str, ...]:
-    """GitHub itself at the branch its readers name, then a public copy at the commit whose bytes were hashed."""
+    """A file on GitHub: at its branch first, then a public copy at the commit whose bytes were hashed."""
     return (
         f"https://raw.githubusercontent.com/{repository}/{branch}/{path}",
         f"https://cdn.jsdelivr.net/gh/{repository}@{commit}/{path}",
@@ -49,6 +49,7 @@ def _github(repository: str, branch: str, commit: str, path: str) -> tuple[str, 
 
 
 def _mirrors(path: str) -> tuple[str, ...]:
+    """The addresses of a file, by the folder it lies in."""
     folder, name = path.split("/")
     if folder == "metattack_npz":
         commit = "982d900d05f19f0bd061b8d4988310bd7baa5f91"
@@ -59,8 +60,8 @@ def _mirrors(path: str) -> tuple[str, ...]:
     if folder == "graphdata_npz":
         commit = "f8022c26b917346f2a461ffec0ec5ae24b36de68"
         return _github("EdisonLeeeee/GraphData", "master", commit, f"datasets/{name}")
-    # TU's own archives may be zipped anew, with equal members in other bytes: then the sha256 refuses them, and the
-    # copy whose bytes were hashed, asked first, is the only source.
+    # TU may compress its archives again, with equal members but other bytes: the sha256 then refuses them, and the copy
+    # whose bytes were hashed, which is tried first, is the only source.
     commit = "72eaa1c6bd70a90fde772ad4a21049ccd6bc97a2"
     own = f"https://www.chrsmrrs.com/graphkerneldatasets/{name}"
     return (*_github("bknyaz/graph_nn", commit, commit, f"data/{name}"), own)

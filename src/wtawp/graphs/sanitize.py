@@ -1,7 +1,8 @@
-"""From arrays that somebody wrote to a graph that every part of this package may trust.
+"""From arrays of unknown quality to a graph that every part of this package may trust.
 
-Edges come out undirected, unweighted, without self-loops or duplicates; features finite; classes numbered from 0. What
-can be repaired without a guess is repaired (docs/usage.md lists it); anything else is a `DataError` that says where.
+The edges of the result are undirected and unweighted, without self-loops or duplicates; its features are finite, its
+classes numbered from 0. What can be repaired without guessing is repaired (docs/usage.md lists it); anything else is a
+`DataError` that names the place. Every function takes `where`, the name of the file or array for its error messages.
 """
 
 import warnings
@@ -22,10 +23,10 @@ UNLABELLED = -1
 def node_graph(
     edges: Tensor, labels: np.ndarray, features: csr_matrix | np.ndarray | None, *, where: str
 ) -> Data:  # [2, e], [n], [n, d] -> x [n, d], edge_index [2, e], y [n]
-    """A graph for node classification; without features each node is its own, the identity matrix, as for PolBlogs.
+    """A graph for node classification. Without features it gets the identity matrix, as PolBlogs does.
 
-    Labels of -1 mean "not known". Where the others are not 0 to c - 1 already, they are renumbered in sorted order
-    and `data.classes` holds what they were.
+    A label of -1 is unknown. Where the others are not 0 to c - 1 already, they are renumbered in sorted order, and
+    `data.classes` holds the original ones.
     """
     num_nodes = len(labels)
     y, classes = _classes(labels, where)
@@ -42,7 +43,7 @@ def node_graph(
 def undirected(
     source: np.ndarray, target: np.ndarray, num_nodes: int, *, weight: np.ndarray | None = None, where: str
 ) -> Tensor:  # [m], [m] -> [2, e]
-    """Both directions of every distinct edge between two different nodes, sorted; weights only say what is an edge.
+    """Both directions of every distinct edge between two different nodes, sorted. A weight of 0 is no edge.
 
     >>> undirected(np.array([0, 0, 2, 2]), np.array([1, 1, 1, 2]), 3, where="example")
     tensor([[0, 1, 1, 2],
@@ -71,7 +72,7 @@ def undirected(
 
 
 def feature_tensor(matrix: csr_matrix | np.ndarray, *, where: str) -> Tensor:  # [n, d] -> [n, d]
-    """Features in float32, checked; dense up to `DENSE_LIMIT` numbers, above that a sparse CSR tensor."""
+    """Features in float32, checked: a dense tensor up to `DENSE_LIMIT` numbers, above that a sparse CSR tensor."""
     if len(matrix.shape) != 2 or matrix.shape[1] == 0:
         raise DataError(f"{where}: features must be a table of nodes by one or more columns, got {matrix.shape}")
     sparse = csr_matrix(matrix) if issparse(matrix) else None
@@ -102,7 +103,7 @@ def feature_tensor(matrix: csr_matrix | np.ndarray, *, where: str) -> Tensor:  #
 def csr(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: np.ndarray, *, where: str
 ) -> csr_matrix:  # [m], [m], [rows + 1], [2]
-    """A sparse matrix from its arrays, every index checked first: scipy believes them and reads astray."""
+    """A sparse matrix from its arrays. Every index is checked first, because scipy would read out of bounds."""
     rows, columns = _shape(shape, where)
     for name, part, kinds in (("indices", indices, "iu"), ("indptr", indptr, "iu"), ("data", data, "biuf")):
         if part.ndim != 1 or part.dtype.kind not in kinds:
@@ -125,7 +126,7 @@ def adjacency_edges(matrix: csr_matrix, num_nodes: int, *, where: str) -> Tensor
 
 
 def largest_component(data: Data) -> Data:
-    """The largest connected component of an undirected graph with dense features, nodes in their order."""
+    """The largest connected component of an undirected graph with dense features; the order of nodes is kept."""
     row, column = data.edge_index.numpy()
     adjacency = coo_matrix((np.ones(len(row), dtype=np.int8), (row, column)), shape=(len(data.y), len(data.y)))
     component = connected_components(adjacency, directed=False)[1]
@@ -136,12 +137,14 @@ def largest_component(data: Data) -> Data:
 
 
 def _shape(shape: np.ndarray, where: str) -> tuple[int, int]:
+    """The numbers of rows and columns in an array of two sizes."""
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
         raise DataError(f"{where}: a matrix's shape must be two sizes, got {shape.tolist()}")
     return int(shape[0]), int(shape[1])
 
 
 def _classes(labels: np.ndarray, where: str) -> tuple[Tensor, list[int] | list[str]]:  # [n] -> [n]
+    """Labels numbered from 0, and the original label of each class."""
     if labels.ndim != 1 or not len(labels):
         raise DataError(f"{where}: labels must be a list of one or more, got shape {labels.shape}")
     if labels.dtype.kind == "f" and (labels == np.round(labels)).all():

@@ -44,8 +44,8 @@ def cosine(rows: Tensor, cols: Tensor, x: Tensor | Operator) -> Tensor:  # [e], 
     values, indices, indptr = (t.detach().cpu().numpy() for t in (x.values, x.indices, x.indptr))
     matrix = csr_array((values.astype(np.float64), indices, indptr), shape=x.shape)
     length = np.sqrt((matrix * matrix).sum(1))
-    places = rows.cpu().numpy(), cols.cpu().numpy()
-    parts = [tuple(end[start : start + PAIRS] for end in places) for start in range(0, len(rows), PAIRS)]
+    ends = rows.cpu().numpy(), cols.cpu().numpy()
+    parts = [tuple(end[start : start + PAIRS] for end in ends) for start in range(0, len(rows), PAIRS)]
     tiny = np.finfo(float).tiny  # in place of a length of 0
     cosines = [(matrix[i] * matrix[j]).sum(1) / np.maximum(length[i] * length[j], tiny) for i, j in parts]
     return torch.from_numpy(np.concatenate([np.zeros(0), *cosines])).to(x.values)
@@ -100,14 +100,14 @@ def extreme_pairs(x: Tensor | Operator, k: int = 5) -> tuple[Tensor, Tensor]:  #
         (tensor([[0, 0, 1],
                 [1, 2, 2]]), tensor([1., 0., 0.]))
     """
-    n, places, values = x.shape[0], [], []
+    n, chosen_codes, values = x.shape[0], [], []
     for nodes, others, similarity in _ranked(x):
         ends = [slice(1, k + 1), slice(max(1, n - k), n)]
         chosen, weight = (torch.cat([t[:, end] for end in ends], 1) for t in (others, similarity))
-        own = nodes[:, None].expand_as(chosen)
-        places.append((torch.minimum(own, chosen) * n + torch.maximum(own, chosen)).flatten())
+        repeated = nodes[:, None].expand_as(chosen)
+        chosen_codes.append((torch.minimum(repeated, chosen) * n + torch.maximum(repeated, chosen)).flatten())
         values.append(weight.flatten())
-    codes, entry = torch.unique(torch.cat(places), return_inverse=True)
+    codes, entry = torch.unique(torch.cat(chosen_codes), return_inverse=True)
     similarities = torch.zeros(len(codes), dtype=torch.float64)
     similarities[entry] = torch.cat(values)  # twice the same number, where both nodes chose the pair
     dtype, device = _kind(x)
@@ -122,10 +122,10 @@ def _ranked(x: Tensor | Operator) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """
     has = presence(x)
     n = has.shape[0]
-    number, turned = np.diff(has.indptr).astype(np.int64), has.T.tocsr()
+    number, transposed = np.diff(has.indptr).astype(np.int64), has.T.tocsr()
     for start in range(0, n, 512):
         nodes = torch.arange(start, min(start + 512, n))
-        common = (has[start : start + 512] @ turned).toarray()  # whole numbers: (i, j) and (j, i) are exactly equal
+        common = (has[start : start + 512] @ transposed).toarray()  # whole numbers: (i, j) and (j, i) are exactly equal
         product = number[start : start + 512, None] * number
         similarity = torch.from_numpy(common / np.sqrt(np.maximum(product, 1)))
         similarity[torch.arange(len(nodes)), nodes] = 2.0  # in front, also of nodes with the same features
@@ -189,12 +189,12 @@ def jaccard_rows(x: Tensor | Operator) -> Callable[[int, int], Tensor]:  # [n, d
     """
     has, values = presence(x), x.values if isinstance(x, Operator) else x
     number = torch.from_numpy(np.diff(has.indptr)).to(values.device, torch.float64)
-    turned = has.T.tocsr()
+    transposed = has.T.tocsr()
     dense = torch.from_numpy(has.toarray()).to(values) if values.is_cuda else None
 
     def rows(first: int, last: int) -> Tensor:  # -> [last - first, n]
         if dense is None:
-            common = torch.from_numpy((has[first:last] @ turned).toarray())
+            common = torch.from_numpy((has[first:last] @ transposed).toarray())
         else:
             common = (dense[first:last] @ dense.T).double()
         union = number[first:last, None] + number - common

@@ -1,4 +1,4 @@
-"""Which nodes (or graphs) train, which validate, which test. Those with a label of -1 are in no part."""
+"""Splits of the nodes (or graphs) into training, validation and test parts. Unlabelled ones (-1) are in no part."""
 
 from dataclasses import dataclass
 
@@ -13,15 +13,33 @@ from wtawp.base import DataError, rng
 
 @dataclass(frozen=True)
 class Split:
-    """Disjoint node indices, each sorted."""
+    """Disjoint parts of the nodes, or of the graphs of a collection, as sorted indices.
 
-    train: Tensor  # [n_train]
-    val: Tensor  # [n_val]
-    test: Tensor  # [n_test]
+    Attributes:
+        train: Whose labels are trained on, [n_train].
+        val: On which the epoch is selected, [n_val].
+        test: On which the result is measured, [n_test].
+    """
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
 
 
 def check_split(split: Split, y: Tensor) -> Split:
-    """`split` itself, if its parts are disjoint, labelled, not empty, and every class of `y` is among its training."""
+    """Check that a split is usable.
+
+    Args:
+        split: The split.
+        y: The labels that it divides, -1 for unknown ones, [n].
+
+    Returns:
+        The split itself.
+
+    Raises:
+        DataError: If a part is empty, has unknown labels or indices out of range; if the parts overlap; or if a class
+            of `y` does not occur in the training part.
+    """
     parts = {"train": split.train, "val": split.val, "test": split.test}
     for name, part in parts.items():
         if not len(part):
@@ -33,7 +51,7 @@ def check_split(split: Split, y: Tensor) -> Split:
     everyone = torch.cat(list(parts.values())).tolist()
     twice = len(everyone) - len(set(everyone))
     if twice:
-        raise DataError(f"the parts of a split must be disjoint, but {twice} nodes stand in more than one place")
+        raise DataError(f"the parts of a split must be disjoint, but {twice} nodes occur more than once")
     unseen = sorted(set(y[y >= 0].tolist()) - set(y[split.train].tolist()))
     if unseen:
         raise DataError(f"no training node has class {', '.join(map(str, unseen))}; choose a larger training part")
@@ -41,13 +59,28 @@ def check_split(split: Split, y: Tensor) -> Split:
 
 
 def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) -> Split:
-    """Shares of every class for training and validation, the rest for testing: 10 / 10 / 80 as in the paper.
+    """Draw a split in which every part has the same shares of the classes.
 
-    Drawn in the released code's two steps: labelled against test, then training against validation.
+    It is drawn in two steps, as in the released code: training and validation against test, then training against
+    validation.
 
-    >>> split = stratified(torch.tensor([0] * 50 + [1] * 50), seed=0)
-    >>> len(split.train), len(split.val), len(split.test)
-    (10, 10, 80)
+    Args:
+        y: The labels, classes numbered from 0, -1 for unknown ones, [n].
+        seed: Number of the split; equal seeds give equal splits.
+        train: Share of the labelled nodes for training; 10 % as in the paper.
+        val: Share of the labelled nodes for validation, likewise. The rest is for testing.
+
+    Returns:
+        The split.
+
+    Raises:
+        DataError: If the shares are not positive or leave nothing for testing, if a class is too small for them, or if
+            the labels skip a class.
+
+    Example:
+        >>> split = stratified(torch.tensor([0] * 50 + [1] * 50), seed=0)
+        >>> len(split.train), len(split.val), len(split.test)
+        (10, 10, 80)
     """
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
@@ -59,25 +92,39 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
             fit, held = train_test_split(
                 labelled, train_size=train / (train + val), stratify=labels[labelled], random_state=state
             )
-        except ValueError:  # scikit-learn does not name the classes that it cannot cut
+        except ValueError:  # scikit-learn does not name the classes that are too small
             scarce = {c: int(k) for c, k in enumerate(counts) if k == counts.min()}
         else:
             drawn = [np.bincount(labels[part], minlength=len(counts)) for part in (fit, held)]
             scarce = {c: int(k) for c, k in enumerate(counts) if not (drawn[0][c] and drawn[1][c])}
     if scarce:
         raise DataError(
-            f"shares of {train} and {val} leave none of some classes (class: size): {scarce}; raise them, or leave"
-            " such a class out"
+            f"shares of {train} and {val} leave none of some classes (class: size): {scarce}; raise the shares, or"
+            " remove these classes"
         )
     return check_split(_split(fit, held, test, y), y)
 
 
 def k_fold(y: Tensor, *, folds: int, seed: int) -> list[Split]:
-    """As many splits as folds: each fold tests once, the next one validates, the others train; classes keep shares.
+    """Draw the splits of a stratified cross-validation.
 
-    >>> split = k_fold(torch.tensor([0, 1] * 50), folds=10, seed=0)[0]
-    >>> len(split.train), len(split.val), len(split.test)
-    (80, 10, 10)
+    Each fold is the test part of one split; the next fold is its validation part, and the others its training part.
+
+    Args:
+        y: The labels, classes numbered from 0, -1 for unknown ones, [n].
+        folds: Number of folds, from 3 to the size of the smallest class.
+        seed: Number of the draw; equal seeds give equal folds.
+
+    Returns:
+        One split a fold.
+
+    Raises:
+        DataError: If the number of folds is out of range, or the labels skip a class.
+
+    Example:
+        >>> split = k_fold(torch.tensor([0, 1] * 50), folds=10, seed=0)[0]
+        >>> len(split.train), len(split.val), len(split.test)
+        (80, 10, 10)
     """
     nodes, labels, counts = _labelled(y)
     if not 3 <= folds <= int(counts.min()):
@@ -94,11 +141,23 @@ def k_fold(y: Tensor, *, folds: int, seed: int) -> list[Split]:
 
 
 def public(data: Data) -> Split:
-    """The split that a data set brings as train_mask, val_mask and test_mask, such as Planetoid's."""
+    """The split that is published with a data set, such as Planetoid's.
+
+    Args:
+        data: A graph with the boolean masks `train_mask`, `val_mask` and `test_mask`.
+
+    Returns:
+        The split.
+
+    Raises:
+        DataError: If the graph has no such masks, or they are not a usable split.
+    """
     names = ("train_mask", "val_mask", "test_mask")
     absent = [name for name in names if name not in data]
     if absent:
-        raise DataError(f"this graph brings no {', '.join(absent)}; the planetoid ones do; or draw a split: stratified")
+        raise DataError(
+            f"this graph brings no {', '.join(absent)}, as the planetoid data sets do; draw a split with `stratified`"
+        )
     return check_split(Split(*(data[name].nonzero().ravel() for name in names)), data.y)
 
 
@@ -115,8 +174,10 @@ def _labelled(y: Tensor) -> tuple[np.ndarray, np.ndarray, Tensor]:
 
 
 def _state(seed: int) -> np.random.RandomState:
+    """The random state of a split, as scikit-learn takes it."""
     return np.random.RandomState(int(torch.randint(2**31, (1,), generator=rng("split", seed))))
 
 
 def _split(train: np.ndarray, val: np.ndarray, test: np.ndarray, y: Tensor) -> Split:
+    """The split with these parts, sorted, on the device of `y`."""
     return Split(*(torch.from_numpy(np.sort(part)).to(y.device) for part in (train, val, test)))

@@ -1,4 +1,4 @@
-"""A user's own graph: `.npz` in the metattack format, an edge list with labels in CSV, a saved PyG `Data`, a TU zip."""
+"""Graphs in a user's files: metattack `.npz`, an edge list with labels in CSV, a saved PyG `Data`, a TU `.zip`."""
 
 import csv
 import re
@@ -22,7 +22,10 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
-    """The graph in a file, or the graphs of a TU archive, with such features; the name's ending tells the format."""
+    """Read the graph in a file, or the graphs of a TU archive; the ending of the name determines the format.
+
+    `features` chooses those of the graphs of a TU archive, as `read_tu` takes it.
+    """
     readers: dict[str, Callable[[Path], Data | list[Data]]] = {
         ".npz": read_npz,
         ".csv": read_csv,
@@ -39,10 +42,11 @@ def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
 
 
 def read_csv(path: Path) -> Data:
-    """An edge list `NAME.csv` (source, target[, weight]) and, beside it, `NAME.labels.csv` (node, label[, features]).
+    """Read an edge list `NAME.csv` (source, target[, weight]) and `NAME.labels.csv` (node, label[, features]).
 
-    The nodes are those of the labels' file, in its order; ids may be any text. An empty label or -1 means unknown. A
-    first line is a header if it starts with `node` or `source`, or if it is the only one to start with no whole number.
+    The nodes are those of the file of labels, in its order; names of nodes may be any text. An empty label or -1 is
+    unknown. A first line is a header if it starts with `node` or `source`, or if it is the only one that does not start
+    with a whole number.
     """
     beside = path.with_name(f"{path.stem}.labels.csv")
     if not beside.is_file():
@@ -66,15 +70,16 @@ def read_csv(path: Path) -> Data:
 
 
 def read_pt(path: Path) -> Data:
-    """A saved PyG `Data` or dict of tensors: edge_index, y and, perhaps, x, edge_weight and the three masks.
+    """Read a saved PyG `Data` or dict of tensors: edge_index, y and, optionally, x, edge_weight and the three masks.
 
-    Loaded with `weights_only=True`, so a file that names anything but tensors and PyG's containers is refused unrun.
+    It is loaded with `weights_only=True`: a file that names anything but tensors and PyG's containers is refused, and
+    nothing in it is run.
     """
     try:
         with torch.serialization.safe_globals([Data, GlobalStorage, DataEdgeAttr, DataTensorAttr]):
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise anything
-        foreign = re.search(r"GLOBAL (\S+)", str(error))  # torch's own message advises to run it after all
+        foreign = re.search(r"GLOBAL (\S+)", str(error))  # torch's own message advises to run the file anyway
         if foreign:
             raise DataError(f"{path} asks for {foreign[1]}; refused, nothing was run: save a dict of tensors") from None
         raise DataError(f"{path} is not a file that torch.save wrote, or it is cut short; save it again") from error
@@ -89,6 +94,7 @@ def read_pt(path: Path) -> Data:
 
 
 def _from_tensors(tensors: dict[str, Tensor], where: str) -> Data:
+    """The graph that these tensors describe, checked."""
     edge_index, labels = tensors["edge_index"], tensors["y"].squeeze()
     if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.is_floating_point():
         raise DataError(f"{where}: edge_index must be whole numbers of shape [2, e], got {list(edge_index.shape)}")
@@ -113,7 +119,7 @@ def _from_tensors(tensors: dict[str, Tensor], where: str) -> Data:
 
 
 def _rows(path: Path, widths: tuple[int, ...] | None) -> list[tuple[int, list[str]]]:
-    """The lines of a CSV with their numbers, without header and empty lines, all equally wide."""
+    """The rows of a CSV file with their line numbers, without header and empty lines; all must be equally wide."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.reader(lines, skipinitialspace=True)
@@ -133,23 +139,26 @@ def _rows(path: Path, widths: tuple[int, ...] | None) -> list[tuple[int, list[st
 
 
 def _is_header(first: str, others: list[str]) -> bool:
+    """Whether a line with this first cell is a header, the later lines having these first cells."""
     if first.lower() in ("node", "source"):
         return True
     return bool(others) and not _is_whole(first) and all(map(_is_whole, others))
 
 
 def _is_whole(text: str) -> bool:
+    """Whether a text is a whole number."""
     return text.removeprefix("-").isdecimal()
 
 
 def _labels(cells: list[str]) -> np.ndarray:
-    """Whole numbers where every label is one, names otherwise."""
+    """The labels as whole numbers if all of them are, as names otherwise."""
     if all(_is_whole(cell) for cell in cells if cell):
         return np.array([int(cell) if cell else -1 for cell in cells])
     return np.array(["" if cell == "-1" else cell for cell in cells])
 
 
 def _numbers(rows: list[tuple[int, list[str]]], path: Path) -> np.ndarray:
+    """The cells of numbered rows as a table of numbers."""
     values = []
     for line, row in rows:
         try:
