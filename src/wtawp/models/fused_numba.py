@@ -15,7 +15,7 @@ def propagate(
     threshold: int, scale: Array, indptr: Array, indices: Array, values: Array, dense: Array, bias: Array, keys: Array,
     positions: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Compute dropout(relu(A H + b)); a threshold of 0 drops nothing. `scale` is an array of one, with the dtype of `out`."""
+    """Compute dropout(relu(A H + b)); threshold 0 drops nothing. `scale` is an array of one with the dtype of `out`."""
     batch, rows, width = out.shape
     factor, zero, least = scale[0], scale[0] * scale.dtype.type(0), u(threshold)
     for b in range(batch):
@@ -58,7 +58,7 @@ def attend(
     threshold: int, scale: float, indptr: Array, indices: Array, attention: Array, projected: Array, keys: Array,
     positions: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Normalise the exponentials in `attention` in place, and sum the projected rows with these weights after dropout."""
+    """Normalise the exponentials in `attention` in place, and sum the projected rows with them after dropout."""
     batch, rows, heads, width = out.shape
     total, weight = np.empty(heads, out.dtype), np.empty(heads, out.dtype)
     for b in range(batch):
