@@ -1,8 +1,8 @@
 """Dropout whose mask is a function of (run's seed, epoch, pass, layer, position), and of nothing else.
 
-So a run drops the same units alone or in a stack of two hundred, on the whole graph or on a block of it, on the CPU or
-on a GPU. The training loop says which masks are due with `masks(...)`; without it, torch's global generator draws the
-key. No mask is kept for the backward pass: it is computed again.
+A run therefore drops the same units alone or in a stack of two hundred, on the whole graph or on a block of it, on the
+CPU or on a GPU. The training loop sets the key of the masks with `masks(key)`; outside of it, torch's global generator
+draws the key. Masks are not stored for the backward pass but computed again.
 """
 
 from collections.abc import Iterator
@@ -19,6 +19,8 @@ from wtawp.models import dropout_kernels
 
 @dataclass
 class _Stream:
+    """The key of the masks in use, and how many masks were derived from it."""
+
     key: Tensor  # [] int64, of this run, this epoch and this pass; [b] for a stack of runs
     layer: int = field(default=0)
 
@@ -28,7 +30,11 @@ _STREAM: ContextVar[_Stream | None] = ContextVar("dropout stream", default=None)
 
 @contextmanager
 def masks(key: Tensor) -> Iterator[None]:
-    """Inside, each call of `dropout` takes the next layer's mask under `key`, an int64 scalar, or one a member."""
+    """Derive the masks of all calls of `dropout` in a `with` block from a key; the calls are numbered as layers.
+
+    Args:
+        key: An int64 scalar, or [b] for a stack of models, one key for each.
+    """
     token = _STREAM.set(_Stream(key))
     try:
         yield
@@ -39,7 +45,18 @@ def masks(key: Tensor) -> Iterator[None]:
 def dropout(
     x: Tensor, p: float, training: bool, *, positions: Tensor | None = None
 ) -> Tensor:  # [..., n, h] -> [..., n, h]
-    """Inverted dropout. `positions` are the rows' places in the whole graph, [n]; None if x is the whole graph."""
+    """Apply inverted dropout: set units to zero with probability p and divide the others by 1 - p.
+
+    Args:
+        x: Units, [..., n, h].
+        p: Probability of dropping a unit, in [0, 1).
+        training: Whether to drop anything; False returns x.
+        positions: Positions of the rows in the whole graph, [n], from which the mask is derived; None if x is the
+            whole graph.
+
+    Returns:
+        The units, [..., n, h]; with a stack of models, [b, n, h].
+    """
     if not training or p == 0:
         return x
     if positions is None:
@@ -49,7 +66,15 @@ def dropout(
 
 
 def normal(x: Tensor, *, positions: Tensor | None = None) -> Tensor:  # [..., n, h] -> [..., n, h]
-    """Standard normal draws in the shape of x, by Box and Muller; like a mask a function of key and position alone."""
+    """Draw standard normal numbers by the method of Box and Muller; like a mask, a function of key and position only.
+
+    Args:
+        x: Units whose shape and dtype the draws have, [..., n, h].
+        positions: Positions of the rows in the whole graph, as in `dropout`.
+
+    Returns:
+        The draws, [..., n, h].
+    """
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)
     place = positions[:, None] * x.shape[-1] + torch.arange(x.shape[-1], device=x.device)
@@ -59,7 +84,7 @@ def normal(x: Tensor, *, positions: Tensor | None = None) -> Tensor:  # [..., n,
 
 
 def next_key(device: torch.device) -> Tensor:  # -> [], or [b] inside a stack
-    """The key of the next mask: the next layer's of the stream, or a draw of torch's global generator."""
+    """Return the key of the next mask: derived inside `masks`, else drawn from torch's global generator."""
     stream = _STREAM.get()
     if stream is None:
         return torch.randint(-(1 << 63), (1 << 63) - 1, (), device=device)
@@ -68,18 +93,19 @@ def next_key(device: torch.device) -> Tensor:  # -> [], or [b] inside a stack
 
 
 def mixed(key: Tensor) -> Tensor:
-    """A bijection of 64-bit integers that leaves no pattern of its argument behind (the finaliser of splitmix64)."""
+    """Map 64-bit integers one to one to integers without visible pattern (the finaliser of splitmix64)."""
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
         key = (key ^ _shifted(key, shift)) * factor
     return key ^ _shifted(key, 31)
 
 
 def _shifted(key: Tensor, shift: int) -> Tensor:
-    return (key >> shift) & ((1 << (64 - shift)) - 1)  # a logical shift: torch's is arithmetic
+    """Shift right and fill with zeros; torch's own shift fills with the sign."""
+    return (key >> shift) & ((1 << (64 - shift)) - 1)
 
 
 class _Dropout(torch.autograd.Function):
-    """x [n, h] or [b, n, h], key [] or [b] -> x * mask / (1 - p). Its own derivative."""
+    """x [n, h] or [b, n, h], key [] or [b] -> x * mask / (1 - p). The derivative is the same function."""
 
     @staticmethod
     def forward(x: Tensor, key: Tensor, positions: Tensor, p: float) -> Tensor:

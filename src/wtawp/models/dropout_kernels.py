@@ -1,6 +1,6 @@
-"""x * mask / (1 - p) for a stack of models, the mask a hash of (key, row * width + column).
+"""x * mask / (1 - p) for a stack of models, where the mask is a hash of (key, row * width + column).
 
-Three implementations of one function: torch (everywhere), numba (CPU, extra `fast`), Triton (CUDA, where it is there).
+Three implementations of one function: torch (everywhere), numba (CPU, extra `fast`), Triton (CUDA, if installed).
 """
 
 from importlib.util import find_spec
@@ -19,12 +19,12 @@ if HAS_TRITON:
 
 
 def limits(p: float) -> tuple[int, float]:
-    """The hash below which a unit is dropped, and the factor of the others."""
+    """Return the hash below which a unit is dropped, and the factor of the units that remain."""
     return min(int(p * 2**32), 2**32 - 1), 1 / (1 - p)
 
 
 def apply(x: Tensor, keys: Tensor, positions: Tensor, p: float, *, compiled: bool = True) -> Tensor:
-    """[b or 1, n, h], [b], [n] -> [b, n, h]."""
+    """Drop units of a stack of models: x [b or 1, n, h], keys [b], positions [n] -> [b, n, h]."""
     threshold, scale = limits(p)
     if compiled and HAS_NUMBA and x.device.type == "cpu":
         out = torch.empty(len(keys), *x.shape[1:], dtype=x.dtype)
@@ -40,7 +40,7 @@ def apply(x: Tensor, keys: Tensor, positions: Tensor, p: float, *, compiled: boo
 
 
 def hashed(place: Tensor, key: Tensor) -> Tensor:
-    """32 bits from a place and a 64-bit key: a multiplicative hash with the key's halves mixed in on the way."""
+    """Hash a position and a 64-bit key to 32 bits: a multiplicative hash that mixes in both halves of the key."""
     low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF
     h = (place * 0x9E3779B1 + low) & 0xFFFFFFFF
     h = ((h ^ (h >> 16)) * M1 + high) & 0xFFFFFFFF

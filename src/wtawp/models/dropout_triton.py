@@ -10,7 +10,7 @@ BLOCK = 1024
 
 @triton.jit
 def hashed(place, key):  # type: ignore[no-untyped-def]
-    """32 bits from a place and a key; both are 64 bits wide and cut to 32 by hand."""
+    """Hash a position and a key to 32 bits; both are 64 bits wide and truncated explicitly."""
     h = (place * 0x9E3779B1 + (key & 0xFFFFFFFF)) & 0xFFFFFFFF
     h = ((h ^ (h >> 16)) * 0x21F0AAAD + ((key >> 32) & 0xFFFFFFFF)) & 0xFFFFFFFF
     h = ((h ^ (h >> 15)) * 0x735A2D97) & 0xFFFFFFFF

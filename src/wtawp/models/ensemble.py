@@ -1,7 +1,7 @@
-"""Many models as one: parameters stacked, autograd outside.
+"""Many models as one: their parameters are stacked, and autograd works on the stacks.
 
-Our modules take the stack as it is; others are mapped with `torch.func.vmap`, and what vmap cannot take is run member
-by member, after saying so.
+Our models take stacks as they are. Other modules are mapped with `torch.func.vmap`; those that vmap cannot handle run
+one after another, with a warning.
 """
 
 import warnings
@@ -18,7 +18,14 @@ Stack = dict[str, Tensor]  # name -> [b, ...]
 
 
 class Ensemble:
-    """Models of one architecture. The weights are handed in with every call, so that they can be perturbed."""
+    """Models of one architecture, evaluated together. Weights are passed to every call, so that they can be perturbed.
+
+    Args:
+        models: The members, at least one; their parameters must have the same names and shapes.
+
+    Raises:
+        ValueError: If there is no model, or the architectures differ.
+    """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         shapes = [{n: p.shape for n, p in m.named_parameters()} for m in models]
@@ -26,38 +33,59 @@ class Ensemble:
             raise ValueError("an ensemble needs at least one model, and models of one architecture")
         self.models = list(models)
         self.template = models[0]
-        self.is_ours = isinstance(
-            models[0], StackAware | StackAwareOnGraphs
-        )  # takes a stack as it is, and its epochs can be replayed
+        self.is_ours = isinstance(models[0], StackAware | StackAwareOnGraphs)  # its epochs can also be replayed
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.is_mapped = len(models) > 1 and not self.is_ours
 
     def parameters(self) -> Stack:
-        """The members' parameters, stacked: leaves that require gradients wherever the members' do."""
+        """Stack the parameters of the members.
+
+        Returns:
+            Name -> [b, ...]: new leaf tensors, which require gradients if the members' parameters do.
+        """
         stacked = {
             n: torch.stack([dict(m.named_parameters())[n].detach() for m in self.models]) for n, _ in self._named()
         }
         return {n: stacked[n].requires_grad_(p.requires_grad) for n, p in self._named()}
 
     def buffers(self) -> Stack:
-        """The members' buffers, stacked."""
-        own = [dict(m.named_buffers()) for m in self.models]
-        return {n: torch.stack([buffers[n] for buffers in own]) for n in own[0]}
+        """Stack the buffers of the members.
+
+        Returns:
+            Name -> [b, ...].
+        """
+        by_member = [dict(m.named_buffers()) for m in self.models]
+        return {n: torch.stack([buffers[n] for buffers in by_member]) for n in by_member[0]}
 
     def _named(self) -> list[tuple[str, nn.Parameter]]:
+        """Name the parameters, which are called the same in all members."""
         return list(self.template.named_parameters())
 
     def write_back(self, parameters: Mapping[str, Tensor]) -> None:
-        """Copy stacked parameters or buffers into the members."""
+        """Copy stacked parameters or buffers into the members.
+
+        Args:
+            parameters: Name -> [b, ...].
+        """
         with torch.no_grad():
             for i, model in enumerate(self.models):
-                own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+                tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
                 for name, t in parameters.items():
-                    own[name].copy_(t[i])
+                    tensors[name].copy_(t[i])
 
     def logits(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], arguments: tuple[object, ...],
                keys: Tensor | None) -> Tensor:  # keys [b] -> [b, k, c]  # fmt: skip
-        """The forward pass of every member. `keys` name the dropout masks; None is evaluation mode."""
+        """Run the forward pass of every member.
+
+        Args:
+            parameters: Stacked parameters, name -> [b, ...].
+            buffers: Stacked buffers, likewise.
+            arguments: Positional arguments of `forward`, shared by all members.
+            keys: Keys of the dropout masks, [b]; None for evaluation mode.
+
+        Returns:
+            Logits, [b, k, c].
+        """
         self.template.train(keys is not None)
         keys = next(iter(parameters.values())).new_zeros(len(self.models), dtype=torch.int64) if keys is None else keys
 
@@ -84,14 +112,25 @@ class Ensemble:
 
     def logits_and_extra(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor],
                          arguments: tuple[object, ...], keys: Tensor) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The same in training mode, with each member's loss of its own [b]; for modules of ours that have one."""
+        """Run the forward pass of models with an extra loss (see `HasExtraLoss`), in training mode.
+
+        Args:
+            parameters: Stacked parameters, name -> [b, ...].
+            buffers: Stacked buffers, likewise.
+            arguments: Positional arguments of `forward`, shared by all members.
+            keys: Keys of the dropout masks, [b].
+
+        Returns:
+            Logits [b, k, c], and the extra loss of each member, [b].
+        """
         self.template.train()
         with masks(keys):
-            found: tuple[Tensor, Tensor] = functional_call(
+            logits_and_term: tuple[Tensor, Tensor] = functional_call(
                 self.template, (dict(parameters), dict(buffers)), arguments, {"with_extra_loss": True}
             )
-        return found
+        return logits_and_term
 
 
 def _member(stack: Mapping[str, Tensor], i: int) -> Stack:
+    """Take one member out of a stack."""
     return {name: t[i] for name, t in stack.items()}

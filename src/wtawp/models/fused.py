@@ -1,8 +1,8 @@
-"""Two steps that most of the time of a training goes into, each as one operation instead of many passes over memory.
+"""The two steps that take most of the time of a training, each fused into one pass over memory.
 
 `propagate` is the hidden layer of a GCN after its matrix product; `attend` is the attention of a GAT. Both take a
-stack of models as leading dimension, draw their dropout as `dropout` does, and can be differentiated twice. Compiled
-by numba on the CPU, by Triton on a GPU; where neither is there, torch operations give the same numbers.
+stack of models as leading dimension, draw their masks as `dropout` does, and can be differentiated twice. They are
+compiled by numba on the CPU and by Triton on a GPU; without a compiler, torch operations give the same numbers.
 """
 
 from typing import Any
@@ -26,14 +26,26 @@ SLOPE = 0.2
 
 
 def is_compiled(device: torch.device) -> bool:
-    """Whether there is a kernel for this device."""
+    """Tell whether there is a compiled kernel for this device."""
     return (device.type == "cpu" and HAS_NUMBA) or (device.type == "cuda" and HAS_TRITON)
 
 
 def propagate(
     operator: Operator, dense: Tensor, bias: Tensor, *, p: float, training: bool, positions: Tensor | None = None
 ) -> Tensor:  # [n, m], [..., m, h], [..., h] -> [..., n, h]
-    """dropout(relu(A H + b)); `positions` as in `dropout`."""
+    """Compute dropout(relu(A H + b)).
+
+    Args:
+        operator: A, [n, m].
+        dense: H, [..., m, h].
+        bias: b, [..., h].
+        p: Probability of dropping a unit.
+        training: Whether to drop anything.
+        positions: Positions of the rows in the whole graph, [n], as in `dropout`.
+
+    Returns:
+        The hidden layer, [..., n, h].
+    """
     if operator.values.requires_grad or not is_compiled(dense.device):
         return dropout((spmm(operator, dense) + bias[..., None, :]).relu(), p, training, positions=positions)
     is_alone = dense.dim() == 2
@@ -45,7 +57,7 @@ def propagate(
 
 
 class _Propagate(torch.autograd.Function):
-    """dense [b, m, h], bias [b, h], keys [b] -> [b, n, h]. What is zero in the output gets no gradient."""
+    """dense [b, m, h], bias [b, h], keys [b] -> [b, n, h]. Entries that are zero in the output get no gradient."""
 
     @staticmethod
     def forward(dense: Tensor, bias: Tensor, keys: Tensor | None, operator: Operator, positions: Tensor | None,
@@ -99,10 +111,21 @@ def attend(
     entries: Tensor,
     weights: Tensor | None = None,
 ) -> Tensor:  # [n, m], [..., m, heads, w], [..., m, heads], [..., n, heads], [e] -> [..., n, heads, w]
-    """Sum over each row's entries of softmax(leaky(source_j + target_i)) times projected_j, with dropout in between.
+    """Compute attention: in each row i, the sum over j of dropout(softmax_j(leaky(source_j + target_i))) projected_j.
 
-    `entries` are the entries' places in the whole graph, for the masks. Of the operator the structure counts alone.
-    `weights` [e] multiply the exponentials, so that an entry of weight 0 is not there; no kernel is compiled for them.
+    Args:
+        operator: The graph, [n, m]; its structure is used, its values are not.
+        projected: Projected features of each head, [..., m, heads, w].
+        source: Scores of the sources, [..., m, heads].
+        target: Scores of the targets, [..., n, heads].
+        p: Probability of dropping an entry.
+        training: Whether to drop anything.
+        entries: Positions of the operator's entries in the whole graph, [e], from which the masks are derived.
+        weights: Factors of the exponentials, [e]; an entry of weight 0 has no effect. There is no compiled kernel for
+            them. None if all are 1.
+
+    Returns:
+        The aggregated features of each head, [..., n, heads, w].
     """
     is_alone = projected.dim() == 3
     if is_alone:
@@ -117,14 +140,14 @@ def attend(
 
 
 def attend_in_steps(projected: Tensor, source: Tensor, target: Tensor, keys: Tensor | None, operator: Operator,
-                    entries: Tensor, p: float, given: Tensor | None = None) -> Tensor:  # fmt: skip
-    """The same in torch operations, for machines without a compiler and for second derivatives."""
+                    entries: Tensor, p: float, edge_weight: Tensor | None = None) -> Tensor:  # fmt: skip
+    """Compute `attend` in torch operations, for machines without a compiler and for second derivatives."""
     rows, cols = operator.rows, operator.indices.long()
     scores = F.leaky_relu(source[:, cols] + target[:, rows], SLOPE)  # [b, e, heads]
     places = rows[:, None].expand_as(scores)
     lowest = scores.new_full((len(scores), operator.shape[0], scores.shape[2]), -torch.inf)
     weights = (scores - lowest.scatter_reduce(1, places, scores.detach(), "amax")[:, rows]).exp()
-    weights = weights if given is None else weights * given[:, None]
+    weights = weights if edge_weight is None else weights * edge_weight[:, None]
     total = torch.zeros_like(lowest).index_add(1, rows, weights).clamp_min(torch.finfo(weights.dtype).tiny)
     weights = weights / total[:, rows]
     if keys is not None:
@@ -138,7 +161,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(projected: Tensor, source: Tensor, target: Tensor, keys: Tensor | None, operator: Operator,
                 entries: Tensor, p: float) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Beside the output: what the backward pass starts from, the attention [b, e, heads] or its log-sums."""
+        """Return the output and what the backward pass starts from: the attention [b, e, heads] or its log-sums."""
         projected, source, target = projected.detach(), source.detach(), target.detach()
         keys = torch.zeros(len(projected), dtype=torch.int64, device=projected.device) if keys is None else keys
         if projected.device.type == "cuda":
@@ -165,11 +188,11 @@ class _Attend(torch.autograd.Function):
         projected, source, target, keys, entries, out, kept = ctx.saved_tensors
         operator: Operator = ctx.operator
         inputs = projected, source, target
-        if torch.is_grad_enabled():  # somebody wants the gradient of the gradient
+        if torch.is_grad_enabled():  # a second derivative is wanted
             again = attend_in_steps(*inputs, keys, operator, entries, ctx.p)
             wanted = [t for t, needed in zip(inputs, ctx.needs_input_grad, strict=False) if needed]
-            found = iter(torch.autograd.grad(again, wanted, grad, create_graph=True))
-            return *(next(found) if needed else None for needed in ctx.needs_input_grad[:3]), None, None, None, None
+            grads = iter(torch.autograd.grad(again, wanted, grad, create_graph=True))
+            return *(next(grads) if needed else None for needed in ctx.needs_input_grad[:3]), None, None, None, None
         keys = torch.zeros(len(projected), dtype=torch.int64, device=projected.device) if keys is None else keys
         to: tuple[Tensor, ...]
         if grad.device.type == "cuda":
@@ -189,11 +212,11 @@ class _Attend(torch.autograd.Function):
 
 
 def _arrays(*tensors: Tensor) -> list[Any]:
-    """For numba. An output must be contiguous already, or what is written is lost in a copy."""
+    """Convert tensors for numba. Outputs must be contiguous already, or results would be written to a copy."""
     return [t.detach().contiguous().numpy() for t in tensors]
 
 
 def _folded(t: Tensor, dim: int | None, size: int) -> Tensor:
-    """A mapped dimension folded into the stack's: [.., size, .., b, ...] -> [size * b, ...]."""
+    """Fold a dimension that vmap added into that of the stack: [.., size, .., b, ...] -> [size * b, ...]."""
     front = t.expand(size, *t.shape) if dim is None else t.movedim(dim, 0)
     return front.flatten(0, 1)

@@ -1,4 +1,4 @@
-"""The loops of `fused` on the CPU, compiled; one thread, member by member, so that one member stays in cache."""
+"""The loops of `fused` on the CPU, compiled: one thread, one model after another, so that a model stays in cache."""
 
 import numba
 import numpy as np
@@ -15,7 +15,7 @@ def propagate(
     threshold: int, scale: Array, indptr: Array, indices: Array, values: Array, dense: Array, bias: Array, keys: Array,
     positions: Array, out: Array,
 ) -> None:  # fmt: skip
-    """dropout(relu(A H + b)); a threshold of zero drops nothing. `scale` is an array of one, typed as `out`."""
+    """Compute dropout(relu(A H + b)); threshold 0 drops nothing. `scale` is an array of one with the dtype of `out`."""
     batch, rows, width = out.shape
     factor, zero, least = scale[0], scale[0] * scale.dtype.type(0), u(threshold)
     for b in range(batch):
@@ -36,7 +36,7 @@ def propagate(
 
 @numba.njit(nogil=True, cache=True)
 def scores(indptr: Array, indices: Array, source: Array, target: Array, out: Array) -> None:
-    """leaky(source_j + target_i) less its maximum over the row, for every entry and head: [b, e, heads]."""
+    """Compute leaky(source_j + target_i) minus its maximum over the row, for every entry and head: [b, e, heads]."""
     heads = out.shape[2]
     highest, slope = np.empty(heads, out.dtype), out.dtype.type(SLOPE)
     for b in range(len(out)):
@@ -58,7 +58,7 @@ def attend(
     threshold: int, scale: float, indptr: Array, indices: Array, attention: Array, projected: Array, keys: Array,
     positions: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Make weights of the exponentials in `attention`, in place, and sum the projected rows by what dropout leaves."""
+    """Normalise the exponentials in `attention` in place, and sum the projected rows with them after dropout."""
     batch, rows, heads, width = out.shape
     total, weight = np.empty(heads, out.dtype), np.empty(heads, out.dtype)
     for b in range(batch):
@@ -90,7 +90,7 @@ def attend_back(
     target: Array, keys: Array, positions: Array, out: Array, grad: Array, to_projected: Array, to_source: Array,
     to_target: Array,
 ) -> None:  # fmt: skip
-    """Gradients of `attend`, added to the last three.
+    """Add the gradients of `attend` to the last three arguments.
 
     With da = <grad_i, x_j> and D_i = <grad_i, out_i> the softmax gives ds = a (da - D_i), as in flash attention.
     """

@@ -1,4 +1,4 @@
-"""The loops of `fused` on a GPU. No atomics: the same numbers every time."""
+"""The loops of `fused` on a GPU, without atomic operations, so that results are reproducible bit for bit."""
 
 import torch
 import triton
@@ -62,7 +62,7 @@ def propagate(operator: Operator, dense: Tensor, bias: Tensor, keys: Tensor, pos
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _lanes(batch, heads, width, MODELS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The models, heads and columns of a program, and which of them are there."""
+    """List the models, heads and columns that a program works on, and which of them exist."""
     b = (tl.program_id(1) * MODELS + tl.arange(0, MODELS)).to(tl.int64)[:, None, None]
     h = tl.arange(0, HEADS)[None, :, None]
     k = tl.arange(0, WIDTH)[None, None, :]
@@ -92,7 +92,7 @@ def _attend(  # type: ignore[no-untyped-def]
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """One row, some models: the softmax is gathered as it goes, with the highest score so far (flash attention)."""
+    """Compute one row of some models; the softmax is accumulated with a running maximum (as in flash attention)."""
     i = tl.program_id(0).to(tl.int64)
     b, h, k, there, inside = _lanes(batch, heads, width, MODELS, HEADS, WIDTH)
     own = tl.load(target + (b * rows + i) * heads + h, mask=there, other=0.0)
@@ -146,7 +146,7 @@ def _attend_back(  # type: ignore[no-untyped-def]
     HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """One column, some models: its own gradients, and the scores' for the rows to sum up."""
+    """Compute the gradients of one column of some models, and those of the scores, which `_row_sums` adds up."""
     j = tl.program_id(0).to(tl.int64)
     b, h, k, there, inside = _lanes(batch, heads, width, MODELS, HEADS, WIDTH)
     own = tl.load(source + (b * columns + j) * heads + h, mask=there, other=0.0)
@@ -193,7 +193,7 @@ def _blocks(heads: int, width: int, batch: int) -> dict[str, int]:
 
 def attend(operator: Operator, projected: Tensor, source: Tensor, target: Tensor, keys: Tensor, entries: Tensor,
            threshold: int, scale: float) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """See `fused.attend`; beside the output the logarithm of every softmax's denominator, [b, n, heads]."""
+    """See `fused.attend`; also returns the logarithm of the denominator of each softmax, [b, n, heads]."""
     (batch, columns, heads, width), rows = projected.shape, operator.shape[0]
     out = projected.new_empty(batch, rows, heads, width)
     sums = projected.new_empty(batch, rows, heads)
@@ -209,7 +209,7 @@ def attend(operator: Operator, projected: Tensor, source: Tensor, target: Tensor
 def attend_back(operator: Operator, projected: Tensor, source: Tensor, target: Tensor, keys: Tensor, entries: Tensor,
                 threshold: int, scale: float, out: Tensor, sums: Tensor,
                 grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of `attend` for projected, source and target."""
+    """Compute the gradients of `attend` with respect to projected, source and target."""
     (batch, columns, heads, width), rows, edges = projected.shape, operator.shape[0], len(operator.indices)
     means = (grad * out).sum(-1)
     to_projected, to_source = projected.new_empty(projected.shape), projected.new_empty(batch, columns, heads)

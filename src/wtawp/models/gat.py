@@ -96,4 +96,4 @@ class GAT(nn.Module, StackAware):
         if rows is None:
             return features(x, dropped=True), (Hop.whole(operator),) * 2
         blocks = receptive_field(operator, rows, 2)
-        return features(x, blocks.nodes[0], dropped=True), Hop.through(blocks, operator.shape[0])
+        return features(x, blocks.nodes[0], dropped=True), Hop.over_blocks(blocks, operator.shape[0])

@@ -99,8 +99,8 @@ class GCN(nn.Module, StackAware, SupportsFactoredGradient, IsConvolutionStack):
         """
         operator = self._operators(edge_index, None, x)
         if rows is None:
-            everybody = torch.arange(operator.shape[0], device=operator.values.device)
-            blocks = Blocks((everybody,) * (len(self.convs) + 1), (operator,) * len(self.convs))
+            all_nodes = torch.arange(operator.shape[0], device=operator.values.device)
+            blocks = Blocks((all_nodes,) * (len(self.convs) + 1), (operator,) * len(self.convs))
             inputs = features(x)
         else:
             blocks = receptive_field(operator, rows, len(self.convs))

@@ -18,13 +18,21 @@ from wtawp.models.fused import attend, propagate
 
 
 def _uniform(*shape: int, bound: float, generator: torch.Generator) -> nn.Parameter:
+    """Draw a parameter uniformly from [-bound, bound]."""
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
 
 
 class Linear(nn.Module):
-    """X W + b, uniform in +-`bound` at first. X may be an operator: sparse features.
+    """A linear layer X W + b, where X may be an operator, that is, sparse features.
 
-    The weight is [d_in, d_out], so that a sparse X gathers rows that lie together in memory.
+    The weight is [d_in, d_out], so that a product with a sparse X reads contiguous rows of it.
+
+    Args:
+        d_in: Number of inputs.
+        d_out: Number of outputs.
+        bound: Initial weights are uniform in [-bound, bound]; None for the bound of `nn.Linear`, 1 / sqrt(d_in).
+        bias: Whether there is a b.
+        generator: Draws the initial weights.
     """
 
     def __init__(
@@ -36,13 +44,21 @@ class Linear(nn.Module):
         self.bias = _uniform(d_out, bound=bound, generator=generator) if bias else None
 
     def forward(self, x: Tensor | Operator, values: Tensor | None = None) -> Tensor:  # [n, d_in] -> [n, d_out]
-        """`values` may stand in for a sparse X's own entries: dropped-out features."""
+        """Multiply; `values` replace the entries of a sparse X, for example after dropout."""
         product = multiply(x, self.weight, values)
         return product if self.bias is None else product + self.bias[..., None, :]
 
 
 class GraphConvolution(nn.Module):
-    """A_hat (X W) + b (Kipf and Welling), initialised as in the paper's released code: uniform in +-1/sqrt(d_out)."""
+    """A graph convolution A_hat (X W) + b (Kipf and Welling).
+
+    Initial weights are uniform in [-1 / sqrt(d_out), 1 / sqrt(d_out)], as in the paper's released code.
+
+    Args:
+        d_in: Number of inputs.
+        d_out: Number of outputs.
+        generator: Draws the initial weights.
+    """
 
     def __init__(self, d_in: int, d_out: int, *, generator: torch.Generator) -> None:
         super().__init__()
@@ -59,9 +75,17 @@ class GraphConvolution(nn.Module):
         positions: Tensor | None = None,
         entries: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
-        """`relu_and_drop`: the rate of dropout after a ReLU, both done in passing; `positions` as in `dropout`.
+        """Compute the convolution.
 
-        `entries` says, given X W [n, d_out], what to multiply with in the place of a sparse operator's own entries [e].
+        Args:
+            x: Features, [n, d_in], dense or sparse.
+            operator: A_hat, [m, n].
+            relu_and_drop: Rate of a dropout after a ReLU, both fused into the product; None for neither.
+            positions: Positions of the output rows in the whole graph, as in `dropout`.
+            entries: Function of X W [n, d_out] that returns entries [e] to use instead of those of the operator.
+
+        Returns:
+            The output, [m, d_out].
         """
         if not isinstance(operator, Operator):
             out = operator @ multiply(x, self.weight) + self.bias[..., None, :]
@@ -80,7 +104,13 @@ class GraphConvolution(nn.Module):
 class SageConvolution(nn.Module):
     """mean(neighbours) W_l + X W_r + b (Hamilton et al. 2017), initialised as PyG's SAGEConv.
 
-    The matrices are its own, not those of linear maps inside: the perturbation takes such a layer whole.
+    Both matrices are parameters of the layer itself, not of linear layers inside it, so that the perturbation counts
+    them as one layer.
+
+    Args:
+        d_in: Number of inputs.
+        d_out: Number of outputs.
+        generator: Draws the initial weights.
     """
 
     def __init__(self, d_in: int, d_out: int, *, generator: torch.Generator) -> None:
@@ -93,7 +123,7 @@ class SageConvolution(nn.Module):
     def forward(
         self, x: Tensor | Operator, operator: Operator, own: Tensor | Operator | None = None
     ) -> Tensor:  # [n, d_in], [m, n], [m, d_in] -> [m, d_out]
-        """`own` are the features of the m output nodes; None if they are the first m rows of x."""
+        """Compute the convolution; `own` are the features of the m output nodes, None for the first m rows of x."""
         if _is_dense(x) and _gathers_first(operator, self.neighbour_weight):
             neighbours = multiply(multiply(operator, x), self.neighbour_weight)
         else:
@@ -107,9 +137,17 @@ class SageConvolution(nn.Module):
 
 
 class GinConvolution(nn.Module):
-    """relu(((1 + eps) X + sum(neighbours)) W_1 + b_1) W_2 + b_2 (Xu et al. 2019), initialised as nn.Linear is.
+    """relu(((1 + eps) X + sum(neighbours)) W_1 + b_1) W_2 + b_2 (Xu et al. 2019), initialised as `nn.Linear`.
 
-    The matrices are its own, for the reason that SageConvolution's are.
+    Both matrices are parameters of the layer itself, as in `SageConvolution`.
+
+    Args:
+        d_in: Number of inputs.
+        width: Number of hidden units.
+        d_out: Number of outputs.
+        eps: Weight of a node's own features, less 1.
+        train_eps: Whether `eps` is a parameter.
+        generator: Draws the initial weights.
     """
 
     def __init__(
@@ -125,7 +163,7 @@ class GinConvolution(nn.Module):
         self.second_bias = _uniform(d_out, bound=bound, generator=generator)
 
     def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
-        """The m output nodes are the first of the n."""
+        """Compute the convolution; the m output nodes are the first of the n."""
         if _is_dense(x) and _gathers_first(operator, self.first_weight):
             hidden = multiply(self._gather(x, operator), self.first_weight)
         else:
@@ -134,14 +172,21 @@ class GinConvolution(nn.Module):
         return multiply(hidden, self.second_weight) + self.second_bias[..., None, :]
 
     def _gather(self, x: Tensor, operator: Operator) -> Tensor:  # [n, h] -> [m, h]
+        """Sum over the neighbours and the weighted node itself."""
         eps = self.eps[..., None] if isinstance(self.eps, Tensor) else self.eps
         return multiply(operator, x) + (1 + eps) * x[..., : operator.shape[0], :]
 
 
 class GaussianConvolution(nn.Module):
-    """A normal distribution at each node, spread over the graph (Zhu et al. 2019); Glorot initialisation.
+    """A graph convolution of normal distributions, one at each node (Zhu et al. 2019); Glorot initialisation.
 
-    Mean elu(M W_m), variance relu(V W_v); what is uncertain weighs less: a factor a = exp(-gamma variance).
+    The mean is elu(M W_m), the variance relu(V W_v). Uncertain nodes get a small weight, exp(-gamma variance).
+
+    Args:
+        d_in: Number of inputs.
+        d_out: Number of outputs.
+        gamma: How strongly the variance reduces the weight.
+        generator: Draws the initial weights.
     """
 
     def __init__(self, d_in: int, d_out: int, *, gamma: float, generator: torch.Generator) -> None:
@@ -154,27 +199,33 @@ class GaussianConvolution(nn.Module):
     def local(
         self, mean: Tensor | Operator, variance: Tensor | Operator, values: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:  # [n, d_in], [n, d_in] -> [n, d_out], [n, d_out]
-        """Each node's distribution by itself; `values` stand in for the entries of sparse features."""
+        """Transform the distribution of each node; `values` replace the entries of sparse features."""
         new_mean = F.elu(multiply(mean, self.mean_weight, values))
         return new_mean, multiply(variance, self.variance_weight, values).relu()
 
     def spread(
         self, mean: Tensor, variance: Tensor, means: Operator | Multiplies, variances: Operator | Multiplies
     ) -> tuple[Tensor, Tensor]:  # [n, h], [n, h], [m, n], [m, n] -> [m, h], [m, h]
-        """The distribution of each node's weighted sum over its neighbours."""
+        """Compute the distribution of the weighted sum over the neighbours of each node."""
         attention = (-self.gamma * variance).exp()
         return multiply(means, mean * attention), multiply(variances, variance * attention * attention)
 
     def squares(self) -> Tensor:  # -> [], or [b] for a stack
-        """The squared entries of both matrices, summed."""
+        """Sum the squared entries of both matrices."""
         return self.mean_weight.square().sum((-2, -1)) + self.variance_weight.square().sum((-2, -1))
 
 
 class SimilarityConvolution(nn.Module):
-    """s (A H) + (1 - s) (K H) + gamma t H for H = X W + b (Jin et al. 2021), the gates s and t learned from X.
+    """s (A H) + (1 - s) (K H) + gamma t H for H = X W + b (Jin et al. 2021), with learned gates s and t.
 
     A is the graph, K joins nodes with similar features; s = sigmoid(X u + c), t = X v + c'. (The bias b is added after
-    A and K.) Initialised as in DeepRobust: gate vectors uniform in +-1, their biases 0.
+    A and K.) Initialised as in DeepRobust: gate vectors uniform in [-1, 1], their biases 0.
+
+    Args:
+        d_in: Number of inputs.
+        d_out: Number of outputs.
+        gamma: Weight of the self-loops.
+        generator: Draws the initial weights.
     """
 
     def __init__(self, d_in: int, d_out: int, *, gamma: float, generator: torch.Generator) -> None:
@@ -189,7 +240,7 @@ class SimilarityConvolution(nn.Module):
     def forward(
         self, x: Tensor | Operator, graph: Operator | Multiplies, alike: Operator, rows: Tensor | None = None
     ) -> Tensor:  # [n, d_in], [m, n], [m, n] -> [m, d_out]
-        """`rows` are the m output nodes' places among the n; None if they are all."""
+        """Compute the convolution; `rows` are the positions of the m output nodes among the n, None for all."""
         product = multiply(x, torch.cat([self.weight, self.gates], -1))  # one pass over the features
         local, gates = product[..., :-2], product[..., -2:] + self.gate_bias[..., None, :]
         own = local if rows is None else local[..., rows, :]
@@ -201,18 +252,31 @@ class SimilarityConvolution(nn.Module):
 
 
 def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
-    """Neither an operator nor a sparse tensor, which can only be multiplied with a weight."""
+    """Tell whether x is neither an operator nor a sparse tensor; these can only be multiplied with a weight."""
     return isinstance(x, Tensor) and x.layout == torch.strided
 
 
 def _gathers_first(operator: Operator, weight: Tensor) -> bool:
-    """Whether (A X) W takes fewer multiplications than A (X W), which is the same, for a dense X."""
+    """Tell whether (A X) W takes fewer multiplications than A (X W), for a dense X."""
     (m, n), (d_in, d_out), entries = operator.shape, weight.shape[-2:], len(operator.indices)
     return entries * d_in + m * d_in * d_out < n * d_in * d_out + entries * d_out
 
 
 def checked_widths(d_in: int, hidden: tuple[int, ...] | int, d_out: int, dropout: float) -> list[tuple[int, int]]:
-    """Each layer's input and output width."""
+    """List the input and output width of each layer.
+
+    Args:
+        d_in: Number of inputs of the model.
+        hidden: Widths of the hidden layers.
+        d_out: Number of outputs of the model.
+        dropout: Rate of dropout, which is checked as well.
+
+    Returns:
+        The pairs (inputs, outputs), first layer to last.
+
+    Raises:
+        ValueError: If `hidden` is a single number, a width is below 1, or the dropout is not in [0, 1).
+    """
     if isinstance(hidden, int):
         raise ValueError(f"hidden must be the width of each hidden layer, ({hidden},), got {hidden}")
     if min(d_in, *hidden, d_out) < 1:
@@ -225,14 +289,14 @@ def checked_widths(d_in: int, hidden: tuple[int, ...] | int, d_out: int, dropout
 def drop_and_multiply(
     lin: Linear, x: Tensor | Operator, p: float, training: bool, positions: Tensor | None = None
 ) -> Tensor:
-    """Dropout on the input, then a linear layer. Of sparse features only the non-zeros need a mask."""
+    """Apply dropout to the input, then a linear layer. Sparse features need a mask for their non-zeros only."""
     return lin(*drop_input(x, p, training, positions))  # type: ignore[no-any-return]
 
 
 def drop_input(
     x: Tensor | Operator, p: float, training: bool, positions: Tensor | None = None
 ) -> tuple[Tensor | Operator, Tensor | None]:
-    """Dropout on the input: features, and for sparse ones the values to multiply them with instead of their own."""
+    """Apply dropout to the input: return the features and, if they are sparse, the values that replace theirs."""
     if not training or p == 0:
         return x, None
     if not isinstance(x, Operator):
@@ -244,27 +308,42 @@ def drop_input(
 
 @dataclass(frozen=True, eq=False)
 class Hop:
-    """One step over a graph, or over a block of it, for layers whose masks need to know where they are."""
+    """The operator of one layer over a graph, or over a block of it, with the positions that dropout masks need.
 
-    operator: Operator  # [n, m], the n rows being the first of the m columns
-    columns: Tensor | None  # [m], the columns' places in the whole graph; None if it is the whole graph
-    entries: Tensor  # [e], the entries' places in the whole graph
-    weights: Tensor | None = None  # [e], of the edges; None: all 1
+    Attributes:
+        operator: The operator, [n, m]; its n rows are the first of the m columns.
+        columns: Positions of the columns in the whole graph, [m]; None if it is the whole graph.
+        entries: Positions of the entries in the whole graph, [e].
+        weights: Weights of the edges, [e]; None if all are 1.
+    """
+
+    operator: Operator
+    columns: Tensor | None
+    entries: Tensor
+    weights: Tensor | None = None
 
     @staticmethod
     def whole(operator: Operator) -> "Hop":
-        """Over all nodes."""
+        """Make the hop over all nodes."""
         return Hop(operator, None, operator.rows * operator.shape[1] + operator.indices.long())
 
     @staticmethod
-    def through(blocks: Blocks, size: int) -> "tuple[Hop, ...]":
-        """Over each of the blocks, cut out of a graph of `size` nodes."""
+    def over_blocks(blocks: Blocks, size: int) -> "tuple[Hop, ...]":
+        """Make the hops over blocks that were cut out of a graph of `size` nodes."""
         steps = zip(blocks.operators, pairwise(blocks.nodes), strict=True)
         return tuple(Hop(o, columns, rows[o.rows] * size + columns[o.indices.long()]) for o, (columns, rows) in steps)
 
 
 class GraphAttention(nn.Module):
-    """One layer of GAT (Velickovic et al. 2018): heads side by side, or their mean; Glorot initialisation."""
+    """One layer of a GAT (Velickovic et al. 2018); Glorot initialisation.
+
+    Args:
+        d_in: Number of inputs.
+        width: Number of outputs of each head.
+        heads: Number of heads.
+        concat: Whether the outputs of the heads are concatenated; otherwise they are averaged.
+        generator: Draws the initial weights.
+    """
 
     def __init__(self, d_in: int, width: int, *, heads: int, concat: bool, generator: torch.Generator) -> None:
         super().__init__()
@@ -278,7 +357,7 @@ class GraphAttention(nn.Module):
         self.bias = nn.Parameter(torch.zeros(heads * width if concat else width))
 
     def forward(self, x: Tensor | Operator, hop: Hop, p: float) -> Tensor:  # [m, d] -> [n, heads * width]
-        """Dropout with rate p on the input and on the attention."""
+        """Compute the layer, with dropout at rate p on the input and on the attention."""
         projected = drop_and_multiply(self.lin, x, p, self.training, hop.columns)
         scores = projected @ torch.cat([_by_head(self.att_src), _by_head(self.att_dst)], -1)  # [m, 2 * heads]
         source, target = scores[..., : self.heads], scores[..., : hop.operator.shape[0], self.heads :]
@@ -289,5 +368,5 @@ class GraphAttention(nn.Module):
 
 
 def _by_head(attention: Tensor) -> Tensor:  # [heads, w] -> [heads * w, heads]
-    """A matrix whose product with heads side by side is each head's inner product with its own vector."""
+    """Build the matrix whose product with concatenated heads is the inner product of each head with its vector."""
     return torch.diag_embed(attention.mT).transpose(-3, -2).flatten(-3, -2)

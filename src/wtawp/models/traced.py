@@ -1,4 +1,4 @@
-"""Operators that record their products, for modules with a `SupportsFactoredGradient`: the gradient in thin factors."""
+"""Operators that record their products, for models that support a factored gradient (see `capabilities`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,14 +8,18 @@ from torch import Tensor
 
 
 class RecordingView(ABC):
-    """Stands in for an operator, and remembers its products, which can be differentiated by.
+    """Takes the role of an operator V and records its products, with respect to which a loss can be differentiated.
 
-    The gradient with respect to the view V is P = U G^T, of the gradients U at its products and the factors G.
+    The gradient with respect to V is P = U G^T, where U are the gradients at the products and G are the factors.
+
+    Attributes:
+        factors: What V was multiplied with, in the order of the products, [b, n, f] each.
+        products: The products, [b, n, f] each.
     """
 
     def __init__(self) -> None:
-        self.factors: list[Tensor] = []  # [b, n, f] each
-        self.products: list[Tensor] = []  # likewise
+        self.factors: list[Tensor] = []
+        self.products: list[Tensor] = []
 
     def __matmul__(self, factor: Tensor) -> Tensor:  # [b, n, f] -> [b, n, f]
         product = self.times(factor)
@@ -27,17 +31,45 @@ class RecordingView(ABC):
 
     @abstractmethod
     def times(self, factor: Tensor) -> Tensor:
-        """The product alone."""
+        """Multiply without recording.
+
+        Args:
+            factor: The right factor, [b, n, f].
+
+        Returns:
+            The product, [b, n, f].
+        """
 
     @abstractmethod
     def transposed_times(self, factor: Tensor) -> Tensor:
-        """The product of the transpose, not to be differentiated."""
+        """Multiply with the transpose, without recording; the result is not differentiated.
+
+        Args:
+            factor: The right factor, [b, n, f].
+
+        Returns:
+            The product, [b, n, f].
+        """
 
     @abstractmethod
     def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """L, R [b, n, f] and t [b, n, 1] from the gradients at the products: dL/dA_ij is <L_i, R_j> + t_i."""
+        """Compute the gradient with respect to the adjacency matrix A from the gradients at the products.
+
+        Args:
+            grads: Gradients at the products, in their order, [b, n, f] each.
+
+        Returns:
+            L and R [b, n, f] and t [b, n, 1], such that the gradient with respect to A_ij is <L_i, R_j> + t_i.
+        """
 
     def gathered(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """U and G [b, n, f] side by side, and the sums of P * V over row i and column i [b, n, 1]."""
+        """Concatenate gradients and factors, and sum up what the normalisation of V by degrees needs.
+
+        Args:
+            grads: Gradients at the products, in their order, [b, n, f] each.
+
+        Returns:
+            U and G [b, n, f], and for each node i the sum of P * V over row i and over column i, [b, n, 1].
+        """
         u, g, product = (torch.cat(list(parts), 2) for parts in (grads, self.factors, self.products))
         return u, g, (u * product).sum(2, keepdim=True) + (self.transposed_times(u) * g).sum(2, keepdim=True)
