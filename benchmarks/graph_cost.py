@@ -20,7 +20,7 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import Split, batched, load, some_graphs, stratified
+from wtawp.graphs import Split, batched, load, select_graphs, stratified
 from wtawp.models import PooledGCN
 from wtawp.training import fit_many
 
@@ -57,7 +57,7 @@ def together(data: Data, splits: list[Split], inits: int, epochs: int, device: s
 
 
 def alone(data: Data, split: Split, epochs: int, device: str) -> None:
-    train, val = (some_graphs(data, part).to(device) for part in (split.train, split.val))
+    train, val = (select_graphs(data, part).to(device) for part in (split.train, split.val))
     model = Theirs(data.num_features, int(data.y.max()) + 1).to(device)
     awp, optimizer = WTAWP(model, **vars(AWP)), torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
     for _ in range(epochs):

@@ -21,7 +21,7 @@ from wtawp import load
 from wtawp.attacks import metattack
 from wtawp.attacks.metattack import Member, Options, slopes
 from wtawp.graphs import stratified
-from wtawp.models.adapter import features
+from wtawp.models.inputs import features
 
 
 def released_gradient(data: Data, x: Tensor, train: Tensor, weights: list[Tensor], steps: int) -> Tensor:

@@ -33,7 +33,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import Split, load, stratified
-from wtawp.models import APPNP, GAT, GCN
+from wtawp.models import GAT, GCN, PPNP
 from wtawp.training import fit, fit_many
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class BaselinePPNP(nn.Module):
         return self.propagate(self.lin2(F.dropout(hidden, 0.5, self.training)), edge_index)
 
 
-MODELS = {"GCN": (GCN, BaselineGCN), "GAT": (GAT, BaselineGAT), "PPNP": (APPNP, BaselinePPNP)}
+MODELS = {"GCN": (GCN, BaselineGCN), "GAT": (GAT, BaselineGAT), "PPNP": (PPNP, BaselinePPNP)}
 
 
 def same_start(baseline: nn.Module, ours: nn.Module) -> nn.Module:

@@ -51,7 +51,7 @@ def normalised(edges: Tensor, size: int) -> Tensor:
 
 
 def naive_votes(data: Data, model: GCN, on: str, samples: int, g: torch.Generator) -> Tensor:
-    (w1, b1), (w2, b2) = model.convolutions()
+    (w1, b1), (w2, b2) = model.convolution_weights()
     (n, d), device = data.x.shape, data.x.device
     counts = torch.zeros(n, len(b2), dtype=torch.int64, device=device)
     rows, columns = data.x.nonzero(as_tuple=True)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from wtawp.experiments.spec.plan import Run, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Record, Run, Setting
 
 BESIDE = Path(__file__).parents[2] / "shared" / "data"  # where a checkout finds the published files, if anywhere
 

@@ -15,7 +15,7 @@ from wtawp.experiments.results.claims import check
 from wtawp.experiments.results.geometry import bounds_of, flatness_comparisons, ratios_at_matched_loss, smooth_pairs
 from wtawp.experiments.results.statistics import holm
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.spec.plan import LAST
+from wtawp.experiments.spec import LAST
 from wtawp.experiments.store.database import load_all
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -7,7 +7,7 @@ from torch_geometric.nn import GCNConv
 
 from wtawp.analysis import input_gradient_norms, smoothness
 from wtawp.base import AnalysisError, rng
-from wtawp.models import APPNP, GAT, GCN, MLP, RGCN, GCNJaccard
+from wtawp.models import GAT, GCN, MLP, PPNP, RGCN, GCNJaccard
 
 TRAIN = torch.tensor([0, 3, 5])
 
@@ -118,7 +118,7 @@ def test_of_a_linear_model_without_noise_the_norms_are_closed_forms() -> None:
     assert float(found) == pytest.approx(float(by_x.norm()), abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", [RGCN, APPNP])
+@pytest.mark.parametrize("kind", [RGCN, PPNP])
 def test_models_with_several_views_or_products_agree_with_all_pairs_as_edges(
     kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:

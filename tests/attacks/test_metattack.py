@@ -17,7 +17,7 @@ from wtawp.attacks.metattack import LikelyDegrees, Member, Options, attack_toget
 from wtawp.base import AttackError, rng
 from wtawp.graphs import EdgeFlips, load, stratified, undirected_pairs
 from wtawp.models import GCN
-from wtawp.models.adapter import features
+from wtawp.models.inputs import features
 from wtawp.training import fit
 
 SIZE, CLASSES, WORDS, HIDDEN, STEPS = 30, 3, 12, 4, 12

@@ -14,7 +14,7 @@ from wtawp.attacks import grbcd, prbcd, random_flips
 from wtawp.attacks.prbcd import GRBCDAttack, PRBCDAttack, _different
 from wtawp.base import AttackError, isolated_rng, rng
 from wtawp.graphs import EdgeFlips, budget_of, citation, stratified, undirected_pairs
-from wtawp.models import APPNP, GAT, GCN, GCNSVD, GIN, MLP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
+from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
 from wtawp.training import evaluate, fit
 
 DATA = citation(seed=0, num_nodes=200, num_words=60, topicality=0.6)
@@ -104,8 +104,8 @@ def test_one_flip_is_nearly_the_best_of_all_single_flips() -> None:
     [
         lambda g: GCN(60, 7, hidden=(8,), generator=g),
         lambda g: GAT(60, 7, width=2, heads=2, generator=g),
-        lambda g: APPNP(60, 7, hidden=8, generator=g),
-        lambda g: APPNP(60, 7, hidden=8, steps=None, generator=g),
+        lambda g: PPNP(60, 7, hidden=8, generator=g),
+        lambda g: PPNP(60, 7, hidden=8, steps=None, generator=g),
         lambda g: SimPGCN(60, 7, hidden=8, generator=g),
         lambda g: GCNJaccard(60, 7, hidden=(8,), generator=g),
         lambda g: RGCN(60, 7, hidden=(8,), generator=g),
@@ -114,7 +114,7 @@ def test_one_flip_is_nearly_the_best_of_all_single_flips() -> None:
         lambda _: basic_gnn.GCN(60, 8, 2, 7),
         lambda g: GCN(60, 7, hidden=(8,), generator=g).requires_grad_(False),
     ],
-    ids=["GCN", "GAT", "APPNP", "PPNP", "SimPGCN", "GCNJaccard", "RGCN", "GraphSAGE", "GIN", "PyG", "frozen"],
+    ids=["GCN", "GAT", "PPNP", "exact PPNP", "SimPGCN", "GCNJaccard", "RGCN", "GraphSAGE", "GIN", "PyG", "frozen"],
 )
 def test_every_model_that_takes_edge_weights_can_be_attacked(attack: Attack, build: type) -> None:
     with isolated_rng("theirs"):

@@ -22,7 +22,7 @@ from wtawp.graphs import (
     stratified,
     sum_operator,
 )
-from wtawp.models import APPNP, GCN, GCNSVD, RGCN, GCNJaccard, SimPGCN
+from wtawp.models import GCN, GCNSVD, PPNP, RGCN, GCNJaccard, SimPGCN
 from wtawp.training import evaluate, fit
 
 N, D, C, RANK = 25, 12, 3, 6
@@ -118,7 +118,7 @@ DEFENCES: dict[str, tuple[Callable[[int], nn.Module], Dense]] = {
     "jaccard": (lambda s: GCNJaccard(D, C, hidden=(5,), threshold=THRESHOLD, generator=rng(s)), dense_jaccard),
     "rgcn": (lambda s: RGCN(D, C, hidden=(5,), generator=rng(s)), dense_rgcn),
     "simpgcn": (lambda s: SimPGCN(D, C, hidden=5, neighbours=4, generator=rng(s)), dense_simpgcn),
-    "appnp": (lambda s: APPNP(D, C, hidden=5, steps=3, alpha=0.2, generator=rng(s)), dense_appnp),
+    "appnp": (lambda s: PPNP(D, C, hidden=5, steps=3, alpha=0.2, generator=rng(s)), dense_appnp),
     "svd": (lambda s: GCNSVD(D, C, hidden=(5,), rank=RANK, generator=rng(s)), dense_svd),
 }
 defences = pytest.mark.parametrize("name", DEFENCES)
@@ -249,7 +249,7 @@ def test_an_attack_that_knows_the_defence_is_at_least_as_strong_as_one_that_does
         "jaccard": lambda: GCNJaccard(40, classes, hidden=(8,), threshold=0.1, generator=rng("defence")),
         "rgcn": lambda: RGCN(40, classes, hidden=(8,), generator=rng("defence")),
         "simpgcn": lambda: SimPGCN(40, classes, hidden=8, neighbours=5, generator=rng("defence")),
-        "appnp": lambda: APPNP(40, classes, hidden=8, generator=rng("defence")),
+        "appnp": lambda: PPNP(40, classes, hidden=8, generator=rng("defence")),
         "svd": lambda: GCNSVD(40, classes, hidden=(8,), rank=8, generator=rng("defence")),
     }
     defence, options = kinds[name](), {"budget": 0.1, "nodes": split.test, "labels": data.y, "seed": 0, "steps": 20}

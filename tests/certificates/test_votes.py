@@ -14,6 +14,7 @@ from wtawp.certificates import Noise, Votes, vote, votes
 from wtawp.certificates.noise import NoisyGraphs
 from wtawp.graphs import citation
 from wtawp.models import GCN, GCNSVD, MLP
+from wtawp.models.capabilities import IsConvolutionStack
 
 DATA = citation(seed=0, num_nodes=60, num_words=30)
 FEATURES, EDGES = Noise(p_add=0.02, p_del=0.5), Noise(p_add=0.01, p_del=0.3)
@@ -105,18 +106,17 @@ class Backwards(GCN):
         return -super().forward(x, edge_index, edge_weight)
 
 
-class OwnWithList(Own):
-    """Its `convolutions` are modules."""
+class OwnWithList(Own, IsConvolutionStack):
+    """Its convolutions are modules, not weights."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolutions = nn.ModuleList([self.one, self.two])
+    def convolution_weights(self) -> list[nn.Module]:  # type: ignore[override]
+        return [self.one, self.two]
 
 
-class OwnWithOthers(Own):
-    """Its `convolutions` are the other way round."""
+class OwnWithOthers(Own, IsConvolutionStack):
+    """Its weights are transposed."""
 
-    def convolutions(self) -> list[tuple[Tensor, Tensor | None]]:
+    def convolution_weights(self) -> list[tuple[Tensor, Tensor]]:
         return [(layer.lin.weight, layer.bias) for layer in (self.one, self.two)]
 
 

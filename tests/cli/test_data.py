@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wtawp.cli import app
-from wtawp.graphs import NAMES
+from wtawp.graphs import dataset_names
 
 RUN = CliRunner()
 
@@ -15,7 +15,7 @@ def test_data_list_names_everything_and_where_it_is() -> None:
     assert result.exit_code == 0, result.output
     rows = {cells[0]: cells for line in result.output.splitlines() if len(cells := line.strip("│ ").split("│")) == 6}
     rows = {name.strip(): [cell.strip() for cell in cells] for name, cells in rows.items()}
-    assert set(NAMES) <= set(rows)
+    assert set(dataset_names()) <= set(rows)
     assert rows["karate"] == ["karate", "nodes", "34", "78", "4", "embedded"]
     assert rows["proteins"] == ["proteins", "graphs", "43,471", "81,044", "2", "not here"]
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from wtawp.cli import app
 from wtawp.experiments import Store
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Record
 
 RUN = CliRunner()
 

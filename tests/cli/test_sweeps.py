@@ -12,7 +12,7 @@ from wtawp.cli import app
 from wtawp.experiments import Store
 from wtawp.experiments.execution import runner
 from wtawp.experiments.execution import training as execute
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Record
 from wtawp.models import GCN
 
 RUN = CliRunner()

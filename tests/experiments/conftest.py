@@ -5,8 +5,7 @@ import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments import Demo, run_demo
-from wtawp.experiments.spec.plan import Cell, Plan, Run, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Cell, Plan, Record, Run, Setting
 
 Accuracy = Callable[[Cell, int, int], float]  # of a cell, a split and an initialisation, in per cent
 MakeRecords = Callable[..., list[Record]]

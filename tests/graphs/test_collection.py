@@ -7,7 +7,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import global_mean_pool
 
 from wtawp.base import DataError, rng
-from wtawp.graphs import batched, is_collection, load, mean_pooling, some_graphs
+from wtawp.graphs import batched, is_collection, load, mean_pooling, select_graphs
 
 
 def graph(num_nodes: int, *edges: tuple[int, int], y: int = 0, width: int = 2) -> Data:
@@ -39,7 +39,7 @@ def test_what_is_one_already_passes_as_it_is() -> None:
 
 @pytest.mark.parametrize("rows", [[0], [3, 0], [2, 1, 3, 0]])
 def test_some_graphs_are_those_graphs_in_that_order(rows: list[int]) -> None:
-    found = some_graphs(batched(GRAPHS), torch.tensor(rows))
+    found = select_graphs(batched(GRAPHS), torch.tensor(rows))
     assert_equal(found, Batch.from_data_list([GRAPHS[i] for i in rows]))
 
 

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,7 +10,19 @@ from torch_geometric.data import Data
 from torch_geometric.utils import contains_self_loops, is_undirected
 
 from wtawp.base import DataError, DownloadError
-from wtawp.graphs import EMBEDDED, NAMES, PUBLISHED, describe, files_of, get, load, place_of, public
+from wtawp.graphs import (
+    DatasetSpec,
+    dataset_names,
+    dataset_spec,
+    describe,
+    fetch_dataset,
+    load,
+    locate_dataset,
+    public,
+    register_dataset,
+    registry,
+)
+from wtawp.graphs.datasets import CollectionName
 
 SHAPES = {
     "digits": (1797, 64, 10),
@@ -39,24 +52,39 @@ GRAPH_SETS = {  # graphs, nodes, smallest, largest, edges, largest degree, featu
 }
 
 
+def listed(name: str) -> tuple[str, int | None, int | None, int | None, int | None]:
+    """What the registry says of a data set."""
+    spec = dataset_spec(name)
+    return spec.level, spec.nodes, spec.edges, spec.features, spec.classes
+
+
+def counted(data: Data | list[Data]) -> tuple[str, int, int, int, int]:
+    """What the loaded data are."""
+    about = describe(data)
+    level = "graph" if isinstance(data, list) else "node"
+    return level, about.nodes, about.edges, about.features, about.classes
+
+
 def test_the_tables_here_cover_every_name() -> None:
-    assert set(SHAPES) == set(EMBEDDED)
-    assert {*NODE_SETS, *GRAPH_SETS} == set(PUBLISHED) == set(MAJORITY)
-    assert set(NAMES) == {*EMBEDDED, *PUBLISHED}
+    published = {name for name in dataset_names() if dataset_spec(name).source == "published"}
+    assert set(SHAPES) == set(dataset_names()) - published
+    assert {*NODE_SETS, *GRAPH_SETS} == published == set(MAJORITY)
+    assert set(GRAPH_SETS) == set(get_args(CollectionName))
 
 
-@pytest.mark.parametrize("name", EMBEDDED)
+@pytest.mark.parametrize("name", SHAPES)
 def test_each_graph_has_its_known_shape_and_is_undirected(name: str) -> None:
     data = load(name)
     assert isinstance(data, Data)
     assert (data.num_nodes, data.num_features, int(data.y.max()) + 1) == SHAPES[name]
+    assert counted(data) == listed(name)
     assert data.validate()
     assert is_undirected(data.edge_index)
     assert not contains_self_loops(data.edge_index)
     assert data.x.isfinite().all()
     assert data.name == name
-    assert place_of(name) == "embedded"
-    assert get(name) == []
+    assert locate_dataset(name) == "embedded"
+    assert fetch_dataset(name) == []
 
 
 @pytest.mark.usefixtures("offline")
@@ -74,8 +102,7 @@ def test_published_graphs_have_the_published_statistics(name: str) -> None:
     assert data.x.dtype == torch.float32
     assert data.name == name
     assert "classes" not in data
-    listed = PUBLISHED[name]
-    assert (listed.kind, listed.nodes, listed.edges, listed.classes) == ("node", nodes, edges, len(counts))
+    assert counted(data) == listed(name)
 
 
 @pytest.mark.usefixtures("offline")
@@ -93,7 +120,7 @@ def test_published_collections_have_the_published_statistics(name: str) -> None:
     assert max(int(torch.bincount(graph.edge_index[0]).max()) for graph in collection) == degree
     assert all(graph.validate() and graph.x.shape == (graph.num_nodes, features) for graph in collection)
     assert all(is_undirected(graph.edge_index) for graph in collection)
-    assert (PUBLISHED[name].kind, PUBLISHED[name].nodes, PUBLISHED[name].edges) == ("graph", nodes, edges)
+    assert counted(collection) == listed(name)
 
 
 @pytest.mark.usefixtures("offline")
@@ -163,10 +190,11 @@ def test_proteins_are_described_by_labels_and_one_standardised_attribute() -> No
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(DataError, match=r"no graph called 'core'; there are toy-linear, .*citation.* end in \.npz"):
+    known = r"\(did you mean 'cora'\?\); there are toy-linear, .*citation.* end in \.npz"
+    with pytest.raises(DataError, match=f"no graph called 'core' {known}"):
         load("core")
     with pytest.raises(DataError, match="no graph called 'core'"):
-        files_of("core")
+        fetch_dataset("core")
 
 
 def test_a_path_is_told_from_a_name_by_its_ending(tmp_path: Path) -> None:
@@ -185,16 +213,16 @@ def test_a_path_is_told_from_a_name_by_its_ending(tmp_path: Path) -> None:
 def test_a_data_set_is_as_near_as_its_farthest_file(
     data_root: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, *others = files_of("planetoid-cora")
-    assert place_of("planetoid-cora") == "not here"
+    first, *others = dataset_spec("planetoid-cora").files
+    assert locate_dataset("planetoid-cora") == "not here"
     for file in (first, *others):
         copy = empty_home / "data" / file.path
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((data_root / file.path).read_bytes())
-        assert place_of("planetoid-cora") == ("cache" if file is others[-1] else "not here")
+        assert locate_dataset("planetoid-cora") == ("cache" if file is others[-1] else "not here")
     assert load("planetoid-cora").num_nodes == 2708
     monkeypatch.setenv("WTAWP_DATA", str(data_root))
-    assert place_of("planetoid-cora") == "root"
+    assert locate_dataset("planetoid-cora") == "root"
 
 
 @pytest.mark.usefixtures("empty_home")
@@ -219,3 +247,52 @@ def test_graphs_to_classify_may_have_other_features_and_single_graphs_may_not() 
     for name in ("karate", "cora"):
         with pytest.raises(DataError, match=f"{name} brings its own features"):
             load(name, features="degree")
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registrations end with the test."""
+    monkeypatch.setattr(registry, "_DATASETS", dict(registry._DATASETS))
+
+
+def path_graph(**_: Any) -> Data:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    return Data(x=torch.eye(3), edge_index=edges, y=torch.tensor([0, 1, 0]))
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_registered_data_set_is_loaded_with_what_its_specification_says() -> None:
+    calls: list[dict[str, Any]] = []
+
+    def loader(**options: Any) -> Data:
+        calls.append(options)
+        return path_graph()
+
+    register_dataset(DatasetSpec(name="plain", loader=loader))
+    register_dataset(DatasetSpec(name="drawn", loader=loader, source="generated"))
+    register_dataset(DatasetSpec(name="choice", loader=loader, feature_choices=("degree",)))
+    assert load("plain", seed=3).name == "plain"
+    load("drawn", seed=3)
+    load("choice", features="degree")
+    assert calls == [{}, {"seed": 3}, {"features": "degree"}]
+    assert locate_dataset("plain") == "user"
+    assert fetch_dataset("plain") == []
+    with pytest.raises(DataError, match="plain brings its own features"):
+        load("plain", features="degree")
+    with pytest.raises(DataError, match="features must be one of degree, got 'constant'"):
+        load("choice", features="constant")
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_a_loader_that_returns_something_else_is_refused() -> None:
+    register_dataset(DatasetSpec(name="odd", loader=lambda: torch.ones(2)))  # type: ignore[arg-type, return-value]
+    with pytest.raises(DataError, match="the loader of odd must return a PyG Data or a list of them, got Tensor"):
+        load("odd")
+
+
+def test_a_reference_names_a_loader_without_registration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_graphs.py").write_text("from wtawp.graphs import load\ndef club():\n    return load('karate')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load("my_graphs:club").num_nodes == 34
+    with pytest.raises(DataError, match="the loader my_graphs:nothing of a data set cannot be imported"):
+        load("my_graphs:nothing")

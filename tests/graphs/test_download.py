@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wtawp.base import DataError, DownloadError
-from wtawp.graphs.download import FILES, RemoteFile, fetch, is_intact, locate
+from wtawp.graphs.download import RemoteFile, fetch, is_intact, locate
 
 BYTES = bytes(range(256)) * 300
 FILE = RemoteFile("folder/graph.npz", hashlib.sha256(BYTES).hexdigest(), ())
@@ -147,16 +147,3 @@ def test_a_cache_that_cannot_be_written_is_named(
     monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))
     with pytest.raises(DownloadError, match=r"cannot write .*graph.npz.*\$WTAWP_HOME"):
         fetch(FILE, mirrors=[f"{server.base}/good"])
-
-
-def test_the_registry_is_well_formed() -> None:
-    assert len(FILES) == 32
-    for path, file in FILES.items():
-        assert path == file.path
-        assert len(file.sha256) == 64
-        assert len(file.mirrors) >= 2
-        assert all(url.startswith("https://") and url.endswith(path.split("/")[1]) for url in file.mirrors)
-
-
-def test_every_file_of_the_offline_root_has_its_pinned_hash(offline: Path) -> None:
-    assert [path for path, file in FILES.items() if not is_intact(file, offline / path)] == []

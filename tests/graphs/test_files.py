@@ -11,7 +11,8 @@ import torch
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
-from wtawp.graphs.files import PLANETOID_PARTS, read_graphdata, read_npz, read_planetoid, read_tu
+from wtawp.graphs.files import read_graphdata, read_npz, read_planetoid, read_tu
+from wtawp.graphs.published_files import PLANETOID_PARTS
 
 # 0 -> 1 twice as heavy, 1 -> 0, 1 -> 2, a self-loop at 2, node 3 alone: directed, weighted, looped and with an island
 ADJACENCY = csr_matrix(np.array([[0, 2, 0, 0], [1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=np.float32))

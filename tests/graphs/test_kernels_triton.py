@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from wtawp.graphs import kernels
-from wtawp.graphs.operators import Operator
+from wtawp.graphs.operator import Operator
 
 pytest.importorskip("triton", reason="Triton comes with CUDA builds of torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

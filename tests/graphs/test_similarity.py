@@ -3,7 +3,8 @@ import torch
 from torch import Tensor
 
 from wtawp.base import rng
-from wtawp.graphs import cosine, extreme_pairs, knn_operator, sparse_features
+from wtawp.graphs import cosine, extreme_pairs, gcn_operator, jaccard, jaccard_operator, knn_operator, sparse_features
+from wtawp.graphs.similarity import jaccard_rows
 
 X = (torch.rand(30, 40, generator=rng("x")) < 0.4).double()
 X[7] = 0  # a node without features
@@ -75,3 +76,26 @@ def test_the_gradient_of_a_cosine_is_finite_everywhere() -> None:
     cosine(rows, cols, zero).sum().backward()
     assert zero.grad is not None
     assert zero.grad.isfinite().all()
+
+
+def test_edges_between_dissimilar_nodes_are_left_out() -> None:
+    x = torch.tensor([[1, 1, 0, 0], [2, -1, 1, 0], [0, 0, 1, 1], [0, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.float64)
+    edges = torch.tensor([[0, 1, 1, 2, 0, 2, 3, 4, 0, 3], [1, 0, 2, 1, 2, 0, 4, 3, 3, 0]])
+    expected = [2 / 3, 2 / 3, 1 / 4, 1 / 4, 0, 0, 1, 1, 0, 0]  # a feature counts where it is not 0; none and none: 1
+    assert jaccard(edges, x).tolist() == pytest.approx(expected)
+    for threshold, kept in ((0.0, 10), (0.01, 6), (0.25, 6), (0.3, 4), (1.0, 2)):
+        operator = jaccard_operator(edges, None, x, threshold)
+        assert len(operator.indices) == kept + 5  # and the self-loops
+    left = torch.tensor(expected) >= 0.3
+    torch.testing.assert_close(
+        jaccard_operator(edges, None, x, 0.3).to_dense(), gcn_operator(edges[:, left], None, 5, x.dtype).to_dense()
+    )
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_of_jaccard_similarities_are_those_of_pairs(sparse: bool) -> None:
+    x = (torch.rand(9, 6, generator=rng("rows")) > 0.7).float()
+    x[3] = 0
+    pairs = torch.cartesian_prod(torch.arange(2, 7), torch.arange(9)).T
+    found = jaccard_rows(sparse_features(x) if sparse else x)(2, 7)
+    assert torch.equal(found.flatten(), jaccard(pairs, x))

@@ -4,14 +4,14 @@ from torch import Tensor, nn
 
 from wtawp.base import rng
 from wtawp.graphs import load
-from wtawp.models import APPNP, GAT, GCN, MLP
+from wtawp.models import GAT, GCN, MLP, PPNP
 from wtawp.models.dropout import masks
 from wtawp.models.ensemble import Ensemble
 
 KEYS = torch.tensor([5, 6, 7])
 
 
-@pytest.mark.parametrize("build", [GCN, GAT, APPNP, MLP])
+@pytest.mark.parametrize("build", [GCN, GAT, PPNP, MLP])
 def test_together_is_what_each_is_alone(build: type) -> None:
     data = load("wine")
     models = [build(13, 3, generator=rng("init", i)) for i in range(3)]

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import vmap
 
-from wtawp.graphs.operators import Operator, spmm
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import spmm
 from wtawp.models import fused
 from wtawp.models.dropout import dropout, masks
 

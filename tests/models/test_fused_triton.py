@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from wtawp.graphs.operators import Operator
+from wtawp.graphs.operator import Operator
 from wtawp.models import fused
 from wtawp.models.dropout import masks
 

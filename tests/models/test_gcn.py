@@ -86,7 +86,7 @@ class Dense:
 def test_it_sees_the_graph_only_through_the_view_it_names(hidden: tuple[int, ...], sparse: bool) -> None:
     data = load("wine")
     model = GCN(13, 3, hidden=hidden, generator=rng("init")).eval()
-    (view,) = model.views()
+    (view,) = model.graph_operators()
     matrix = gcn_operator(data.edge_index, None, data.num_nodes, power=view.power).to_dense()
     x = sparse_features(data.x) if sparse else data.x
-    torch.testing.assert_close(model(*model.through(x, (Dense(matrix),))), model(data.x, data.edge_index))
+    torch.testing.assert_close(model(*model.forward_args(x, (Dense(matrix),))), model(data.x, data.edge_index))

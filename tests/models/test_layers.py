@@ -5,7 +5,7 @@ import torch
 
 from wtawp.base import rng
 from wtawp.graphs import gcn_operator, sparse_features
-from wtawp.models import APPNP, GAT, GCN, GCNSVD, GIN, MLP, RGCN, GraphSAGE, SimPGCN
+from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, RGCN, GraphSAGE, SimPGCN
 from wtawp.models.layers import GraphConvolution, Linear
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -43,12 +43,12 @@ def test_sparse_features_give_what_dense_ones_do() -> None:
         torch.testing.assert_close(layer(sparse_features(x), *rest), layer(x, *rest))
 
 
-@pytest.mark.parametrize("kind", [GCN, GAT, APPNP, MLP, GraphSAGE, GIN, RGCN, SimPGCN, GCNSVD])
+@pytest.mark.parametrize("kind", [GCN, GAT, PPNP, MLP, GraphSAGE, GIN, RGCN, SimPGCN, GCNSVD])
 def test_widths_and_dropout_that_make_no_model_are_refused(kind: type) -> None:
     with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\), got 1.5"):
         kind(4, 3, dropout=1.5, generator=rng("init"))
     with pytest.raises(ValueError, match=r"widths must be >= 1, got d_in=4, .*d_out=0"):
         kind(4, 0, generator=rng("init"))
-    if kind not in (GAT, APPNP, SimPGCN):
+    if kind not in (GAT, PPNP, SimPGCN):
         with pytest.raises(ValueError, match=r"hidden must be the width of each hidden layer, \(8,\), got 8"):
             kind(4, 3, hidden=8, generator=rng("init"))

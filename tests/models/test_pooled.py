@@ -13,8 +13,8 @@ from wtawp.base import DataError, rng
 from wtawp.core import WTAWP
 from wtawp.graphs import batched, knn_edges, sparse_features
 from wtawp.models import GCN, Pooled, PooledGCN, PooledGIN, PooledSAGE
-from wtawp.models.adapter import prepare
 from wtawp.models.dropout import masks
+from wtawp.models.inputs import prepare
 
 KINDS = {"GCN": PooledGCN, "GIN": PooledGIN, "SAGE": PooledSAGE}
 

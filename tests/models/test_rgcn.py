@@ -10,7 +10,7 @@ from wtawp.base import DataError, NotPerturbableError, rng
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import load, sparse_features, stratified
 from wtawp.models import GCN, RGCN
-from wtawp.models.adapter import HasExtraLoss
+from wtawp.models.capabilities import HasExtraLoss
 from wtawp.models.dropout import masks, normal
 from wtawp.training import fit, fit_many
 

@@ -9,7 +9,7 @@ from wtawp.base import DataError, rng
 from wtawp.core import WTAWP
 from wtawp.graphs import extreme_pairs, gcn_operator, knn_operator, load, sparse_features, stratified
 from wtawp.models import SimPGCN
-from wtawp.models.adapter import HasExtraLoss
+from wtawp.models.capabilities import HasExtraLoss
 from wtawp.models.dropout import masks
 from wtawp.training import fit
 

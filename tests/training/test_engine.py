@@ -7,7 +7,8 @@ from torch_geometric.nn import GAT as PygGAT  # noqa: N811
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import load, stratified
-from wtawp.models import APPNP, GAT, GCN, GCNSVD, GIN, MLP, GCNJaccard, GraphSAGE, SimPGCN
+from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, GCNJaccard, GraphSAGE, SimPGCN
+from wtawp.models.capabilities import HasExtraLoss
 from wtawp.training import fit, fit_many
 
 SETTINGS = [None, AwpConfig(rho=0.5, lam=0.7), AwpConfig(rho=0.3, lam=0.5, layers="all", steps=3, balance=1.0)]
@@ -15,7 +16,7 @@ SETTINGS = [None, AwpConfig(rho=0.5, lam=0.7), AwpConfig(rho=0.3, lam=0.5, layer
 
 def build(kind: type, data: Data, seed: int, dtype: torch.dtype) -> nn.Module:
     other = {
-        APPNP: {"hidden": 8},
+        PPNP: {"hidden": 8},
         SimPGCN: {"hidden": 8},
         GAT: {"width": 2, "heads": 3},
         GIN: {"hidden": (8,), "train_eps": True},
@@ -24,7 +25,7 @@ def build(kind: type, data: Data, seed: int, dtype: torch.dtype) -> nn.Module:
     return kind(data.num_features, 7, **small, generator=rng("init", seed)).to(dtype)
 
 
-@pytest.mark.parametrize("kind", [GCN, APPNP, GAT, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, SimPGCN])
+@pytest.mark.parametrize("kind", [GCN, PPNP, GAT, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, SimPGCN])
 @pytest.mark.parametrize(
     ("awp", "dtype", "tolerance"),
     [*((awp, torch.float64, 1e-9) for awp in SETTINGS), (SETTINGS[1], torch.float32, 1e-3)],
@@ -95,7 +96,7 @@ def test_bad_calls_say_what_is_wrong() -> None:
         fit(torch.nn.ReLU(), data, split, seed=0)
 
 
-class Taxed(MLP):
+class Taxed(MLP, HasExtraLoss):
     """An MLP that pays for the size of its first matrix."""
 
     def forward(self, *arguments: object, with_extra_loss: bool = False) -> object:  # type: ignore[override]

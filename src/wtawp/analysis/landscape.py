@@ -15,7 +15,7 @@ from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.base import rng
 from wtawp.core import project, select
 from wtawp.core.awp import Layers
-from wtawp.models.adapter import StackAware, StackAwareOnGraphs
+from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 
 Scale = Literal["unit", "layer", "filter"]
 Direction = Mapping[str, Tensor]  # name of a parameter -> how it moves, in its shape

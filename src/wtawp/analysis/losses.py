@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.graphs.collection import batched
-from wtawp.models.adapter import prepare
 from wtawp.models.ensemble import Ensemble
+from wtawp.models.inputs import prepare
 
 LossFn = Callable[[], Tensor]
 Stack = Mapping[str, Tensor]  # name -> [b, ...]

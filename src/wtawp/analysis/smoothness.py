@@ -22,9 +22,13 @@ from torch_geometric.data import Data
 from wtawp.analysis.losses import refuse_training_mode
 from wtawp.base import AnalysisError, isolated_rng, rng, seed_of
 from wtawp.graphs.collection import is_collection
-from wtawp.graphs.operators import Operator, gcn_operator, spmm
-from wtawp.models.adapter import Features, Filters, Normalised, SupportsFactoredGradient, evaluating, features
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import spmm
+from wtawp.models.capabilities import Features, FiltersEdges, NormalisedAdjacency, SupportsFactoredGradient
 from wtawp.models.ensemble import Ensemble
+from wtawp.models.evaluation import evaluating
+from wtawp.models.inputs import features
 from wtawp.models.traced import RecordingView
 
 Definition = Literal["paper", "released"]
@@ -184,7 +188,7 @@ class _Context(torch.autograd.function.FunctionCtx):
 class NoisyView(RecordingView):
     """D^p (A + I + N) D^p, with the row sums of A + I + N as degrees D; for the released definition, A_hat + N."""
 
-    def __init__(self, data: Data, noise: BlockNoise, view: Normalised) -> None:
+    def __init__(self, data: Data, noise: BlockNoise, view: NormalisedAdjacency) -> None:
         super().__init__()
         self.noise, self.power = noise, view.power
         self.is_normalised_last = noise.definition == "paper"
@@ -234,12 +238,14 @@ def _by_traces(models: Sequence[nn.Module], data: Data, targets: list[Tensor], s
     template, size = models[0], len(data.y)
     assert isinstance(template, SupportsFactoredGradient)
     noise = sample.matrix(size, size)
-    views = [NoisyView(data, noise, view) for view in template.views() if isinstance(view, Normalised)]
+    views = [
+        NoisyView(data, noise, view) for view in template.graph_operators() if isinstance(view, NormalisedAdjacency)
+    ]
     x: Features = features(data.x)
     ensemble = Ensemble(models)
     parameters = {n: p.requires_grad_(False) for n, p in ensemble.parameters().items()}
     with torch.enable_grad():
-        logits = ensemble.logits(parameters, {}, template.through(x, tuple(views)), sample.keys(len(models)))
+        logits = ensemble.logits(parameters, {}, template.forward_args(x, tuple(views)), sample.keys(len(models)))
         products = [product for view in views for product in view.products]
         value = _losses(logits, data.y, targets).sum()
         slopes = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
@@ -258,7 +264,7 @@ def _by_pairs(models: Sequence[nn.Module], data: Data, targets: list[Tensor], sa
         raise AnalysisError(
             f"{name} does not show where it uses A_hat (see SupportsFactoredGradient); use the paper's definition"
         )
-    if isinstance(models[0], Filters):
+    if isinstance(models[0], FiltersEdges):
         raise AnalysisError(f"{name} leaves out edges, so its loss is not continuous in A; use wrt='features'")
     if size > MAX_DENSE_NODES:
         raise AnalysisError(
@@ -316,5 +322,9 @@ def _losses(logits: Tensor, labels: Tensor, targets: list[Tensor]) -> Tensor:  #
 
 def _shows_products(model: nn.Module) -> bool:
     """Whether the model's gradient with respect to the graph can be kept factored."""
-    views = model.views() if isinstance(model, SupportsFactoredGradient) and not isinstance(model, Filters) else ()
-    return bool(views) and all(isinstance(view, Normalised) for view in views)
+    views = (
+        model.graph_operators()
+        if isinstance(model, SupportsFactoredGradient) and not isinstance(model, FiltersEdges)
+        else ()
+    )
+    return bool(views) and all(isinstance(view, NormalisedAdjacency) for view in views)

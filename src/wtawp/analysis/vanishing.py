@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 
 from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.core import AwpConfig, project, select
-from wtawp.models.adapter import evaluating, prepare
+from wtawp.models.evaluation import evaluating
+from wtawp.models.inputs import prepare
 
 COLUMNS = ("logit_scale", "saturation", "perturbed_logit_scale", "perturbed_saturation")
 

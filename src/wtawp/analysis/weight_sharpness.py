@@ -13,7 +13,7 @@ from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.base import AnalysisError, rng
 from wtawp.core import Radius, project, select
 from wtawp.core.awp import Layers
-from wtawp.models.adapter import evaluating
+from wtawp.models.evaluation import evaluating
 
 LONGEST_STEP, SHORTEST_STEP = 1e4, 1e-4  # of the ascent, in radii of the ball
 

@@ -14,7 +14,7 @@ from wtawp.attacks.pgd import pgd
 from wtawp.attacks.prbcd import grbcd, prbcd
 from wtawp.attacks.random_flips import random_flips
 from wtawp.graphs.flips import EdgeFlips
-from wtawp.models.adapter import evaluating, refuse_cached
+from wtawp.models.evaluation import evaluating, refuse_cached
 
 BY_GRADIENT: dict[str, Callable[..., EdgeFlips]] = {"pgd": pgd, "minmax": minmax, "prbcd": prbcd, "grbcd": grbcd}
 METHODS = ("random", "dice", *BY_GRADIENT, "metattack")

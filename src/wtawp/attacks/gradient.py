@@ -17,8 +17,9 @@ from wtawp.attacks.projection import thresholds
 from wtawp.attacks.relaxed import Relaxed, Target, contains
 from wtawp.attacks.views import view_of
 from wtawp.base import AttackError, DataError
-from wtawp.models.adapter import Features, Filters, Normalised, PairFilter, SupportsFactoredGradient, features
+from wtawp.models.capabilities import Features, FiltersEdges, NormalisedAdjacency, PairFilter, SupportsFactoredGradient
 from wtawp.models.ensemble import Ensemble
+from wtawp.models.inputs import features
 from wtawp.models.traced import RecordingView
 
 MOST_NODES = 1000  # of a victim that shows no factors: all pairs are then edges with messages of their own
@@ -109,15 +110,15 @@ class FullGradient:
 
 def victims_at_once(victim: nn.Module, size: int, device: torch.device) -> int:
     """As many as one block of the gradient has room for; some views are of one graph only."""
-    views = victim.views() if isinstance(victim, SupportsFactoredGradient) else ()
-    if not views or not all(isinstance(view, Normalised) for view in views):
+    views = victim.graph_operators() if isinstance(victim, SupportsFactoredGradient) else ()
+    if not views or not all(isinstance(view, NormalisedAdjacency) for view in views):
         return 1
     return max(1, entries_at_once(device) // size**2)
 
 
 def attacked_by_gradient(target: Target, victims: Sequence[nn.Module]) -> "Traced | BlackBoxVictim":
     """The victims as `Traced` if they can be, else the only one as `BlackBoxVictim`."""
-    if isinstance(victims[0], SupportsFactoredGradient) and victims[0].views():
+    if isinstance(victims[0], SupportsFactoredGradient) and victims[0].graph_operators():
         return Traced(target, victims)
     return BlackBoxVictim(target, *victims)
 
@@ -132,7 +133,7 @@ class Traced:
         self.parameters = {name: p.requires_grad_(False) for name, p in named.items()}
         self.x: Features = features(target.data.x)
         self.passes: PairFilter | None = None
-        if isinstance(victims[0], Filters):  # what does not pass is no edge to it, and cannot become one
+        if isinstance(victims[0], FiltersEdges):  # what does not pass is no edge to it, and cannot become one
             self.passes = victims[0].pair_filter(self.x)
             edges = target.edges[_passing(target, self.passes)]
             if len(edges) == 0:
@@ -143,8 +144,8 @@ class Traced:
         """Of the relaxed graphs, and what the victims saw of them."""
         template = self.ensemble.template
         assert isinstance(template, SupportsFactoredGradient)
-        views = [view_of(self.target, flips, view) for view in template.views()]
-        arguments = template.through(self.x, tuple(views))
+        views = [view_of(self.target, flips, view) for view in template.graph_operators()]
+        arguments = template.forward_args(self.x, tuple(views))
         return self.ensemble.logits(self.parameters, {}, arguments, None), views
 
     def losses(self, flips: Relaxed) -> Tensor:  # -> [b]

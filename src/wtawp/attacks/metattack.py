@@ -20,8 +20,11 @@ from torch_geometric.data import Data
 
 from wtawp.base import AttackError, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
-from wtawp.graphs.operators import Operator, gcn_operator, multiply
-from wtawp.models.adapter import Features, features
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import multiply
+from wtawp.models.capabilities import Features
+from wtawp.models.inputs import features
 
 RATE, MOMENTUM = 0.1, 0.9  # of the training that is differentiated through
 ADAM_RATE = 0.01  # of A-Metattack's

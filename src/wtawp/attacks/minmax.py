@@ -16,7 +16,7 @@ from wtawp.attacks.pgd import ascend, checked_step_size, round_by_sampling
 from wtawp.attacks.relaxed import Loss, Relaxed, Target, target_of
 from wtawp.base import rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
-from wtawp.models.adapter import evaluating
+from wtawp.models.evaluation import evaluating
 
 
 def minmax(

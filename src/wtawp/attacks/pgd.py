@@ -15,7 +15,7 @@ from wtawp.attacks.gradient import BlackBoxVictim, Traced, attacked_by_gradient,
 from wtawp.attacks.relaxed import Loss, Relaxed, target_of
 from wtawp.base import AttackError, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
-from wtawp.models.adapter import evaluating
+from wtawp.models.evaluation import evaluating
 
 STEP_SIZE = {"ce": 200.0, "margin": 20.0}  # the first is the released code's
 

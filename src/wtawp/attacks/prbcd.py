@@ -16,7 +16,9 @@ from wtawp.attacks.checks import refuse_nan, refuse_without_weights
 from wtawp.attacks.relaxed import Target, target_of
 from wtawp.base import AttackError, isolated_rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
-from wtawp.models.adapter import StackAware, evaluating, features
+from wtawp.models.capabilities import StackAware
+from wtawp.models.evaluation import evaluating
+from wtawp.models.inputs import features
 
 with warnings.catch_warnings(action="ignore", category=UserWarning):  # PyG calls all of `contrib` experimental
     from torch_geometric.contrib.nn import GRBCDAttack, PRBCDAttack

@@ -15,16 +15,18 @@ from torch import Tensor
 
 from wtawp.attacks.relaxed import Relaxed, Target
 from wtawp.base import DataError, rng
-from wtawp.graphs.operators import Operator, gcn_operator, spmm, sum_operator
-from wtawp.models.adapter import Normalised, View
+from wtawp.graphs.normalisation import gcn_operator, sum_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import spmm
+from wtawp.models.capabilities import GraphOperator, NormalisedAdjacency
 from wtawp.models.traced import RecordingView
 
 ITERATIONS, TOLERANCE = 500, 1e-10  # of conjugate gradients; the latter is relative
 
 
-def view_of(target: Target, flips: Relaxed, view: View) -> RecordingView:
+def view_of(target: Target, flips: Relaxed, view: GraphOperator) -> RecordingView:
     """A view as a module names it, of the relaxed graph."""
-    if isinstance(view, Normalised):
+    if isinstance(view, NormalisedAdjacency):
         return NormalisedView(target, flips, view.power)
     return TruncatedView(target, flips, view.rank)
 

@@ -24,8 +24,11 @@ from torch_geometric.utils import subgraph
 from wtawp.base import CertificateError, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
 from wtawp.graphs.kernels import multiply
-from wtawp.graphs.operators import Operator, gcn_operator, sparse_features, spmm
-from wtawp.models.adapter import StacksConvolutions, evaluating, refuse_cached
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator, sparse_features
+from wtawp.graphs.products import spmm
+from wtawp.models.capabilities import IsConvolutionStack
+from wtawp.models.evaluation import evaluating, refuse_cached
 
 HAS_NUMBA = find_spec("numba") is not None
 if HAS_NUMBA:
@@ -185,10 +188,10 @@ def at_once(graphs: NoisyGraphs, *, is_shared: bool = False) -> int:
 def _fast_voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> "CompiledVoter | _Shared | None":
     """For a module that is a stack of graph convolutions and nothing else; None for any other."""
     model: object = victim
-    if not isinstance(model, StacksConvolutions) or not _has_plain_loops(graphs.data):
+    if not isinstance(model, IsConvolutionStack) or not _has_plain_loops(graphs.data):
         return None
     try:
-        layers = [(weight.detach(), bias.detach()) for weight, bias in model.convolutions()]
+        layers = [(weight.detach(), bias.detach()) for weight, bias in model.convolution_weights()]
     except (TypeError, ValueError, AttributeError, NotImplementedError):  # somebody's own, say a list of modules
         return None
     if not _fit_together(layers, graphs.data):

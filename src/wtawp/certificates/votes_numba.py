@@ -12,7 +12,9 @@ from torch import Tensor
 from wtawp.certificates import noise_numba
 from wtawp.certificates.noise import Noise, NoisyGraphs, Ones, cut, pairs_of
 from wtawp.graphs import kernels_numba
-from wtawp.graphs.operators import gcn_operator, sparse_features, spmm
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import sparse_features
+from wtawp.graphs.products import spmm
 from wtawp.graphs.simd_numba import LANES
 from wtawp.models import fused_numba
 

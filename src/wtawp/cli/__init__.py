@@ -3,7 +3,7 @@
 Modules are imported here for the commands they add to the app.
 """
 
-from wtawp.cli import attack, certify, data, demo, flatness, results, sweeps
+from wtawp.cli import attack, certify, data, demo, geometry, results, sweeps
 from wtawp.cli.shared import app
 
-__all__ = ["app", "attack", "certify", "data", "demo", "flatness", "results", "sweeps"]
+__all__ = ["app", "attack", "certify", "data", "demo", "geometry", "results", "sweeps"]

@@ -5,27 +5,33 @@ from typing import Annotated
 
 import typer
 
-from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
-from wtawp.cli.sweeps import (
+from wtawp.attacks.registry import attack_names
+from wtawp.cli.options import (
     Dataset,
     Device,
     Epochs,
     Json,
     Lam,
     Model,
+    Plain,
     Rho,
     StorePath,
     Tf32,
     Workers,
     can_be_written,
-    engine_named,
-    reports_of,
-    sweep,
     values_are_parameters,
-)  # fmt: skip
+)
+from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
+from wtawp.cli.sweeps import engine_named, reports_of, sweep
 
+ONLY_POISONING = [name for name in attack_names("poisoning") if name not in attack_names("evasion")]
 Attack = Annotated[
-    str, typer.Option("--attack", help="random, dice, pgd, prbcd, grbcd; poisoning also: minmax, metattack.")
+    str,
+    typer.Option(
+        "--attack",
+        help=f"{', '.join(attack_names('evasion'))}; poisoning also: {', '.join(ONLY_POISONING)}; or your own: "
+        "package.module:function.",
+    ),
 ]
 Budgets = Annotated[
     list[str], typer.Option("--budget", help="Flips: a share of the edges (0.05) or a number (253); may be repeated.")
@@ -46,9 +52,9 @@ def attack(
             show_default="adaptive; with --poison, a plain GCN",
         ),
     ] = None,
-    rho: Rho = 1.0,
-    lam: Lam = 0.7,
-    plain: Annotated[bool, typer.Option("--plain", help="Only without WT-AWP.")] = False,
+    rho: Rho = None,
+    lam: Lam = None,
+    plain: Plain = False,
     splits: Annotated[int, typer.Option(min=1, help="Paired splits.")] = 5,
     inits: Annotated[int, typer.Option(min=1, help="Initialisations of each split.")] = 1,
     epochs: Epochs = 200,
@@ -66,14 +72,14 @@ def attack(
     model(x, edge_index, edge_weight).
     """
     with errors_in_plain_words():
-        from wtawp.core import AwpConfig
+        from wtawp.experiments.plans.defaults import default_awp
         from wtawp.experiments.plans.robustness import attack_plan
-        from wtawp.experiments.spec.plan import Setting
+        from wtawp.experiments.spec import Setting
 
         can_be_written(html)
         with values_are_parameters():
-            base = Setting(dataset=dataset, model=model, epochs=epochs, weight_decay=0.0 if model == "RGCN" else 5e-4)
-            awp = None if plain or model == "RGCN" else AwpConfig(rho=rho, lam=lam)
+            base = Setting(dataset=dataset, model=model, epochs=epochs)
+            awp = None if plain else default_awp(model, dataset, rho=rho, lam=lam)
             plan = attack_plan(
                 base, attack, [_budget(text) for text in budget], awp=awp, poison=poison,
                 adaptive=not poison if adaptive is None else adaptive, splits=splits, inits=inits,

@@ -5,23 +5,21 @@ from typing import Annotated
 
 import typer
 
-from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
-from wtawp.cli.sweeps import (
+from wtawp.cli.options import (
     Dataset,
     Device,
     Epochs,
     Json,
-    Lam,
     Model,
+    Plain,
     Rho,
     StorePath,
     Tf32,
     Workers,
-    engine_named,
-    reports_of,
-    sweep,
     values_are_parameters,
-)  # fmt: skip
+)
+from wtawp.cli.shared import app, errors_in_plain_words, stderr_console
+from wtawp.cli.sweeps import engine_named, reports_of, sweep
 
 On = Annotated[list[str], typer.Option("--on", help="features or edges; given twice, a certificate of each.")]
 Probability = Annotated[float | None, typer.Option(help="Noise: how likely.", show_default="the paper's")]
@@ -36,10 +34,10 @@ def certify(
     samples: Annotated[int, typer.Option(min=1, help="Noisy copies of the graph that vote.")] = 10_000,
     alpha: Annotated[float, typer.Option(help="How likely a node's guarantee may be wrong.")] = 0.01,
     model: Model = "GCN",
-    rho: Rho = 1.0,
-    lam: Lam = 0.5,
+    rho: Rho = None,
+    lam: Annotated[float | None, typer.Option(help="Weight of the perturbed loss.", show_default="0.5")] = None,
     under_noise: Annotated[bool, typer.Option("--train-under-noise", help="Train under that noise, too.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Only without WT-AWP.")] = False,
+    plain: Plain = False,
     splits: Annotated[int, typer.Option(min=1, help="Paired splits.")] = 1,
     inits: Annotated[int, typer.Option(min=1, help="Initialisations of each split.")] = 1,
     epochs: Epochs = 200,
@@ -55,9 +53,9 @@ def certify(
     Votes are kept: asking for more samples later adds to them.
     """
     with errors_in_plain_words():
-        from wtawp.core import AwpConfig
+        from wtawp.experiments.plans.defaults import default_awp
         from wtawp.experiments.plans.robustness import certificate_plan, certifying, noise_of
-        from wtawp.experiments.spec.plan import Setting
+        from wtawp.experiments.spec import Setting
 
         with values_are_parameters():
             if len(set(on)) > 1 and (p_add, p_del) != (None, None):
@@ -65,11 +63,9 @@ def certify(
             wanted = [certifying(part, samples, p_add=p_add, p_del=p_del, alpha=alpha) for part in dict.fromkeys(on)]
             if under_noise and len(wanted) > 1:
                 raise ValueError("--train-under-noise takes one --on: a training has one noise")
-            base = Setting(
-                dataset=dataset, model=model, epochs=epochs, weight_decay=0.0 if model == "RGCN" else 5e-4,
-                noise=noise_of(wanted[0]) if under_noise else None,
-            )  # fmt: skip
-            awp = None if plain or model == "RGCN" else AwpConfig(rho=rho, lam=lam)
+            noise = noise_of(wanted[0]) if under_noise else None
+            base = Setting(dataset=dataset, model=model, epochs=epochs, noise=noise)
+            awp = None if plain else default_awp(model, dataset, rho=rho, lam=lam, default_lam=0.5)
             plan = certificate_plan(base, wanted, awp=awp, splits=splits, inits=inits)
         sweep([plan], store, device, tf32, engine_named("local", workers, device), as_json)
         if out is not None:

@@ -15,28 +15,27 @@ Names = Annotated[list[str] | None, typer.Argument(help="Names as `wtawp data li
 @data_app.command("list")
 def data_list() -> None:
     """List every data set, its size, and where its files are."""
-    from wtawp.graphs import EMBEDDED, NAMES, PUBLISHED, describe, load, place_of
+    from wtawp.graphs import dataset_names, dataset_spec, locate_dataset  # none of them loads torch
 
     table = Table("name", "classifies", "nodes", "edges", "classes", "where")
     with errors_in_plain_words():
-        for name in NAMES:
-            about = describe(load(name)) if name in EMBEDDED else PUBLISHED[name]
-            kind = PUBLISHED[name].kind if name in PUBLISHED else "node"
-            sizes = (f"{size:,}" for size in (about.nodes, about.edges, about.classes))
-            table.add_row(name, f"{kind}s", *sizes, place_of(name))
+        for name in dataset_names():
+            spec = dataset_spec(name)
+            sizes = ("?" if size is None else f"{size:,}" for size in (spec.nodes, spec.edges, spec.classes))
+            table.add_row(name, f"{spec.level}s", *sizes, locate_dataset(name))
     console.print(table)
 
 
 @data_app.command("get")
 def data_get(names: Annotated[list[str], typer.Argument(help="Names as `wtawp data list` shows them.")]) -> None:
     """Fetch data sets that are not here yet, and verify those that are."""
-    from wtawp.graphs import files_of, get
+    from wtawp.graphs import dataset_spec, fetch_dataset
 
     with errors_in_plain_words():
         for name in names:
-            files_of(name)  # an unknown name is noticed before anything is fetched
+            dataset_spec(name)  # an unknown name is noticed before anything is fetched
         for name in names:
-            paths = get(name)
+            paths = fetch_dataset(name)
             folder = f"in {paths[0].parent}" if paths else "comes with the package"
             console.print(f"{name}: {folder}", highlight=False, soft_wrap=True)
 
@@ -44,11 +43,11 @@ def data_get(names: Annotated[list[str], typer.Argument(help="Names as `wtawp da
 @data_app.command("check")
 def data_check(names: Names = None) -> None:
     """Verify the sha256 of files that are here; of named data sets, every file must be."""
-    from wtawp.graphs import PUBLISHED, files_of, is_intact, locate
+    from wtawp.graphs import dataset_names, dataset_spec, is_intact, locate
 
     failed, table = False, Table("file", "where", "state")
     with errors_in_plain_words():
-        for file in (file for name in names or PUBLISHED for file in files_of(name)):
+        for file in (file for name in names or dataset_names() for file in dataset_spec(name).files):
             place, path = locate(file)
             state = "missing" if place == "not here" else "ok" if is_intact(file, path) else "DAMAGED"
             failed |= state == "DAMAGED" or (state == "missing" and bool(names))

@@ -21,7 +21,7 @@ OfDevice = Annotated[str | None, typer.Option("--device", help="Only this, as `w
 
 def _in_words(content: dict[str, Any]) -> str:
     """A setting on one line; one from another version, which may have other fields, as it is."""
-    from wtawp.experiments.spec.plan import Setting
+    from wtawp.experiments.spec import Setting
 
     try:
         return str(Setting.from_content(content))

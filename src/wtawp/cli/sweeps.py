@@ -2,46 +2,39 @@
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from wtawp.cli.options import (
+    Columns,
+    Dataset,
+    Device,
+    EngineName,
+    Epochs,
+    Json,
+    Labels,
+    Lam,
+    Model,
+    Rho,
+    Rows,
+    Size,
+    StorePath,
+    Tf32,
+    Workers,
+    can_be_written,
+    values_are_parameters,
+)
 from wtawp.cli.printing import print_table
 from wtawp.cli.shared import app, console, errors_in_plain_words, progress_bar, stderr_console
 
 if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine
     from wtawp.experiments.results.summary import PlanReport
-    from wtawp.experiments.spec.plan import Plan, Scale
-
-StorePath = Annotated[Path | None, typer.Option("--store", help="Where results are kept.", show_default="our folder")]
-Device = Annotated[Literal["cpu", "cuda"], typer.Option()]
-Tf32 = Annotated[bool, typer.Option("--tf32", help="Allow TF32 matrix products on a GPU.")]
-EngineName = Annotated[Literal["local", "ray"], typer.Option("--engine")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes.", show_default="one a core; one on a GPU")]
-Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")]
-Labels = Annotated[list[str] | None, typer.Argument(help="LaTeX labels of the paper, or: all.", show_default=False)]
-Size = Annotated[
-    Literal["smoke", "quick", "full"],
-    typer.Option("--scale", help="smoke: does it work; quick: 10 runs a cell; full: as in the paper."),
-]
-Rows = Annotated[list[str] | None, typer.Option(help="Only this row; may be given several times.", show_default=False)]
-Columns = Annotated[list[str] | None, typer.Option(help="Only this column; likewise.", show_default=False)]
-Model = Annotated[
-    str,
-    typer.Option(
-        help="GCN, GAT, PPNP, MLP, GraphSAGE, GIN, GCNJaccard, GCNSVD, RGCN, SimPGCN, GNNGuard, SoftMedianGCN, of "
-        "whole graphs PooledGCN, PooledGIN, PooledSAGE, or your own: package.module:Class."
-    ),
-]
-Rho = Annotated[float, typer.Option(help="Radius of the perturbation, relative to each layer's norm.")]
-Lam = Annotated[float, typer.Option(help="Weight of the perturbed loss.")]
-Dataset = Annotated[str, typer.Argument(help="A name of `wtawp data list`, or the path of a graph of your own.")]
-Epochs = Annotated[int, typer.Option(min=1)]
+    from wtawp.experiments.spec import Plan, Scale
 
 
 @app.command()
@@ -64,13 +57,13 @@ def reproduce(
     from wtawp.experiments.plans.paper import PAGES, plans
 
     if not labels and as_json:
-        listed = {label: len(found.runs()) for label, found in plans().items()}
+        listed = {label: found.num_runs for label, found in plans().items()}
         typer.echo(json.dumps(listed))
         return
     if not labels:
         table = Table("label", "what", "runs")
         for label, found in plans().items():
-            table.add_row(label, found.title, f"{len(found.runs()):,}")
+            table.add_row(label, found.title, f"{found.num_runs:,}")
         for label, title in PAGES.items():
             table.add_row(label, title, "none: counted")
         console.print(table)
@@ -109,8 +102,8 @@ def run(
 def compare(
     dataset: Dataset,
     model: Model = "GCN",
-    rho: Rho = 1.0,
-    lam: Lam = 0.7,
+    rho: Rho = None,
+    lam: Lam = None,
     splits: Annotated[int, typer.Option(min=2, help="Paired splits.")] = 5,
     inits: Annotated[int, typer.Option(min=1, help="Initialisations of each split.")] = 2,
     epochs: Epochs = 200,
@@ -122,11 +115,14 @@ def compare(
 ) -> None:
     """Does WT-AWP help on these data, and by how much? Paired runs with and without it."""
     with errors_in_plain_words():
-        from wtawp.core import AwpConfig
-        from wtawp.experiments.spec.plan import Cell, Plan, Setting
+        from wtawp.experiments.plans.defaults import default_awp
+        from wtawp.experiments.spec import Cell, Plan, Setting
 
         with values_are_parameters():
-            rows = {model: None, f"{model}+WT-AWP": AwpConfig(rho=rho, lam=lam)}
+            awp = default_awp(model, dataset, rho=rho, lam=lam)
+            if awp is None:
+                raise ValueError(f"the weights of {model} cannot be perturbed; compare another model")
+            rows = {model: None, f"{model}+WT-AWP": awp}
             cells = tuple(
                 Cell(row, dataset, Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), splits, inits)
                 for row, awp in rows.items()
@@ -139,8 +135,8 @@ def compare(
 def train(
     dataset: Dataset,
     model: Model = "GCN",
-    rho: Rho = 1.0,
-    lam: Lam = 0.7,
+    rho: Rho = None,
+    lam: Lam = None,
     plain: Annotated[bool, typer.Option("--plain", help="Train without perturbation.")] = False,
     split: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     init: Annotated[int, typer.Option(help="Seed of the initial weights and of dropout.")] = 0,
@@ -151,13 +147,15 @@ def train(
 ) -> None:
     """Train one model and print what it measures."""
     with errors_in_plain_words():
-        from wtawp.core import AwpConfig
         from wtawp.experiments.execution.training import train_one
-        from wtawp.experiments.spec.plan import Run, Setting
+        from wtawp.experiments.plans.defaults import default_awp
+        from wtawp.experiments.spec import Run, Setting
 
         can_be_written(save)
         with values_are_parameters():
-            awp = None if plain else AwpConfig(rho=rho, lam=lam)
+            awp = None if plain else default_awp(model, dataset, rho=rho, lam=lam)
+            if awp is None and not plain:
+                raise ValueError(f"the weights of {model} cannot be perturbed; train it with --plain")
             wanted = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
         with progress_bar("training", quiet=as_json) as progress:
             measured = train_one(wanted, device=device, save=save, progress=progress)
@@ -221,25 +219,12 @@ def report(
         _show(found, as_json)
 
 
-def can_be_written(path: Path | None) -> None:
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise typer.BadParameter(f"{path} cannot be a file: its folder is not there, or it is a folder itself")
-
-
-@contextmanager
-def values_are_parameters() -> Iterator[None]:
-    """What a setting does not take is an argument's fault here."""
-    try:
-        yield
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
 def _of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
     from wtawp.experiments.plans.paper import plan, plans
+    from wtawp.experiments.plans.scale import at_scale
 
     chosen = dict.fromkeys(each for label in labels for each in (plans() if label == "all" else [label]))
-    return [plan(label).at(scale) for label in chosen]
+    return [at_scale(plan(label), scale) for label in chosen]
 
 
 def engine_named(name: str, workers: int | None, device: str) -> "Engine":

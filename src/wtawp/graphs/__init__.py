@@ -1,44 +1,50 @@
-"""The data: graphs by name, splits, and the operators that models multiply with. It knows no model."""
+"""The data: graphs by name, splits, and the operators that models multiply with. It knows no model.
 
-from wtawp.graphs.collection import batched, is_collection, mean_pooling, some_graphs
-from wtawp.graphs.datasets import EMBEDDED, NAMES, PUBLISHED, files_of, get, load, place_of
-from wtawp.graphs.describe import Description, describe
-from wtawp.graphs.download import is_intact, locate
-from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
-from wtawp.graphs.generate import citation, knn_edges, power_law, toy
-from wtawp.graphs.low_rank import LowRank, low_rank_operator
-from wtawp.graphs.operators import (
-    Operator,
-    gcn_operator,
-    jaccard,
-    jaccard_operator,
-    mean_operator,
-    ppr_rows,
-    receptive_field,
-    sparse_features,
-    spmm,
-    sum_operator,
-)
-from wtawp.graphs.similarity import cosine, extreme_pairs, knn_operator
-from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
+Names are imported when they are first used, so that listing data sets loads neither torch nor PyG.
+"""
+
+from typing import TYPE_CHECKING
+
+from wtawp.base import lazy_exports
+
+if TYPE_CHECKING:
+    from wtawp.graphs.blocks import Blocks, receptive_field
+    from wtawp.graphs.collection import batched, is_collection, mean_pooling, select_graphs
+    from wtawp.graphs.datasets import fetch_dataset, load, locate_dataset
+    from wtawp.graphs.description import Description, describe
+    from wtawp.graphs.download import RemoteFile, is_intact, locate
+    from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
+    from wtawp.graphs.generate import citation, knn_edges, power_law, toy
+    from wtawp.graphs.low_rank import LowRank, low_rank_operator
+    from wtawp.graphs.normalisation import gcn_operator, mean_operator, sum_operator
+    from wtawp.graphs.operator import Operator, sparse_features
+    from wtawp.graphs.pagerank import ppr_rows
+    from wtawp.graphs.products import spmm
+    from wtawp.graphs.registry import DatasetSpec, dataset_names, dataset_spec, register_dataset
+    from wtawp.graphs.similarity import cosine, extreme_pairs, jaccard, jaccard_operator, knn_operator
+    from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
 
 __all__ = [
-    "EMBEDDED",
-    "NAMES",
-    "PUBLISHED",
+    "Blocks",
+    "DatasetSpec",
     "Description",
+    "EdgeFlips",
     "LowRank",
     "Operator",
+    "RemoteFile",
     "Split",
+    "batched",
+    "budget_of",
     "check_split",
     "citation",
     "cosine",
+    "dataset_names",
+    "dataset_spec",
     "describe",
-]
-__all__ += [
-    "files_of",
+    "extreme_pairs",
+    "fetch_dataset",
     "gcn_operator",
-    "get",
+    "is_collection",
     "is_intact",
     "jaccard",
     "jaccard_operator",
@@ -47,20 +53,43 @@ __all__ += [
     "knn_operator",
     "load",
     "locate",
+    "locate_dataset",
     "low_rank_operator",
     "mean_operator",
-    "place_of",
+    "mean_pooling",
     "power_law",
     "ppr_rows",
-]
-__all__ += [
-    "extreme_pairs",
     "public",
     "receptive_field",
+    "register_dataset",
+    "select_graphs",
     "sparse_features",
     "spmm",
     "stratified",
     "sum_operator",
     "toy",
+    "undirected_pairs",
 ]
-__all__ += ["EdgeFlips", "batched", "budget_of", "is_collection", "mean_pooling", "some_graphs", "undirected_pairs"]
+
+_HOMES = {
+    **dict.fromkeys(("Blocks", "receptive_field"), "blocks"),
+    **dict.fromkeys(("batched", "is_collection", "mean_pooling", "select_graphs"), "collection"),
+    **dict.fromkeys(("fetch_dataset", "load", "locate_dataset"), "datasets"),
+    **dict.fromkeys(("Description", "describe"), "description"),
+    **dict.fromkeys(("RemoteFile", "is_intact", "locate"), "download"),
+    **dict.fromkeys(("EdgeFlips", "budget_of", "undirected_pairs"), "flips"),
+    **dict.fromkeys(("citation", "knn_edges", "power_law", "toy"), "generate"),
+    **dict.fromkeys(("LowRank", "low_rank_operator"), "low_rank"),
+    **dict.fromkeys(("gcn_operator", "mean_operator", "sum_operator"), "normalisation"),
+    **dict.fromkeys(("Operator", "sparse_features"), "operator"),
+    "ppr_rows": "pagerank",
+    "spmm": "products",
+    **dict.fromkeys(("DatasetSpec", "dataset_names", "dataset_spec", "register_dataset"), "registry"),
+    **dict.fromkeys(("cosine", "extreme_pairs", "jaccard", "jaccard_operator", "knn_operator"), "similarity"),
+    **dict.fromkeys(("Split", "check_split", "k_fold", "public", "stratified"), "splits"),
+}
+__getattr__ = lazy_exports(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

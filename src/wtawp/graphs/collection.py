@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
-from wtawp.graphs.operators import Operator
+from wtawp.graphs.operator import Operator
 
 
 def is_collection(data: Data) -> bool:
@@ -46,7 +46,7 @@ def batched(graphs: Data | Sequence[Data]) -> Data:
     )
 
 
-def some_graphs(data: Data, rows: Tensor) -> Data:  # [k]
+def select_graphs(data: Data, rows: Tensor) -> Data:  # [k]
     """The collection of the graphs `rows` (distinct), in that order, and nothing of the others."""
     place = torch.full((len(data.y),), -1, device=rows.device)
     place[rows] = torch.arange(len(rows), device=rows.device)

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import torch
@@ -20,11 +20,11 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError
 from wtawp.graphs.pickles import as_matrix, as_pairs, as_table, unpickle
+from wtawp.graphs.published_files import PLANETOID_PARTS
+from wtawp.graphs.registry import TuFeatures
 from wtawp.graphs.sanitize import UNLABELLED, adjacency_edges, csr, feature_tensor, node_graph, undirected
 
-TuFeatures = Literal["attribute", "degree", "constant"]
 CSR_PARTS = ("data", "indices", "indptr", "shape")
-PLANETOID_PARTS = ("x", "y", "tx", "ty", "allx", "ally", "graph", "test.index")
 NUM_PUBLIC_VAL = 500  # Planetoid's public split: its rows of x, the next 500, and test.index
 
 

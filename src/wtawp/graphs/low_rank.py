@@ -9,7 +9,8 @@ from scipy.sparse.linalg import svds
 from torch import Tensor
 
 from wtawp.base import DataError, rng
-from wtawp.graphs.operators import multiply, sum_operator
+from wtawp.graphs.normalisation import sum_operator
+from wtawp.graphs.products import multiply
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,10 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
 from wtawp.base import DataError
-from wtawp.graphs.files import TuFeatures, read_npz, read_tu
+from wtawp.graphs.files import read_npz, read_tu
+from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
 
-SUFFIXES = (".npz", ".csv", ".pt", ".zip")
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from wtawp.models.adapter import HasExtraLoss, StackAware, StackAwareOnGraphs
+from wtawp.models.capabilities import HasExtraLoss, StackAware, StackAwareOnGraphs
 from wtawp.models.dropout import masks
 
 Stack = dict[str, Tensor]  # name -> [b, ...]

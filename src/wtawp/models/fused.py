@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wtawp.graphs.operators import Operator, spmm
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import spmm
 from wtawp.models import dropout_kernels
 from wtawp.models.dropout import dropout, next_key
 from wtawp.models.dropout_kernels import HAS_NUMBA, HAS_TRITON, limits

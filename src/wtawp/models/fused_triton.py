@@ -6,7 +6,7 @@ from torch import Tensor
 from triton import language as tl
 
 from wtawp.graphs.kernels_triton import COLUMNS, entries_at_once, sum_row
-from wtawp.graphs.operators import Operator
+from wtawp.graphs.operator import Operator
 from wtawp.models.dropout_triton import hashed
 
 SLOPE = tl.constexpr(0.2)

@@ -7,17 +7,39 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wtawp.graphs.operators import Operator, gcn_operator, receptive_field
-from wtawp.models.adapter import Features, OperatorCache, features
+from wtawp.graphs.blocks import receptive_field
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.models.caches import OperatorCache
+from wtawp.models.capabilities import Features, StackAware
+from wtawp.models.inputs import features
 from wtawp.models.layers import GraphAttention, Hop, checked_widths
 
 
-class GAT(nn.Module):
-    """Two attention layers with ELU between them; dropout on the input of each and on the attention.
+class GAT(nn.Module, StackAware):
+    """Graph attention network: two attention layers with ELU between them.
 
-    Called as PyG models are; self-loops are added. Edge weights multiply exp(score) inside the softmax, so that one of
-    0 is an edge that is not there. In the place of `edge_index` it also takes an operator, of which the structure
-    counts and the values do not.
+    The model is called as PyG's models are; self-loops are added. Edge weights multiply exp(score) inside the softmax,
+    so that an edge of weight 0 has no effect.
+
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        width: Units of each head of the first layer; the default is the paper's.
+        heads: Number of heads of the first layer; the second has one. The default is the paper's.
+        dropout: Share of units that are dropped in training on the input of each layer and on the attention, in [0, 1).
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, or there is no head, or the dropout is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = GAT(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -35,6 +57,17 @@ class GAT(nn.Module):
     def forward(
         self, x: Features, edge_index: Tensor | Operator | tuple[Hop, ...], edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Edges [2, e]; or an operator [n, n], whose structure is used and whose values are not; or one
+                `Hop` for each layer, as `prepare` makes them.
+            edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+
+        Returns:
+            Logits [n, c]; with hops, those of the last hop's rows.
+        """
         if isinstance(edge_index, tuple):
             first, last = edge_index
         elif edge_weight is not None:
@@ -47,7 +80,18 @@ class GAT(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `StackAware`: the exact receptive field of `rows`."""
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+
+        Only the exact receptive field of `rows` is computed.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Edges of the graph, [2, e].
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x, dropped=True), (Hop.whole(operator),) * 2

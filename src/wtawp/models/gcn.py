@@ -6,16 +6,46 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Multiplies, Operator, aligned, gcn_operator, multiply, receptive_field
-from wtawp.models.adapter import Features, Normalised, OperatorCache, View, features, operators_by_layer
+from wtawp.graphs.blocks import Blocks, receptive_field
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies, aligned, multiply
+from wtawp.models.caches import OperatorCache
+from wtawp.models.capabilities import (
+    Features,
+    GraphOperator,
+    IsConvolutionStack,
+    NormalisedAdjacency,
+    StackAware,
+    SupportsFactoredGradient,
+)
+from wtawp.models.inputs import features, operators_by_layer
 from wtawp.models.layers import GraphConvolution, checked_widths
 
 
-class GCN(nn.Module):
-    """Two graph convolutions by default, ReLU and dropout between them (not on the input, as in the released code).
+class GCN(nn.Module, StackAware, SupportsFactoredGradient, IsConvolutionStack):
+    """Graph convolutional network: graph convolutions with ReLU and dropout between them.
 
-    Called as PyG models are, with edges; the normalised operator is built once per graph. In the place of
-    `edge_index` it also takes that operator, or the blocks that lead to some rows.
+    There is no dropout on the input, as in the paper's released code. The model is called as PyG's models are, with
+    edges; the normalised operator is built once per graph.
+
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Widths of the hidden layers, one number each; the default is one layer of 64 units, as in the paper.
+        dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, `hidden` is a single number, or the dropout is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = GCN(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -36,6 +66,17 @@ class GCN(nn.Module):
     def forward(
         self, x: Features, edge_index: Tensor | Operator | Multiplies | Blocks, edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Edges [2, e]; or the operator [n, n] that the model would build from them; or blocks of
+                operators that lead to some rows, as `prepare` makes them.
+            edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+
+        Returns:
+            Logits [n, c]; with blocks, those of the last block's rows.
+        """
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
             x = conv(x, operator, relu_and_drop=self.dropout, positions=rows)
@@ -43,33 +84,57 @@ class GCN(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor | Operator, rows: Tensor | None) -> tuple[object, ...]:
-        """See `StackAware`: the exact receptive field of `rows`. An operator may stand in for the edges here as well.
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
 
-        Nothing is dropped from the input, so A_hat X of dense features is computed here, once. (Of bags of words it
-        would have many more non-zeros than X.)
+        Only the exact receptive field of `rows` is computed. As nothing is dropped from the input, A_hat X is computed
+        here, once, if the features are dense. (For bags of words, A_hat X would have many more non-zeros than X.)
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Edges of the graph, [2, e], or the normalised operator [n, n].
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
         """
         operator = self._operators(edge_index, None, x)
         if rows is None:
             everybody = torch.arange(operator.shape[0], device=operator.values.device)
             blocks = Blocks((everybody,) * (len(self.convs) + 1), (operator,) * len(self.convs))
-            given = features(x)
+            inputs = features(x)
         else:
             blocks = receptive_field(operator, rows, len(self.convs))
-            given = features(x, blocks.nodes[0])
-        if isinstance(given, Operator):
-            return given, blocks
-        gathered = aligned(multiply(blocks.operators[0], given))
+            inputs = features(x, blocks.nodes[0])
+        if isinstance(inputs, Operator):
+            return inputs, blocks
+        gathered = aligned(multiply(blocks.operators[0], inputs))
         stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
         return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))
 
-    def convolutions(self) -> list[tuple[Tensor, Tensor]]:
-        """See `StacksConvolutions`."""
+    def convolution_weights(self) -> list[tuple[Tensor, Tensor]]:
+        """List the parameters of the convolutions, as `IsConvolutionStack` asks.
+
+        Returns:
+            Weight [d_in, d_out] and bias [d_out] of each convolution, detached, first to last.
+        """
         return [(cast(Tensor, conv.weight).detach(), cast(Tensor, conv.bias).detach()) for conv in self.convs]
 
-    def views(self) -> tuple[View, ...]:
-        """See `SupportsFactoredGradient`."""
-        return (Normalised(),)
+    def graph_operators(self) -> tuple[GraphOperator, ...]:
+        """Name the operators through which the model reaches the graph, as `SupportsFactoredGradient` asks.
 
-    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `SupportsFactoredGradient`."""
-        return x, views[0]
+        Returns:
+            The normalised adjacency matrix.
+        """
+        return (NormalisedAdjacency(),)
+
+    def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            operators: One operator [n, n] for each that `graph_operators` names, in that order.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
+        return x, operators[0]

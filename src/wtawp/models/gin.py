@@ -3,20 +3,43 @@
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, receptive_field, sum_operator
-from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
+from wtawp.graphs.blocks import Blocks, receptive_field
+from wtawp.graphs.normalisation import sum_operator
+from wtawp.graphs.operator import Operator
+from wtawp.models.caches import OperatorCache
+from wtawp.models.capabilities import Features, StackAware
 from wtawp.models.dropout import dropout
+from wtawp.models.inputs import features, operators_by_layer
 from wtawp.models.layers import GinConvolution, checked_widths
 
 
-class GIN(nn.Module):
-    """Two convolutions by default, ReLU and dropout between them; each is PyG's `GINConv` around a two-layer MLP.
+class GIN(nn.Module, StackAware):
+    """Graph isomorphism network: convolutions with ReLU and dropout between them, each PyG's `GINConv` with an MLP.
 
-    `eps` weighs a node's own features with 1 + eps; `train_eps` learns it, layer by layer. An MLP is as wide inside as
-    its output, the last one as its input: a ReLU on as many units as there are classes dies too easily.
+    The MLP of a convolution has one hidden layer, as wide as its output; in the last convolution it is as wide as the
+    input, because a ReLU on as many units as there are classes dies too easily. The model is called as PyG's models
+    are; edge weights make the sum over neighbours a weighted sum.
 
-    Called as PyG models are, with edges, whose weights make the sum a weighted one. In the place of `edge_index` it
-    also takes the adjacency matrix, as an operator, or the blocks that lead to some rows.
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Widths of the hidden layers, one number each; the default is one layer of 64 units, the same as the
+            other models.
+        eps: A node's own features are weighted with 1 + eps; 0 as in PyG.
+        train_eps: Whether `eps` is a parameter of each layer and is learned; not by default, as in PyG.
+        dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, `hidden` is a single number, or the dropout is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = GIN(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -33,16 +56,27 @@ class GIN(nn.Module):
         super().__init__()
         self.dropout = dropout
         widths = checked_widths(d_in, hidden, d_out, dropout)
-        inside = (*hidden, hidden[-1] if hidden else d_out)
+        mlp_widths = (*hidden, hidden[-1] if hidden else d_out)
         self.convs = nn.ModuleList(
             GinConvolution(a, width, b, eps=eps, train_eps=train_eps, generator=generator)
-            for (a, b), width in zip(widths, inside, strict=True)
+            for (a, b), width in zip(widths, mlp_widths, strict=True)
         )
         self._operators = OperatorCache(sum_operator)
 
     def forward(
         self, x: Features, edge_index: Tensor | Operator | Blocks, edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Edges [2, e]; or the adjacency matrix as an operator [n, n]; or blocks of operators that lead to
+                some rows, as `prepare` makes them.
+            edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+
+        Returns:
+            Logits [n, c]; with blocks, those of the last block's rows.
+        """
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
             x = dropout(conv(x, operator).relu(), self.dropout, self.training, positions=rows)
@@ -50,7 +84,18 @@ class GIN(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `StackAware`: the exact receptive field of `rows`."""
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+
+        Only the exact receptive field of `rows` is computed.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Edges of the graph, [2, e].
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x), operator

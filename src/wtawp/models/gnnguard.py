@@ -1,4 +1,4 @@
-"""GNNGuard (Zhang and Zitnik 2020) on a GCN: a node listens to its neighbours as far as they resemble it."""
+"""GNNGuard (Zhang and Zitnik 2020) on a GCN: edges count by how similar the two nodes are."""
 
 from functools import partial
 
@@ -6,23 +6,45 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.base import DataError
-from wtawp.graphs.operators import Operator, gcn_operator
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
 from wtawp.graphs.similarity import cosine
-from wtawp.models.adapter import Features, LastCallCache, OperatorCache, features
+from wtawp.models.caches import LastCallCache, OperatorCache
+from wtawp.models.capabilities import Features, StackAware
 from wtawp.models.dropout import dropout
+from wtawp.models.inputs import features
 from wtawp.models.layers import GraphConvolution, checked_widths
 
 
-class GNNGuard(nn.Module):
-    """The layers of a `GCN`, each over edge weights of its own, made from the cosine similarity of the layer's input.
+class GNNGuard(nn.Module, StackAware):
+    """A `GCN` in which each layer weights the edges by the cosine similarity of its input at the two nodes.
 
-    Edges below `threshold` are pruned, for this layer and all that follow; the similarities of the others, divided by
-    their sum over a node's edges, are its trust a. An edge then weighs exp(a), a self-loop exp(1 / (degree + 1)), and
-    the whole is normalised as a GCN's graph is: so in the authors' code, where the memory between layers is switched
-    off, which is left out here. Unlike there, gradients pass through the similarities of hidden layers, so that an
-    attack by gradients sees the defence. Edge weights multiply both similarity and exp(a): one of 0 is no edge.
+    Edges with a similarity below `threshold` are pruned, for this layer and all that follow. The similarities of a
+    node's remaining edges, divided by their sum, are the trust a of each edge. An edge then has weight exp(a), a
+    self-loop exp(1 / (degree + 1)), and the result is normalised like a GCN's graph. This is what the authors' code
+    computes, in which the memory between layers is switched off (it is left out here). Unlike there, gradients pass
+    through the similarities of hidden layers, so that a gradient-based attack takes the defence into account. Edge
+    weights multiply both the similarity and exp(a), so that an edge of weight 0 has no effect.
 
-    Called as PyG models are, with edges. In the place of `edge_index` it also takes A + I as an operator.
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Widths of the hidden layers, one number each; the default is one layer of 16 units, as in the authors'
+            code.
+        threshold: Similarity in [0, 1] below which an edge is pruned; the default is the authors'.
+        dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, the threshold is not in [0, 1], or the dropout is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = GNNGuard(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -51,7 +73,20 @@ class GNNGuard(nn.Module):
         edge_weight: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
-        """`rows` asks for the logits of some nodes."""
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Edges [2, e], or A + I as an operator [n, n].
+            edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Logits [n, c], or [k, c].
+
+        Raises:
+            DataError: If no edge joins nodes with a similarity of at least the threshold.
+        """
         operator = self._operators(edge_index, edge_weight, x)
         similarity = self._first(operator, x)
         kept = similarity >= self.threshold
@@ -66,12 +101,23 @@ class GNNGuard(nn.Module):
         return logits if rows is None else logits[..., rows, :]
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `StackAware`: the weights of all neighbours' edges count, so every layer is over the whole graph."""
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+
+        An edge's weight depends on all edges of both nodes, so every layer is computed for the whole graph.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Edges of the graph, [2, e].
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         return features(x), self._operators(edge_index, None, x), None, rows
 
 
 def guarded(operator: Operator, similarity: Tensor, kept: Tensor) -> Tensor:  # [n, n], [..., e], [..., e] -> [..., e]
-    """The entries that a layer multiplies with, in the place of those of A + I."""
+    """Compute the entries that a layer multiplies with, instead of those of A + I, from its similarities."""
     rows, cols = operator.rows, operator.indices.long()
     is_loop = rows == cols
     weight = operator.values * (kept & ~is_loop)
@@ -85,15 +131,17 @@ def guarded(operator: Operator, similarity: Tensor, kept: Tensor) -> Tensor:  # 
 
 
 def _row_sums(values: Tensor, operator: Operator) -> Tensor:  # [..., e] -> [..., n]
+    """Sum the entries of each row."""
     return values.new_zeros(*values.shape[:-1], operator.shape[0]).index_add(-1, operator.rows, values)
 
 
 def _similarities(operator: Operator, x: Features, threshold: float) -> Tensor:
-    found = cosine(operator.rows, operator.indices.long(), x)
+    """Compute the similarities of the input; refuse features that would prune every edge."""
+    similarity = cosine(operator.rows, operator.indices.long(), x)
     edges = operator.rows != operator.indices
-    if bool(edges.any()) and not bool((found[edges] >= threshold).any()):
+    if bool(edges.any()) and not bool((similarity[edges] >= threshold).any()):
         raise DataError(
             f"all edges join nodes with a cosine similarity below {threshold}: GNNGuard needs features that neighbours"
             " share, which identity features (PolBlogs) are not; lower the threshold or take a GCN"
         )
-    return found
+    return similarity

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wtawp.graphs.operators import Blocks, Multiplies, Operator, multiply
+from wtawp.graphs.blocks import Blocks
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies, multiply
 from wtawp.models.dropout import dropout
 from wtawp.models.fused import attend, propagate
 

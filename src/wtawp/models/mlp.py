@@ -1,17 +1,38 @@
-"""Multi-layer perceptron: the model that does not look at the graph (appendix, sec:vanishmlp)."""
+"""Multi-layer perceptron: the model that ignores the graph (appendix, sec:vanishmlp)."""
 
 import torch
 from torch import Tensor, nn
 
-from wtawp.models.adapter import Features, features
+from wtawp.models.capabilities import Features, StackAware
 from wtawp.models.dropout import dropout
+from wtawp.models.inputs import features
 from wtawp.models.layers import Linear, checked_widths
 
 
-class MLP(nn.Module):
-    """Linear layers with ReLU and dropout between them. It takes edges, to stand in for a GNN, and ignores them.
+class MLP(nn.Module, StackAware):
+    """Multi-layer perceptron: linear layers with ReLU and dropout between them.
 
-    `linear=True` leaves the ReLU out: the "3-layer linear network" of the paper's appendix.
+    It accepts edges, so that it can be used wherever a GNN can, and ignores them.
+
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Widths of the hidden layers, one number each; the default is one layer of 64 units, the same as the
+            GNNs.
+        dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        linear: Whether to leave out the ReLU: the "3-layer linear network" of the paper's appendix.
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, `hidden` is a single number, or the dropout is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = MLP(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -36,7 +57,18 @@ class MLP(nn.Module):
         edge_weight: Tensor | None = None,  # noqa: ARG002
         rows: Tensor | None = None,
     ) -> Tensor:  # [n, d] -> [n, c]
-        """`rows` are the places of x in the whole graph, for its masks; None if x is the whole graph."""
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Ignored.
+            edge_weight: Ignored.
+            rows: The positions of the rows of `x` in the whole graph, [n], from which dropout masks are derived; None
+                if `x` is the whole graph.
+
+        Returns:
+            Logits [n, c].
+        """
         for lin in self.lins[:-1]:
             hidden = lin(x) if self.linear else lin(x).relu()
             x = dropout(hidden, self.dropout, self.training, positions=rows)
@@ -44,5 +76,16 @@ class MLP(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:  # noqa: ARG002
-        """See `StackAware`: the features of `rows` and no others."""
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+
+        Only the features of `rows` are needed.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Ignored.
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         return features(x, rows), None, None, rows

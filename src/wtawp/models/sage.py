@@ -3,17 +3,40 @@
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, mean_operator, receptive_field
-from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
+from wtawp.graphs.blocks import Blocks, receptive_field
+from wtawp.graphs.normalisation import mean_operator
+from wtawp.graphs.operator import Operator
+from wtawp.models.caches import OperatorCache
+from wtawp.models.capabilities import Features, StackAware
 from wtawp.models.dropout import dropout
+from wtawp.models.inputs import features, operators_by_layer
 from wtawp.models.layers import SageConvolution, checked_widths
 
 
-class GraphSAGE(nn.Module):
-    """Two convolutions by default, ReLU and dropout between them; PyG's `GraphSAGE`, layer for layer.
+class GraphSAGE(nn.Module, StackAware):
+    """GraphSAGE with the mean aggregator: convolutions with ReLU and dropout between them, as in PyG's `GraphSAGE`.
 
-    Called as PyG models are, with edges; a node without any has the mean 0, and weights make it a weighted mean. In the
-    place of `edge_index` it also takes the operator that averages, or the blocks that lead to some rows.
+    The model is called as PyG's models are. A node without edges has the mean 0; edge weights make the mean over
+    neighbours a weighted mean.
+
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Widths of the hidden layers, one number each; the default is one layer of 64 units, the same as the
+            other models.
+        dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, `hidden` is a single number, or the dropout is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = GraphSAGE(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -38,7 +61,19 @@ class GraphSAGE(nn.Module):
         edge_weight: Tensor | None = None,
         own: Features | None = None,
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
-        """`own` are the features of the nodes after the first hop, in blocks; None takes them from x."""
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Edges [2, e]; or the operator [n, n] that averages over neighbours; or blocks of operators that
+                lead to some rows, as `prepare` makes them.
+            edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+            own: With blocks, the features of the nodes that remain after the first hop, [m, d]; None if these are the
+                first rows of `x`.
+
+        Returns:
+            Logits [n, c]; with blocks, those of the last block's rows.
+        """
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
             x = dropout(conv(x, operator, own).relu(), self.dropout, self.training, positions=rows)
@@ -47,12 +82,23 @@ class GraphSAGE(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `StackAware`: the exact receptive field of `rows`."""
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+
+        Only the exact receptive field of `rows` is computed.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Edges of the graph, [2, e].
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x), operator
         blocks = receptive_field(operator, rows, len(self.convs))
         first = features(x, blocks.nodes[0])
-        # Dense features have their first rows for nothing; of sparse ones the transpose must be cut as well, once.
+        # A slice of dense features is free; sparse ones need a transpose of the slice as well, so it is cut here, once.
         own = features(x, blocks.nodes[1]) if isinstance(first, Operator) else None
         return first, blocks, None, own

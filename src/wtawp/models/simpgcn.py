@@ -1,4 +1,4 @@
-"""SimP-GCN (Jin et al. 2021): beside its neighbours, a node listens to the nodes with features like its own."""
+"""SimP-GCN (Jin et al. 2021): a node aggregates its neighbours and the nodes with the most similar features."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -6,33 +6,79 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Multiplies, Operator, gcn_operator
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies
 from wtawp.graphs.similarity import extreme_pairs, knn_operator
-from wtawp.models.adapter import Features, LastCallCache, Normalised, OperatorCache, View, features
+from wtawp.models.caches import LastCallCache, OperatorCache
+from wtawp.models.capabilities import (
+    Features,
+    GraphOperator,
+    HasExtraLoss,
+    NormalisedAdjacency,
+    StackAware,
+    SupportsFactoredGradient,
+)
 from wtawp.models.dropout import dropout, next_key
 from wtawp.models.dropout_kernels import hashed
+from wtawp.models.inputs import features
 from wtawp.models.layers import Linear, SimilarityConvolution, checked_widths
 
 
 @dataclass(frozen=True, eq=False)
 class TwoGraphs:
-    """The graph and the k-NN graph of the features, whole and cut down to `rows`; the pairs of the extra loss."""
+    """The graph and the nearest-neighbour graph of the features, with the pairs of nodes of the extra loss.
 
-    graph: Operator | Multiplies  # [n, n]
-    alike: Operator  # [n, n]
-    last_graph: Operator | Multiplies  # [m, n]
-    last_alike: Operator  # [m, n]
-    rows: Tensor | None  # [m]; None: all
-    pairs: Tensor  # [2, p]
-    similarity: Tensor  # [p]
+    Attributes:
+        graph: The normalised graph, for the first layer, [n, n].
+        alike: The nearest-neighbour graph, for the first layer, [n, n].
+        last_graph: The rows of `graph` that the last layer computes, [m, n].
+        last_alike: The rows of `alike` that the last layer computes, [m, n].
+        rows: The nodes that the last layer computes, [m]; None for all.
+        pairs: Pairs of nodes for the extra loss, [2, p].
+        similarity: Similarity of the features of each pair, [p].
+    """
+
+    graph: Operator | Multiplies
+    alike: Operator
+    last_graph: Operator | Multiplies
+    last_alike: Operator
+    rows: Tensor | None
+    pairs: Tensor
+    similarity: Tensor
 
 
-class SimPGCN(nn.Module):
-    """Two convolutions that weigh the graph against the `neighbours`-NN graph of the features, node by node.
+class SimPGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
+    """SimP-GCN: two convolutions over a mixture of the graph and the nearest-neighbour graph of the features.
 
-    Dropout but no ReLU between them, as in DeepRobust. Train it with the extra loss: `ssl` weighs how badly the hidden
-    layer of two nodes tells the similarity of their features, over `num_pairs` pairs drawn anew at each pass. Features
-    count as binary. Called as PyG models are; both graphs are built once.
+    The weights of the mixture are learned, node by node. There is dropout but no ReLU between the layers, as in
+    DeepRobust. Train the model with its extra loss, as `fit` does: a linear map predicts the similarity of two nodes'
+    features from their hidden layers, and the term is its squared error. Features are taken as binary. The model is
+    called as PyG's models are; both graphs are built once.
+
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Width of the hidden layer; the default is DeepRobust's.
+        neighbours: Number of neighbours of a node in the nearest-neighbour graph, >= 1; the default is the authors'.
+        gamma: Weight of the learned self-loops; the default is the authors'.
+        ssl: Weight of the extra loss, >= 0.
+        num_pairs: Number of pairs of nodes in the extra loss, drawn anew at each pass, >= 1; the default is the
+            authors'.
+        dropout: Share of units that are dropped in training after the hidden layer, in [0, 1).
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, `neighbours` or `num_pairs` is below 1, `ssl` is negative, or the dropout is
+            not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = SimPGCN(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -56,7 +102,8 @@ class SimPGCN(nn.Module):
         self.dropout, self.ssl, self.num_pairs, self.neighbours = dropout, ssl, num_pairs, neighbours
         self.conv1 = SimilarityConvolution(d_in, hidden, gamma=gamma, generator=generator)
         self.conv2 = SimilarityConvolution(hidden, d_out, gamma=gamma, generator=generator)
-        # The judge of pairs is no layer of the network: its parameters are the root's, out of the perturbation's reach.
+        # The predictor of similarities is no layer of the network, so its parameters belong to the root module, where
+        # the perturbation does not reach them.
         judge = Linear(hidden, 1, generator=generator)
         self.judge, self.judge_bias = judge.weight, judge.bias
         self._graphs = OperatorCache(gcn_operator)
@@ -71,21 +118,33 @@ class SimPGCN(nn.Module):
         *,
         with_extra_loss: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:  # [n, d], [2, e], [e] -> [n, c]
-        """See `HasExtraLoss` for `with_extra_loss`."""
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Edges [2, e], or both graphs, as `prepare` makes them.
+            edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+            with_extra_loss: Whether to return the extra term of the loss as well (see `HasExtraLoss`).
+
+        Returns:
+            Logits [n, c], or those of the graphs' `rows`; with the extra loss, the pair of logits and term.
+        """
         both = self._both(x, edge_index, edge_weight, None) if isinstance(edge_index, Tensor) else edge_index
         hidden = dropout(self.conv1(x, both.graph, both.alike), self.dropout, self.training)
         logits: Tensor = self.conv2(hidden, both.last_graph, both.last_alike, both.rows)
         return (logits, self._regression(hidden, both)) if with_extra_loss else logits
 
     def _both(self, x: Features, edge_index: Tensor, edge_weight: Tensor | None, rows: Tensor | None) -> TwoGraphs:
+        """Build both graphs, or take them from the caches, and select the rows of the last layer."""
         graph, alike = self._graphs(edge_index, edge_weight, x), self._alike(x)
         last = graph, alike
         if rows is not None:
-            everybody = torch.arange(graph.shape[0], device=rows.device)
-            last = graph.select(rows, everybody), alike.select(rows, everybody)
+            all_nodes = torch.arange(graph.shape[0], device=rows.device)
+            last = graph.select(rows, all_nodes), alike.select(rows, all_nodes)
         return TwoGraphs(graph, alike, *last, rows, *self._pairs(x))
 
     def _regression(self, hidden: Tensor, both: TwoGraphs) -> Tensor:  # [n, h] -> []
+        """Compute the extra term: the weighted mean squared error of the predicted similarities."""
         size = both.pairs.shape[1]
         chosen = torch.arange(size, device=hidden.device)
         if self.training and size > self.num_pairs:  # those with the smallest hashes are a draw without replacement
@@ -94,24 +153,54 @@ class SimPGCN(nn.Module):
         chosen = chosen.expand(*hidden.shape[:-2], -1)
         first, second = (hidden.take_along_dim(end[chosen][..., None], -2) for end in both.pairs)
         assert self.judge_bias is not None
-        told = (first - second).abs() @ self.judge + self.judge_bias[..., None, :]  # [k, 1]
-        return self.ssl * (told[..., 0] - both.similarity[chosen]).square().mean(-1)
+        predicted = (first - second).abs() @ self.judge + self.judge_bias[..., None, :]  # [k, 1]
+        return self.ssl * (predicted[..., 0] - both.similarity[chosen]).square().mean(-1)
 
     def extra_loss(self, *arguments: object) -> Tensor:
-        """See `HasExtraLoss`."""
+        """Compute the extra term of the loss without the logits, as `HasExtraLoss` asks.
+
+        Args:
+            *arguments: Positional arguments of `forward`.
+
+        Returns:
+            The term: a scalar, or [b] for a stack of models.
+        """
         term: Tensor = self(*arguments, with_extra_loss=True)[1]
         return term
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `StackAware`. The extra loss is over all nodes, and so is the first layer; the last is cut to `rows`."""
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+
+        The extra loss is over all nodes, so the first layer is too; the last one only computes `rows`.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Edges of the graph, [2, e].
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         return features(x), self._both(x, edge_index, None, rows)
 
-    def views(self) -> tuple[View, ...]:
-        """See `SupportsFactoredGradient`: the k-NN graph and the gates are made of features alone."""
-        return (Normalised(),)
+    def graph_operators(self) -> tuple[GraphOperator, ...]:
+        """Name the operators through which the model reaches the graph, as `SupportsFactoredGradient` asks.
 
-    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `SupportsFactoredGradient`."""
+        Returns:
+            The normalised adjacency matrix; the nearest-neighbour graph depends on the features only.
+        """
+        return (NormalisedAdjacency(),)
+
+    def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            operators: One operator [n, n] for each that `graph_operators` names, in that order.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         alike = self._alike(x)
-        no_pairs = torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0)  # which only the extra loss asks for
-        return x, TwoGraphs(views[0], alike, views[0], alike, None, *no_pairs)
+        no_pairs = torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0)  # only the extra loss uses them
+        return x, TwoGraphs(operators[0], alike, operators[0], alike, None, *no_pairs)

@@ -6,24 +6,44 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from wtawp.graphs.operators import Blocks, Operator, gcn_operator, receptive_field
-from wtawp.models.adapter import Features, OperatorCache, features, operators_by_layer
+from wtawp.graphs.blocks import Blocks, receptive_field
+from wtawp.graphs.normalisation import gcn_operator
+from wtawp.graphs.operator import Operator
+from wtawp.models.caches import OperatorCache
+from wtawp.models.capabilities import Features, StackAware
 from wtawp.models.dropout import dropout
+from wtawp.models.inputs import features, operators_by_layer
 from wtawp.models.layers import GraphConvolution, checked_widths
 
 SLACK = 1e-9  # of half a weight, so that ties do not depend on how sums are rounded
 
 
-class SoftMedianGCN(nn.Module):
-    """The layers of a `GCN` with another aggregation of X W: entries shrink with the distance to the median.
+class SoftMedianGCN(nn.Module, StackAware):
+    """A `GCN` that aggregates robustly: neighbours far from the median of the neighbourhood get small weights.
 
-    Entry (i, j) of the normalised graph is multiplied by softmax_j(-|h_j - m_i| / (T sqrt(d))), m_i being the weighted
-    median, dimension by dimension, of i's neighbourhood, and each row is scaled back to the sum it had. A large
-    `temperature` T gives a GCN, a small one the neighbour nearest to the median. Gradients pass through weights,
-    distances and the values of the median, not through the choice of whose value it is.
+    Entry (i, j) of the normalised graph is multiplied by softmax_j(-|h_j - m_i| / (T sqrt(d))), where h = X W and m_i
+    is the weighted median, dimension by dimension, of the neighbourhood of i. Each row is then rescaled to the sum it
+    had. Gradients pass through the weights, the distances and the values of the median, but not through the choice of
+    the node whose value is the median. The model is called as PyG's models are.
 
-    Called as PyG models are, with edges. In the place of `edge_index` it also takes the normalised operator, or the
-    blocks that lead to some rows.
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Widths of the hidden layers, one number each; the default is one layer of 64 units, the same as GCN.
+        temperature: T above, positive. A large one gives a GCN, a small one takes the neighbour nearest to the median.
+        dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, the temperature is not positive, or the dropout is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = SoftMedianGCN(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -47,6 +67,17 @@ class SoftMedianGCN(nn.Module):
     def forward(
         self, x: Features, edge_index: Tensor | Operator | Blocks, edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Edges [2, e]; or the normalised operator [n, n]; or blocks of operators that lead to some rows,
+                as `prepare` makes them.
+            edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+
+        Returns:
+            Logits [n, c]; with blocks, those of the last block's rows.
+        """
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         entries = partial(soft_median_entries, temperature=self.temperature)
         for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
@@ -57,7 +88,18 @@ class SoftMedianGCN(nn.Module):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `StackAware`: the exact receptive field of `rows`."""
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+
+        Only the exact receptive field of `rows` is computed.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Edges of the graph, [2, e].
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x), operator
@@ -68,7 +110,7 @@ class SoftMedianGCN(nn.Module):
 def soft_median_entries(
     operator: Operator, dense: Tensor, *, temperature: float
 ) -> Tensor:  # [n, m], [..., m, h] -> [..., e]
-    """The operator's entries after weighing each row's columns by their distance to the row's median."""
+    """Compute the entries of the operator, weighted by the distance of each column to the median of the row."""
     rows, cols, values = operator.rows, operator.indices.long(), operator.values
     median = dense.take_along_dim(median_columns(operator, dense), -2)  # [..., n, h]
     distance = torch.linalg.vector_norm(dense[..., cols, :] - median[..., rows, :], dim=-1)
@@ -85,10 +127,10 @@ def soft_median_entries(
 
 @torch.no_grad()
 def median_columns(operator: Operator, dense: Tensor) -> Tensor:  # [n, m], [..., m, h] -> [..., n, h]
-    """For each row and dimension the column that holds the weighted median of `dense`: the lower one, if there are two.
+    """Find the column that holds the weighted median of `dense`, for each row and dimension: the lower one of two.
 
-    That is the first in order of value at which the entries so far sum to half of the row's sum. Entries must not be
-    negative, and a row without any has no median: what stands there means nothing.
+    In the order of their values, this is the first column at which the entries up to it sum to half of the row's sum.
+    Entries must not be negative. A row without entries has no median, and its result is meaningless.
     """
     rows, cols, (n, m) = operator.rows, operator.indices.long(), operator.shape
     order = dense.mT.argsort(-1)  # [..., h, m]
@@ -102,5 +144,5 @@ def median_columns(operator: Operator, dense: Tensor) -> Tensor:  # [n, m], [...
     before = torch.cat([so_far.new_zeros(*so_far.shape[:-1], 1), so_far], -1)[..., start]  # [..., h, n]
     is_below = (so_far - before[..., rows] < half[rows]).long()
     below = is_below.new_zeros(before.shape).index_add(-1, rows, is_below)
-    found = (start + below).clamp_max(max(len(rows) - 1, 0))
-    return cols[entry.gather(-1, found)].mT
+    middle = (start + below).clamp_max(max(len(rows) - 1, 0))
+    return cols[entry.gather(-1, middle)].mT

@@ -6,16 +6,38 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.graphs.low_rank import LowRank, low_rank_operator
-from wtawp.graphs.operators import Multiplies, Operator
-from wtawp.models.adapter import Features, LastCallCache, Truncated, View, features
+from wtawp.graphs.operator import Operator
+from wtawp.graphs.products import Multiplies
+from wtawp.models.caches import LastCallCache
+from wtawp.models.capabilities import Features, GraphOperator, LowRankAdjacency, StackAware, SupportsFactoredGradient
+from wtawp.models.inputs import features
 from wtawp.models.layers import GraphConvolution, checked_widths
 
 
-class GCNSVD(nn.Module):
-    """The layers of a `GCN`, multiplying with the adjacency matrix of rank `rank` in factors.
+class GCNSVD(nn.Module, StackAware, SupportsFactoredGradient):
+    """A `GCN` that multiplies with a low-rank approximation of the adjacency matrix, kept as two thin factors.
 
-    Called as PyG models are, with edges; they are decomposed once per graph. In the place of `edge_index` it also takes
-    the operator, or one for each layer. Edge weights have no gradient: the singular vectors are constants.
+    The model is called as PyG's models are; the adjacency matrix is decomposed once per graph. Edge weights get no
+    gradient, because the singular vectors count as constants.
+
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Widths of the hidden layers, one number each; the default is one layer of 16 units, as in DeepRobust.
+        rank: Number of singular vectors; the default is DeepRobust's.
+        dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        generator: Draws the initial weights.
+
+    Raises:
+        ValueError: If a width is below 1, the rank is below 1, or the dropout is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> model = GCNSVD(13, 3, rank=10, generator=torch.Generator().manual_seed(0))
+        >>> model(data.x, data.edge_index).shape
+        torch.Size([178, 3])
     """
 
     def __init__(
@@ -40,6 +62,16 @@ class GCNSVD(nn.Module):
     def forward(
         self, x: Features, edge_index: Tensor | Multiplies | tuple[Multiplies, ...], edge_weight: Tensor | None = None
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
+        """Compute the logits of the nodes.
+
+        Args:
+            x: Features of the nodes, [n, d], dense or sparse.
+            edge_index: Edges [2, e]; or the operator [n, n]; or one operator for each layer, as `prepare` makes them.
+            edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+
+        Returns:
+            Logits [n, c]; with operators, those of the last operator's rows.
+        """
         if isinstance(edge_index, Tensor):
             edge_index = self._operator(x, edge_index, edge_weight)
         steps = edge_index if isinstance(edge_index, tuple) else (edge_index,) * len(self.convs)
@@ -49,21 +81,45 @@ class GCNSVD(nn.Module):
         return logits
 
     def _operator(self, x: Features, edge_index: Tensor, edge_weight: Tensor | None) -> LowRank:
+        """Decompose the adjacency matrix, or take it from the cache."""
         dtype = x.values.dtype if isinstance(x, Operator) else x.dtype
         return self._operators(edge_index, edge_weight, x.shape[0], dtype)
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """See `StackAware`: every node sees every other, so only the last layer is cut down to `rows`."""
+        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+
+        In a low-rank graph every node is joined to every other, so only the last layer is restricted to `rows`.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            edge_index: Edges of the graph, [2, e].
+            rows: The nodes whose logits are wanted, [k]; None for all nodes.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
         operator = self._operator(x, edge_index, None)
         if rows is None:
             return features(x), operator
         whole = (operator,) * (len(self.convs) - 1)
         return features(x), (*whole, operator.select(rows))
 
-    def views(self) -> tuple[View, ...]:
-        """See `SupportsFactoredGradient`."""
-        return (Truncated(self.rank),)
+    def graph_operators(self) -> tuple[GraphOperator, ...]:
+        """Name the operators through which the model reaches the graph, as `SupportsFactoredGradient` asks.
 
-    def through(self, x: Features, views: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """See `SupportsFactoredGradient`."""
-        return x, views[0]
+        Returns:
+            The low-rank adjacency matrix.
+        """
+        return (LowRankAdjacency(self.rank),)
+
+    def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
+        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
+
+        Args:
+            x: Features of all nodes, [n, d].
+            operators: One operator [n, n] for each that `graph_operators` names, in that order.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
+        return x, operators[0]

@@ -12,8 +12,8 @@ from torch_geometric.loader import DataLoader
 
 from wtawp.base import isolated_rng, rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import Split, batched, some_graphs
-from wtawp.models.adapter import arguments_of, check_kind
+from wtawp.graphs import Split, batched, select_graphs
+from wtawp.models.inputs import arguments_of, check_kind
 from wtawp.training.engine import Selection, SelectOn
 from wtawp.training.fit import Fit, evaluate
 
@@ -46,7 +46,7 @@ def fit_batches(
         raise ValueError(f"{type(model).__name__} has no parameters to train")
     whole = copy.copy(batched(graphs)).to(device)
     check_kind(model, whole)
-    parts = {name: some_graphs(whole, getattr(split, name).to(device)) for name in ("train", "val", "test")}
+    parts = {name: select_graphs(whole, getattr(split, name).to(device)) for name in ("train", "val", "test")}
     rows = {name: torch.arange(len(part.y), device=device) for name, part in parts.items()}
     loader = DataLoader(
         [graphs[i] for i in split.train.tolist()], batch_size, shuffle=True, generator=rng("batches", seed)

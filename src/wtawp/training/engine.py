@@ -12,9 +12,9 @@ from torch_geometric.data import Data
 from wtawp.base import isolated_rng, seed_of
 from wtawp.core import AwpConfig, select
 from wtawp.graphs import Split
-from wtawp.models.adapter import prepare
 from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
+from wtawp.models.inputs import prepare
 from wtawp.training.step import Stack, stack_gradient
 
 SelectOn = Literal["either", "loss", "accuracy", "last"]

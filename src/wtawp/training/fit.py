@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 
 from wtawp.core import AwpConfig
 from wtawp.graphs import Split, batched, is_collection
-from wtawp.models.adapter import StackAwareOnGraphs, arguments_of, check_kind
+from wtawp.models.capabilities import StackAwareOnGraphs
+from wtawp.models.inputs import arguments_of, check_kind
 from wtawp.training.engine import Schedule, SelectOn, train_together
 
 Augment = Callable[[Data, int], Data]

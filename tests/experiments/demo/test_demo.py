@@ -70,9 +70,9 @@ def test_without_a_network_the_generated_graph_is_taken(empty_home: Path, monkey
     def offline(name: str) -> None:
         raise DownloadError(name)
 
-    monkeypatch.setattr(demo, "get", offline)
+    monkeypatch.setattr(demo, "fetch_dataset", offline)
     assert demo_dataset() == ("citation", "Cora could not be fetched")
-    monkeypatch.setattr(demo, "get", lambda _: time.sleep(1))
+    monkeypatch.setattr(demo, "fetch_dataset", lambda _: time.sleep(1))
     assert demo_dataset(seconds=0.1) == ("citation", "Cora did not arrive within 0 s")
     assert not empty_home.exists()
 

@@ -17,7 +17,7 @@ from wtawp.experiments.execution import engine_ray
 from wtawp.experiments.execution.engine_ray import ray_cluster
 from wtawp.experiments.execution.engines import EngineError, local
 from wtawp.experiments.execution.training import train
-from wtawp.experiments.spec.plan import Run, Setting
+from wtawp.experiments.spec import Run, Setting
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="RAY NOT CHECKED: pip install 'wtawp[cluster]'")
 

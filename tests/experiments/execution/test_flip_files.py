@@ -5,7 +5,7 @@ from wtawp.experiments.execution.engines import local
 from wtawp.experiments.execution.flip_files import save_flips
 from wtawp.experiments.execution.runner import run_plans
 from wtawp.experiments.plans.robustness import evading, poisoning
-from wtawp.experiments.spec.plan import Cell, Plan, Setting
+from wtawp.experiments.spec import Cell, Plan, Setting
 from wtawp.experiments.store.database import Store
 from wtawp.graphs import EdgeFlips
 

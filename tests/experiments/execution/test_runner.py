@@ -10,6 +10,7 @@ from pathlib import Path
 from runpy import run_path
 
 import pytest
+from wtawp.experiments.measures.registry import ATTACKS
 
 from wtawp.base import AttackError
 from wtawp.core import AwpConfig
@@ -17,10 +18,8 @@ from wtawp.experiments.execution import runner
 from wtawp.experiments.execution.engines import local
 from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
 from wtawp.experiments.execution.training import PlanError
-from wtawp.experiments.measures.registry import ATTACKS
 from wtawp.experiments.plans.robustness import poisoning
-from wtawp.experiments.spec.plan import Cell, Plan, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Cell, Plan, Record, Setting
 from wtawp.experiments.store.database import Store, StoreError
 
 PLAIN = Setting(dataset="wine", epochs=8)

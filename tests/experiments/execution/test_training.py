@@ -7,20 +7,16 @@ import torch
 from wtawp.analysis import LossOn, bound_over_rho, sharpness
 from wtawp.base import rng
 from wtawp.core import AwpConfig
-from wtawp.experiments.execution import runner
-from wtawp.experiments.execution import training as execute
-from wtawp.experiments.execution.training import PlanError, check, train, train_model
+from wtawp.experiments.execution.checks import check_plan
+from wtawp.experiments.execution.training import train, train_model
 from wtawp.experiments.plans.robustness import certifying, noise_of
-from wtawp.experiments.spec.plan import MODELS, Cell, Measure, Plan, Run, Setting
+from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Run, Setting
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN, PooledGCN
+from wtawp.models.registry import model_names, model_spec
 from wtawp.training import fit, fit_batches
 
 SETTING = Setting(dataset="wine", epochs=5, awp=AwpConfig(rho=0.5, lam=0.5))
-
-
-def test_the_names_of_plans_are_models() -> None:
-    assert tuple(execute.MODELS) == MODELS
 
 
 def test_a_chunk_gives_what_its_runs_give_alone() -> None:
@@ -77,31 +73,6 @@ def test_threads_are_left_as_they_were() -> None:
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"dataset": "coral"}, "there is no graph called 'coral'"),
-        ({"dataset": "karate"}, "leave none of some classes"),
-        ({"dataset": "missing.npz"}, "missing.npz"),
-        ({"options": (("widht", 3),)}, "unexpected keyword argument 'widht'"),
-        ({"awp": AwpConfig(rho=1.0, lam=0.5, layers="conv9.*")}, "match none of"),
-        ({"model": "RGCN"}, "are distributions and cannot be perturbed"),
-        ({"noise": Measure("nose")}, "must be a measure called noise, got 'nose'"),
-        ({"noise": noise_of(certifying("features", 1))}, "for binary ones"),
-    ],
-)
-def test_a_plan_that_cannot_be_carried_out_is_refused_first(change: dict[str, object], words: str) -> None:
-    plan = Plan("mine", "Mine", (Cell("GCN", "wine", replace(SETTING, **change)),))
-    with pytest.raises(PlanError, match=f"mine: .* cannot be trained: .*{words}"):
-        check(plan)
-
-
-def test_versions_name_what_numbers_depend_on() -> None:
-    found = execute.versions()
-    assert found["torch"] == torch.__version__
-    assert set(found) - {"commit"} == {"wtawp", "torch", "python", "source"}
-
-
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Thirty paths and thirty rings of three to eight nodes, in the format of TU."""
@@ -124,7 +95,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_graphs_are_split_80_10_10_and_a_chunk_gives_what_its_runs_give_alone(archive: str) -> None:
     setting = Setting(dataset=archive, model="PooledGCN", epochs=5, select_on="accuracy", keep=("scores",),
                       awp=AwpConfig(rho=0.5, lam=0.5, layers="first"))  # fmt: skip
-    check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+    check_plan(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
     runs = tuple(Run(setting, 1, i) for i in range(2))
     graphs = load(archive)
     split = stratified(torch.cat([graph.y for graph in graphs]), seed=1, train=0.8, val=0.1)
@@ -151,7 +122,7 @@ def test_batches_of_graphs_are_trained_with_other_features(archive: str) -> None
 def test_the_geometry_of_graph_classifiers_is_measured_too(archive: str) -> None:
     wanted = (Measure("bound", (("points", 2),)), Measure("sharpness"), Measure("spectrum", (("top", 1),)))
     setting = Setting(dataset=archive, model="PooledGCN", epochs=2, measures=wanted)
-    check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+    check_plan(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
     (record,) = train((Run(setting, 0, 0),), device="cpu")
     assert record.status == "done", record.error
     bound, sharp, _ = record.measured or []
@@ -182,12 +153,11 @@ def test_the_geometry_of_graph_classifiers_is_measured_too(archive: str) -> None
 def test_nodes_and_graphs_are_not_mistaken_for_each_other(archive: str, change: dict[str, object], words: str) -> None:
     setting = replace(Setting(dataset=archive, model="PooledGCN", epochs=1), **{"digest": None, **change})
     with pytest.raises(PlanError, match=words):
-        check(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
+        check_plan(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", model_names())
 def test_every_model_of_a_plan_is_trained(model: str, archive: str) -> None:
-    setting = Setting(dataset=archive if model.startswith("Pooled") else "citation", model=model, epochs=2)
+    setting = Setting(dataset=archive if model_spec(model).level == "graph" else "citation", model=model, epochs=2)
     (record,) = train((Run(setting, 0, 0),), device="cpu")
     assert record.status == "done", record.error
-    assert model in runner.COST

@@ -1,5 +1,3 @@
-from wtawp.experiments.execution.training import check
-from wtawp.experiments.measures.registry import check as check_measure
 from wtawp.experiments.plans.geometry import (
     FLATNESS,
     bounds_plan,
@@ -11,7 +9,9 @@ from wtawp.experiments.plans.geometry import (
 )
 from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.report.figures import DRAWN
-from wtawp.experiments.spec.plan import Plan
+from wtawp.experiments.results.claims import check
+from wtawp.experiments.results.claims import check as check_measure
+from wtawp.experiments.spec import Plan
 
 
 def test_the_figures_of_the_paper_have_its_radii_and_its_pairs() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from wtawp.base import WtawpError
 from wtawp.experiments.plans.paper import plan, plans, printed
-from wtawp.experiments.spec.plan import Plan
+from wtawp.experiments.spec import Plan
 
 LABELS = """tab:natacc tab:ablation tab:ablation2 tab:ablationlast tab:poison tab:dicepoison tab:evasion tab:graphclass
 fig:1 fig:2 fig:awpknnloss fig:lipcora fig:lossland fig:certcora fig:certcite fig:aa fig:aaa fig:gdnorm_all

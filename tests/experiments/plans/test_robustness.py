@@ -2,7 +2,7 @@ import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.robustness import attack_plan, budget_name
-from wtawp.experiments.spec.plan import Setting
+from wtawp.experiments.spec import Setting
 
 BASE = Setting(dataset="wine", model="GCNSVD", epochs=20)
 HOW = {"awp": AwpConfig(rho=0.5, lam=0.5), "splits": 2, "inits": 1}

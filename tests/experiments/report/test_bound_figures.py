@@ -4,8 +4,7 @@ from collections.abc import Callable
 from wtawp.experiments.plans.geometry import bounds_plan
 from wtawp.experiments.report.bound_figures import bound_curves, bound_table, has_bounds
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec.plan import Run
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Record, Run
 
 MakeRecord = Callable[..., Record]
 

@@ -15,8 +15,7 @@ from wtawp.experiments.report.certificate_figures import (
 )
 from wtawp.experiments.report.pages import as_data, markdown, tables_of
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.spec.plan import Plan, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Plan, Record, Setting
 
 WANTED = [certifying("features", 100), certifying("edges", 100)]
 

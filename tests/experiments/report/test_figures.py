@@ -9,8 +9,7 @@ from wtawp.experiments.plans.paper import plan, plans
 from wtawp.experiments.plans.robustness import attack_plan
 from wtawp.experiments.report.figures import DRAWN, figures_of
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec.plan import Plan, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Plan, Record, Setting
 
 MakeRecords = Callable[..., list[Record]]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -24,8 +24,7 @@ from wtawp.experiments.report.pages import tables_of
 from wtawp.experiments.report.tables import NOTHING
 from wtawp.experiments.results.claims import check
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.spec.plan import Plan, Run
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Plan, Record, Run
 
 MakeRecord = Callable[..., Record]
 

@@ -15,8 +15,7 @@ from wtawp.experiments.report.artifacts import StoredArtifact
 from wtawp.experiments.report.pages import dataset_tables, headlines, html, markdown, source
 from wtawp.experiments.report.tables import Entry, Table
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.spec.plan import Cell, Claim, Plan
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Cell, Claim, Plan, Record
 
 MakeRecords = Callable[..., list[Record]]
 VOID = {"meta", "link", "br", "img", "path", "use"}

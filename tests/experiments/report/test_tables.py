@@ -18,8 +18,7 @@ from wtawp.experiments.report.tables import (
     setting_table,
 )
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec.plan import Cell, Claim, Plan
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Cell, Claim, Plan, Record
 
 MakeRecords = Callable[..., list[Record]]
 

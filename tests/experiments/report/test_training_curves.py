@@ -5,7 +5,7 @@ from wtawp.analysis import SharpnessMonitor
 from wtawp.experiments.plans.geometry import sharpness_plan, vanishing_plan
 from wtawp.experiments.report.training_curves import SHARPNESS_EVERY, saturation_curves, sharpness_curves
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Record
 
 MakeRecord = Callable[..., Record]
 

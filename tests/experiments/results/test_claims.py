@@ -7,8 +7,7 @@ from wtawp.experiments.plans.paper import plan, plans
 from wtawp.experiments.results import claims
 from wtawp.experiments.results.claims import CHECKS, check, vanishing_epoch
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec.plan import Cell, Claim, Plan, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Cell, Claim, Plan, Record, Setting
 
 MakeRecords = Callable[..., list[Record]]
 ROWS = tuple(

@@ -13,8 +13,7 @@ from wtawp.experiments.results.geometry import (
     smooth_pairs,
 )
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.spec.plan import Plan, Run
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Plan, Record, Run
 
 Measured = Callable[[Run], list[dict[str, object]]]
 MakeRecord = Callable[..., Record]

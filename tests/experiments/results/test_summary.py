@@ -8,8 +8,7 @@ from scipy import stats
 
 from wtawp.experiments.results.statistics import holm
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec.plan import Cell, Plan, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Cell, Plan, Record, Setting
 
 MakeRecords = Callable[..., list[Record]]
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec.plan import Cell, Measure, Plan, Run, Setting, chunks
+from wtawp.experiments.plans.scale import at_scale
+from wtawp.experiments.spec import Cell, Measure, Plan, Run, Setting, chunks
 
 PLAIN = Setting(dataset="karate", epochs=5)
 PERTURBED = replace(PLAIN, awp=AwpConfig(rho=1.0, lam=0.7))
@@ -62,7 +63,9 @@ def test_splits_with_a_graph_of_their_own_are_not_trained_together() -> None:
     attack = Measure("poison", (("attack", "dice"), ("budget", 0.05)))
     runs = Plan("mine", "", (Cell("", "", replace(PLAIN, poison=attack), 3, 2),)).runs()
     assert [len(chunk) for chunk in chunks(runs, together=True)] == [2, 2, 2]
-    smaller = Plan("mine", "", (Cell("", "", replace(PLAIN, poison=attack, measures=(attack,))),)).at("smoke").cells[0]
+    smaller = at_scale(
+        Plan("mine", "", (Cell("", "", replace(PLAIN, poison=attack, measures=(attack,))),)), "smoke"
+    ).cells[0]
     assert [dict(m.options)["budget"] for m in (smaller.setting.poison, *smaller.setting.measures) if m] == [4, 4]
 
 
@@ -108,22 +111,6 @@ def test_chunks_hold_one_setting_and_on_a_cpu_one_split() -> None:
     assert sorted(r.key for c in alone for r in c) == sorted(r.key for r in runs)
     toys = tuple(Run(Setting(dataset="toy-linear"), s, 0) for s in range(3))
     assert len(chunks(toys, together=True)) == 3  # each split has points of its own
-
-
-def test_smaller_scales_have_fewer_runs_and_smoke_fewer_epochs() -> None:
-    whole = Plan("p", "P", (Cell("GCN", "cora", Setting(dataset="cora")),))
-    assert len(whole.at("full").runs()) == 200
-    quick, smoke = whole.at("quick"), whole.at("smoke")
-    assert len(quick.runs()) == 10
-    assert set(quick.runs()) <= set(whole.runs())  # what was trained quickly counts at full scale
-    assert smoke.cells[0].setting.epochs == 30
-    assert not smoke.cells[0].judged
-    assert quick.cells[0].judged
-
-
-def test_a_setting_says_what_is_unusual_about_it() -> None:
-    assert str(PERTURBED) == "GCN on karate, rho=1.0, lam=0.7, epochs=5"
-    assert str(Setting(dataset="cora", model="MLP", options=(("hidden", (8,)),))) == "MLP on cora, plain, hidden=(8,)"
 
 
 def test_a_part_of_a_plan_keeps_the_pairs_that_are_whole() -> None:

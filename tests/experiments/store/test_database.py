@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from wtawp.experiments.spec.record import Record, RecordError
+from wtawp.experiments.spec import Record, RecordError
 from wtawp.experiments.store.database import SCHEMA, Store, StoreError, load_all, load_lines
 
 Make = Callable[..., Record]
@@ -422,8 +422,8 @@ def test_a_store_kept_by_another_for_too_long_is_said_to_be(store: Store, make_r
 
 WRITER = """
 import os, random, signal, sys, time
-from wtawp.experiments.spec.plan import Run, Setting
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Run, Setting
+from wtawp.experiments.spec import Record
 from wtawp.experiments.store.database import Store
 
 path, SETTING = sys.argv[1], Setting(dataset="karate")

@@ -19,7 +19,7 @@ from wtawp.base import DownloadError, rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution.engines import local
 from wtawp.experiments.results.statistics import PairedDifference, paired_difference
-from wtawp.graphs import Split, get, load, place_of, stratified
+from wtawp.graphs import Split, fetch_dataset, load, locate_dataset, stratified
 from wtawp.models import GCN
 from wtawp.training import Fit, fit
 
@@ -99,20 +99,20 @@ class Demo:
 
 def demo_dataset(seconds: float = 8.0) -> tuple[str, str]:
     """Cora if it is here or comes within seconds, the generated network otherwise; and why."""
-    if place_of("cora") != "not here":
+    if locate_dataset("cora") != "not here":
         return "cora", "Cora is on this machine"
     failed: list[DownloadError] = []
 
     def fetch_cora() -> None:
         try:
-            get("cora")
+            fetch_dataset("cora")
         except DownloadError as error:
             failed.append(error)
 
     fetching = Thread(target=fetch_cora, daemon=True)  # goes on in the background if it is slow
     fetching.start()
     fetching.join(seconds)
-    if place_of("cora") != "not here":
+    if locate_dataset("cora") != "not here":
         return "cora", "Cora was downloaded"
     return "citation", "Cora could not be fetched" if failed else f"Cora did not arrive within {seconds:.0f} s"
 

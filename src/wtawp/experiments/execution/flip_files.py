@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from wtawp.experiments.execution.runner import surrogate_of
-from wtawp.experiments.measures.registry import flips_of
-from wtawp.experiments.spec.plan import Plan
+from wtawp.experiments.measures.shared.flips import flips_from_result
+from wtawp.experiments.spec import Plan
 from wtawp.experiments.store.database import Store
 
 
@@ -24,6 +24,6 @@ def save_flips(plan: Plan, store: Store, folder: Path) -> list[Path]:
             if "flips" in result:
                 device = re.sub(r"[^a-z0-9]+", "-", record.device.lower())
                 path = folder / f"{record.key}-{device}-{place}.npz"
-                flips_of(result).save(path)
+                flips_from_result(result).save(path)
                 written.append(path)
     return written

@@ -6,21 +6,18 @@ from functools import partial
 
 import torch
 
+from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.engines import Engine
-from wtawp.experiments.execution.training import check, device_name, train
-from wtawp.experiments.measures.registry import flips_of
-from wtawp.experiments.spec.plan import Plan, Run, chunks
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.execution.provenance import device_name
+from wtawp.experiments.execution.training import train
+from wtawp.experiments.measures.shared.flips import flips_from_result
+from wtawp.experiments.measures.shared.registry import measure_spec, options_of
+from wtawp.experiments.spec import Plan, Record, Run, chunks
 from wtawp.experiments.store.database import Store
 from wtawp.graphs import EdgeFlips
+from wtawp.models.registry import model_spec
 
 Progress = Callable[[float, str], None]  # share done, what was done last
-COST = {  # of an epoch, roughly
-    "GCN": 1.0, "GAT": 3.5, "PPNP": 2.2, "MLP": 0.5, "GraphSAGE": 1.5, "GIN": 1.5, "GCNJaccard": 1.0, "GCNSVD": 2.0,
-    "RGCN": 3.0, "SimPGCN": 3.0, "GNNGuard": 4.0, "SoftMedianGCN": 9.0, "PooledGCN": 6.0, "PooledGIN": 20.0,
-    "PooledSAGE": 20.0,
-}  # fmt: skip
-ATTACK_COST = {"pgd": 15_000.0, "minmax": 20_000.0, "metattack": 150_000.0, "prbcd": 20_000.0, "grbcd": 20_000.0}
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ def run_plans(
     """
     store.add([])  # a store that cannot be written is noticed now, not after the first chunk
     for plan in plans:
-        check(plan)
+        check_plan(plan)
     runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
     where = device_name(device, tf32=tf32), str(torch.__version__)
     known = store.done((run.key for run in runs), *where)
@@ -91,12 +88,13 @@ def _flips(run: Run, store: Store, where: tuple[str, str]) -> EdgeFlips | None:
         return None
     found = store.records([attacker.key], status="done")
     found.sort(key=lambda record: ((record.device, record.versions.get("torch")) == where, record.created))
-    return flips_of((found[-1].measured or [])[0]) if found else None
+    return flips_from_result((found[-1].measured or [])[0]) if found else None
 
 
 def _cost(chunk: tuple[Run, ...]) -> float:
+    """Roughly how long a chunk takes, in epochs of a GCN."""
     setting = chunk[0].setting
     passes = 1 if setting.awp is None else 1 + setting.awp.steps
-    attacks = [dict(measure.options) for measure in setting.measures if "attack" in dict(measure.options)]
-    cost = setting.epochs * COST.get(setting.model, 1.0) * (passes + 0.5) * (1 if setting.batch_size is None else 20)
-    return len(chunk) * (cost + sum(ATTACK_COST.get(str(options["attack"]), 0.0) for options in attacks))
+    epochs = setting.epochs * model_spec(setting.model).cost * (passes + 0.5)
+    cost = epochs * (1 if setting.batch_size is None else 20)
+    return len(chunk) * (cost + sum(measure_spec(m.name).cost(options_of(m)) for m in setting.measures))

@@ -17,7 +17,7 @@ from wtawp.attacks import dice, pgd
 from wtawp.base import rng
 from wtawp.certificates import Certificate, Noise, certificate_of, vote
 from wtawp.graphs import EdgeFlips, undirected_pairs
-from wtawp.models.adapter import evaluating
+from wtawp.models.evaluation import evaluating
 
 Radius = tuple[int, int]  # additions, deletions
 Perturb = Callable[[Data, nn.Module, Tensor, Tensor, Radius, int], Data]

@@ -3,32 +3,41 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from wtawp.attacks.registry import attack_spec
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec.plan import Cell, Measure, Option, Plan, Setting
+from wtawp.experiments.spec import SURROGATE, Cell, Measure, Option, Plan, Setting
 
-EVASION: dict[str, Option] = {"nodes": "test", "labels": "true"}  # white box: the attacker knows all
-POISONING: dict[str, dict[str, Option]] = {  # what the attacker looks at before anything is trained, by attack
-    "random": {},
-    "dice": {"nodes": "all", "labels": "true"},
-    "pgd": {"nodes": "train", "labels": "true", "steps": 200},
-    "minmax": {"nodes": "train", "labels": "true", "steps": 200},
-    "metattack": {"nodes": "unlabelled", "labels": "self-training", "steps": 100},
-    "prbcd": {"nodes": "train", "labels": "true"},
-    "grbcd": {"nodes": "train", "labels": "true"},
-}
 PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_del, sec:rand_smooth_details
-BEFORE_TRAINING = ("minmax", "metattack")  # they attack a training, so there is nothing for them to evade
 
 
 def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
-    """An attack on the training, in the protocol of the paper's tables."""
-    return Measure("poison", tuple({"attack": attack, "budget": budget, **POISONING[attack], **options}.items()))
+    """An attack on the training, in the protocol of the paper's tables.
+
+    Args:
+        attack: The name of an attack.
+        budget: Flips allowed: a share of the edges (float) or their number (int).
+        options: Options that differ from the protocol's.
+
+    Returns:
+        The measure that finds the flips.
+    """
+    protocol: dict[str, Option] = dict(attack_spec(attack).poisoning_options)
+    return Measure("poison", tuple({"attack": attack, "budget": budget, **protocol, **options}.items()))
 
 
 def evading(attack: str, budget: float | int, **options: Option) -> Measure:
-    """An attack on trained models, in the protocol of the paper's tables: test nodes with their true labels."""
-    told: dict[str, Option] = {} if attack == "random" else EVASION
-    return Measure("evasion", tuple({"attack": attack, "budget": budget, **told, **options}.items()))
+    """An attack on trained models, in the protocol of the paper's tables: test nodes with their true labels.
+
+    Args:
+        attack: The name of an attack.
+        budget: Flips allowed: a share of the edges (float) or their number (int).
+        options: Options that differ from the protocol's.
+
+    Returns:
+        The measure that attacks and evaluates.
+    """
+    protocol: dict[str, Option] = dict(attack_spec(attack).evasion_options)
+    return Measure("evasion", tuple({"attack": attack, "budget": budget, **protocol, **options}.items()))
 
 
 def budget_name(budget: float | int) -> str:
@@ -51,9 +60,8 @@ def attack_plan(
 
     `adaptive`: the attack differentiates through the model itself, and not through a plain GCN in its place.
     """
-    if attack not in POISONING:
-        raise ValueError(f"attack must be one of {', '.join(POISONING)}, got {attack!r}")
-    if attack in BEFORE_TRAINING and not poison:
+    spec = attack_spec(attack)
+    if "evasion" not in spec.stages and not poison:
         raise ValueError(f"{attack} attacks the training, not a trained model; ask for poisoning (--poison)")
     budgets = list(dict.fromkeys(budgets))
     if len({isinstance(budget, float) for budget in budgets}) != 1:
@@ -63,18 +71,18 @@ def attack_plan(
     for row, method in rows.items():
         setting = replace(base, awp=method)
         if poison:
-            surrogate = base.model if adaptive else "GCN"
+            surrogate = base.model if adaptive else SURROGATE
             attacked = [replace(setting, poison=poisoning(attack, b, surrogate=surrogate)) for b in budgets]
             settings: list[tuple[Setting, int | None]] = [(setting, None), *((one, None) for one in attacked)]
         else:
-            through: dict[str, Option] = {} if adaptive or attack in ("random", "dice") else {"adaptive": False}
+            through: dict[str, Option] = {} if adaptive or not spec.uses_victim else {"adaptive": False}
             measured = replace(setting, measures=tuple(evading(attack, b, **through) for b in budgets))
             settings = [(measured, None), *((measured, place) for place in range(len(budgets)))]
         for name, (one, place) in zip(("no attack", *map(budget_name, budgets)), settings, strict=True):
             cells.append(Cell(row, name, one, splits, inits, measure=place))
     kind = "poisoning" if poison else "evasion"
     whose = "the model itself" if adaptive else "a plain GCN"
-    how = "" if attack in ("random", "dice", "metattack") else f", by the gradient of {whose}"
+    how = "" if not spec.uses_gradient else f", by the gradient of {whose}"
     title = f"{base.model} on {base.dataset} under {kind} with {attack}{how}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))
@@ -96,8 +104,8 @@ def certifying(
 
 def noise_of(certificate: Measure) -> Measure:
     """The noise of a certificate, to train under it."""
-    told = dict(certificate.options)
-    return Measure("noise", tuple((name, told[name]) for name in ("on", "p_add", "p_del")))
+    options = dict(certificate.options)
+    return Measure("noise", tuple((name, options[name]) for name in ("on", "p_add", "p_del")))
 
 
 def certificate_plan(

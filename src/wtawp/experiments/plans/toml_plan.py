@@ -1,4 +1,4 @@
-"""Plans of one's own, in TOML. Every mistake is found before anything is trained, and named with file and key.
+"""Plans of the user, in TOML. Every mistake is found before anything is trained, and named with file and key.
 
 name = "my sweep"
 splits = 5
@@ -19,6 +19,10 @@ awp = { rho = 1.0, lam = 0.7 }
 [[cell]]
 row = "GCN, attacked"       # after training; `poison = { ... }` attacks before it
 evasion = { attack = "pgd", budget = 0.05 }
+
+[[cell]]
+row = "GCN, how flat"       # any measure by its name, with its options
+measures = [{ name = "sharpness", rho = 0.1 }, { name = "spectrum", top = 1 }]
 """
 
 import tomllib
@@ -26,16 +30,17 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from wtawp.attacks.registry import attack_names
 from wtawp.core import AwpConfig
-from wtawp.experiments.execution.training import PlanError
-from wtawp.experiments.plans.robustness import POISONING, evading, poisoning
-from wtawp.experiments.spec.plan import Cell, Measure, Plan, Setting
+from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
+from wtawp.experiments.plans.robustness import evading, poisoning
+from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting
 
 TOP = {"name": str, "title": str, "splits": int, "inits": int, "base": dict, "cell": list}
 CELL = {"row": str, "column": str, "compare_with": str}
 SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs": int, "lr": float,
            "weight_decay": float, "select_on": str, "keep": list, "features": str, "batch_size": int,
-           "poison": dict, "evasion": dict}  # fmt: skip
+           "poison": dict, "evasion": dict, "measures": list}  # fmt: skip
 AWP = {"rho": float, "lam": float, "layers": (str, list), "radius": str, "projection": str, "steps": int,
        "step_size": float, "balance": float, "exact": bool}  # fmt: skip
 
@@ -75,7 +80,7 @@ class _Reader:
             self.check(given, {**CELL, **SETTING}, where)
             setting = self.setting({**base, **{k: v for k, v in given.items() if k in SETTING}}, where)
             row = given.get("row", str(setting))
-            shown = 0 if setting.measures else None
+            shown = 0 if "evasion" in {**base, **given} else None  # the accuracy that the cell shows
             cells.append(Cell(row, given.get("column", setting.dataset), setting, measure=shown, **size))
             if "compare_with" in given:
                 pairs[given["compare_with"], row] = where
@@ -102,7 +107,11 @@ class _Reader:
                 (k, tuple(v) if isinstance(v, list) else v) for k, v in options.items())}  # fmt: skip
             poison = self.attack(content, "poison", where)
             evasion = self.attack(content, "evasion", where)
-            attacks = {"poison": poison, "measures": () if evasion is None else (evasion,)}
+            measures = [] if evasion is None else [evasion]
+            measures += [
+                self.measure(one, f"{where}measures[{i}]") for i, one in enumerate(content.get("measures", []))
+            ]
+            attacks = {"poison": poison, "measures": tuple(measures)}
             plain = {k: v for k, v in content.items() if k != "evasion"}
             return Setting(**{**plain, **fixed, **attacks})
         except (ValueError, TypeError) as error:
@@ -112,16 +121,23 @@ class _Reader:
         """Options are those of the attack; what is not given is as in the paper's protocol."""
         if kind not in content:
             return None
-        told = content[kind]
-        for name, expected in (
-            ("attack", f"one of {', '.join(POISONING)}"),
-            ("budget", "a share or a number of edges"),
-        ):
-            if name not in told:
+        options, names = content[kind], f"one of {', '.join(attack_names())}"
+        for name, expected in (("attack", names), ("budget", "a share or a number of edges")):
+            if name not in options:
                 raise self.error(f"{where}{kind}.{name}", expected, "nothing")
-        if told["attack"] not in POISONING:
-            raise self.error(f"{where}{kind}.attack", f"one of {', '.join(POISONING)}", repr(told["attack"]))
-        return (poisoning if kind == "poison" else evading)(**told)
+        attack = options["attack"]
+        if not isinstance(attack, str) or (attack not in attack_names() and ":" not in attack):
+            raise self.error(f"{where}{kind}.attack", names, repr(attack))
+        return (poisoning if kind == "poison" else evading)(**options)
+
+    def measure(self, content: object, where: str) -> Measure:
+        """A measure by its name; the other keys are its options."""
+        if not isinstance(content, dict) or content.get("name") not in measure_names():
+            got = content.get("name") if isinstance(content, dict) else content
+            raise self.error(where, f"a table with a name, one of {', '.join(measure_names())}", repr(got))
+        options = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content.items() if k != "name")
+        measure_spec(content["name"]).parse(dict(options))
+        return Measure(content["name"], options)
 
     def awp(self, content: dict[str, Any], where: str) -> AwpConfig:
         self.check(content, AWP, where)

@@ -16,7 +16,7 @@ from wtawp.experiments.report.drawing import COLOURS, GREY, drawing, looks, use_
 from wtawp.experiments.report.geometry_figures import flatness_ratios, landscape_lines, smoothness_arrows
 from wtawp.experiments.report.training_curves import saturation_curves, sharpness_curves
 from wtawp.experiments.results.summary import CellReport, PlanReport, split_means
-from wtawp.experiments.spec.plan import Plan
+from wtawp.experiments.spec import Plan
 
 ONE_RUN = "one run"  # the column whose cells are looked at, not averaged
 

@@ -131,12 +131,12 @@ def failure_table(report: PlanReport) -> Table:
 
 def node_dataset_table() -> Table:
     """tab:dataset: sizes printed, and those of the graphs we load; features are counted where the files are here."""
-    from wtawp.graphs import PUBLISHED, describe, load, place_of  # here, because it takes seconds to import
+    from wtawp.graphs import dataset_spec, describe, load, locate_dataset  # here: `load` takes seconds to import
 
     rows = []
     for name, printed in DATASET_TABLE.items():
-        ours = PUBLISHED[name]
-        here = place_of(name) != "not here"
+        ours = dataset_spec(name)
+        here = locate_dataset(name) != "not here"
         features = describe(load(name)).features if here else None
         rows.append((Entry(name), *_beside(printed, (ours.nodes, ours.edges, features, ours.classes))))
     return Table(
@@ -149,15 +149,15 @@ def node_dataset_table() -> Table:
 
 def graph_dataset_table() -> Table:
     """tab:cladataset: sizes printed, and ours; what the package does not know is counted where the files are here."""
-    from wtawp.graphs import PUBLISHED, load, place_of
+    from wtawp.graphs import dataset_spec, load, locate_dataset
 
     rows = []
     for name, printed in GRAPH_DATASET_TABLE.items():
         largest = mean = graphs = None
-        if place_of(name) != "not here":
+        if locate_dataset(name) != "not here":
             sizes = [graph.num_nodes for graph in load(name)]
             largest, mean, graphs = max(sizes), sum(sizes) / len(sizes), len(sizes)
-        rows.append((Entry(name), *_beside(printed, (largest, mean, graphs, PUBLISHED[name].classes))))
+        rows.append((Entry(name), *_beside(printed, (largest, mean, graphs, dataset_spec(name).classes))))
     return Table(
         "tab:cladataset, printed / ours.", ("data set", "largest graph", "mean size", "graphs", "classes"), tuple(rows)
     )

@@ -12,7 +12,7 @@ import numpy as np
 from wtawp.experiments.results.geometry import flatness_comparisons, landscape_ends, smooth_pairs
 from wtawp.experiments.results.statistics import PairedDifference, holm, paired_difference
 from wtawp.experiments.results.summary import CellReport, PlanReport, paired_over_splits
-from wtawp.experiments.spec.plan import LAST, Claim
+from wtawp.experiments.spec import LAST, Claim
 
 Verdict = Literal["holds", "does not hold", "incomplete"]
 SIGNIFICANT = 0.05

@@ -9,7 +9,7 @@ import numpy as np
 
 from wtawp.experiments.results.statistics import PairedDifference, paired_difference
 from wtawp.experiments.results.summary import CellReport, PlanReport
-from wtawp.experiments.spec.plan import Measure
+from wtawp.experiments.spec import Measure
 
 Place = tuple[int, int]  # split, initialisation
 SIGNIFICANT = 0.05

@@ -11,8 +11,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from wtawp.experiments.results.statistics import PairedDifference, holm, paired_difference, unpaired_p_value
-from wtawp.experiments.spec.plan import Cell, Plan
-from wtawp.experiments.spec.record import Record
+from wtawp.experiments.spec import Cell, Plan, Record
 
 Verdict = Literal["agrees", "differs", "reported", "incomplete"]
 TOLERANCE = 0.5  # points between our mean and the printed one

@@ -1,1 +1,19 @@
-"""Room spec."""
+"""Plans as data: settings, runs with content keys, plans, and the records of what runs measured. Nothing is trained."""
+
+from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
+from wtawp.experiments.spec.plan import LAST, Cell, Claim, Plan, PlanError, Scale
+from wtawp.experiments.spec.record import BOUND_TERMS, Record, RecordError
+from wtawp.experiments.spec.run import FORMAT, MAX_INITS, MAX_TOGETHER, Run, chunks, key_of
+from wtawp.experiments.spec.setting import (
+    SURROGATE,
+    Keep,
+    SelectOn,
+    Setting,
+    add_cwd_to_sys_path,
+)
+
+__all__ = [
+    "BOUND_TERMS", "FORMAT", "LAST", "MAX_INITS", "MAX_TOGETHER", "SURROGATE",
+    "Cell", "Claim", "Keep", "Measure", "Option", "Plan", "PlanError", "Record", "RecordError", "Run", "Scale",
+    "SelectOn", "Setting", "add_cwd_to_sys_path", "chunks", "is_option", "key_of", "options_from_json",
+]  # fmt: skip

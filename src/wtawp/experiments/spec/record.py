@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from wtawp.base import WtawpError
-from wtawp.experiments.spec.plan import FORMAT, key_of
+from wtawp.experiments.spec.run import FORMAT, key_of
 
+BOUND_TERMS = ("loss", "tail", "complexity", "remainder", "total")  # in the results of the measure "bound"
 VARYING = frozenset({"seconds", "created"})  # fields in which repetitions on the same device and versions differ
 
 

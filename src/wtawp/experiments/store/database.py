@@ -18,7 +18,8 @@ from statistics import fmean
 from typing import Any, Literal
 
 from wtawp.base import WtawpError, home
-from wtawp.experiments.spec.record import Record, RecordError, checked, first_difference
+from wtawp.experiments.spec import Record, RecordError
+from wtawp.experiments.spec.record import checked, first_difference
 
 SCHEMA = 1  # in `PRAGMA user_version`
 APPLICATION = 0x77746177  # in `PRAGMA application_id`: tells our files from other programs' databases

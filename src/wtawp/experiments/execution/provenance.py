@@ -1,0 +1,63 @@
+"""What records say of where they were made: versions, the hash of this code, the commit, the device."""
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from platform import python_version
+
+import torch
+
+from wtawp import __version__
+from wtawp.experiments.spec import PlanError
+
+_PACKAGE = Path(__file__).parents[2]
+
+
+def device_name(device: str, *, tf32: bool) -> str:
+    """The name of a device in records.
+
+    Args:
+        device: "cpu" or "cuda".
+        tf32: Whether TF32 matrix products are allowed.
+
+    Returns:
+        "cpu", or the GPU's name, with ", TF32" where that is allowed.
+
+    Raises:
+        PlanError: If there is no such device here.
+    """
+    if device == "cpu":
+        return "cpu"
+    if device != "cuda":
+        raise PlanError(f"the device is cpu or cuda, got {device!r}")
+    if not torch.cuda.is_available():
+        raise PlanError("there is no CUDA device here; use --device cpu")
+    return torch.cuda.get_device_name() + (", TF32" if tf32 else "")
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Versions that the numbers depend on; "source" is a hash of this code, "commit" what the checkout says."""
+    code = hashlib.sha256()
+    for file in sorted(_PACKAGE.rglob("*.py")):
+        code.update(file.read_bytes())
+    known = {"wtawp": __version__, "torch": torch.__version__, "python": python_version()}
+    known["source"] = code.hexdigest()[:12]
+    return known | ({"commit": commit} if (commit := _commit()) else {})
+
+
+def _commit() -> str | None:
+    """The checkout's commit, read from the files in .git without running git."""
+    folder = _PACKAGE.parents[1] / ".git"
+    head = folder / "HEAD"
+    if not head.is_file():
+        return None
+    text = head.read_text(encoding="utf-8").strip()
+    if not text.startswith("ref: "):
+        return text[:12]
+    ref = text.removeprefix("ref: ")
+    if (folder / ref).is_file():
+        return (folder / ref).read_text(encoding="utf-8").strip()[:12]
+    packed = folder / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    return next((line[:12] for line in lines if line.endswith(f" {ref}")), None)

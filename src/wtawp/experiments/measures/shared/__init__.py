@@ -1,0 +1,1 @@
+"""What measures share: the interface, the registry, checks of options, and flips found by attacks."""

@@ -1,0 +1,157 @@
+"""Attacks on trained models in a plan: their options, and the flips they find for each model of a stack."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from wtawp.attacks import self_training_labels
+from wtawp.attacks.registry import AttackRequest, AttackSpec, Stage, attack_spec
+from wtawp.base import rng
+from wtawp.experiments.measures.shared.interface import Result, TrainedModels, check_choice
+from wtawp.experiments.spec import SURROGATE, Option, add_cwd_to_sys_path
+from wtawp.graphs import EdgeFlips, Split, budget_of
+from wtawp.models.evaluation import refuse_cached
+from wtawp.models.registry import model_spec
+from wtawp.training import fit_many
+
+NODES: dict[str, Callable[[Split], Tensor]] = {
+    "train": lambda split: split.train,
+    "test": lambda split: split.test,
+    "unlabelled": lambda split: torch.cat([split.val, split.test]),
+    "train+test": lambda split: torch.cat([split.train, split.test]),
+    "all": lambda split: torch.cat([split.train, split.val, split.test]),
+}
+LABELS = ("true", "predicted", "self-training")  # the last: true for training nodes, predicted for all others
+SMOKE_STEPS = {"steps": 1, "samples": 0, "block_size": 250_000}  # one step is enough to see whether an attack works
+
+
+@dataclass(frozen=True)
+class AttackOptions:
+    """Which attack, what it may change and see, and its own options.
+
+    Attributes:
+        attack: The attack.
+        budget: Flips allowed: a share of the edges (float) or their number (int).
+        nodes: The nodes whose loss it raises, a key of NODES.
+        labels: The labels it uses, one of LABELS.
+        adaptive: Whether it goes through the model itself, or through a plain GCN trained on the same split.
+        own: Options of the attack's function.
+    """
+
+    attack: AttackSpec
+    budget: float | int
+    nodes: str = "test"
+    labels: str = "true"
+    adaptive: bool = True
+    own: dict[str, Option] = field(default_factory=dict)
+
+
+def parse_attack_options(stage: Stage, options: dict[str, Any]) -> AttackOptions:
+    """Validate the options of an attack in a plan.
+
+    Args:
+        stage: Whether models are attacked after training ("evasion") or before it ("poisoning").
+        options: Options of the measure and of the attack, as the plan gives them.
+
+    Returns:
+        The options, sorted by whom they belong to.
+
+    Raises:
+        ValueError: If an option is unknown or missing, or the attack does not work at this stage.
+    """
+    given = dict(options)
+    if "attack" not in given:
+        raise ValueError(f"{stage} needs an attack")
+    attack = attack_spec(str(given.pop("attack")))
+    if attack.is_user_code:
+        add_cwd_to_sys_path()
+    if "budget" not in given:
+        raise ValueError(f"{stage} needs a budget: a share of the edges as in 0.05, or their number")
+    if stage not in attack.stages:
+        raise ValueError(f"{attack.name} attacks the training, not a trained model; poison with it")
+    allowed = {"nodes": tuple(NODES), "labels": LABELS, **({"adaptive": (True, False)} if stage == "evasion" else {})}
+    general: dict[str, Any] = {"budget": given.pop("budget")}
+    for name, values in allowed.items():
+        if name in given:
+            check_choice(name, given[name], values)
+            general[name] = given.pop(name)
+    if unknown := sorted(set(given) - set(attack.options)):
+        names = sorted({"attack", "budget", *allowed, *attack.options})
+        raise ValueError(f"{attack.name} has no option {unknown[0]!r}; it has {', '.join(names)}")
+    return AttackOptions(attack, **general, own=given)
+
+
+def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Split) -> None:
+    """Refuse, before anything is trained, what cannot be attacked: by one step of the attack on an untrained model."""
+    budget_of(data, options.budget)
+    refuse_cached(model)
+    if options.attack.uses_gradient and options.adaptive:
+        few: dict[str, Option] = {name: value for name, value in SMOKE_STEPS.items() if name in options.attack.options}
+        few |= {name: options.own[name] for name in ("block_size",) if name in options.own}
+        request = AttackRequest.single(
+            data, model, budget=options.budget, nodes=NODES["all"](split), labels=data.y, seed=0
+        )  # fmt: skip
+        options.attack.run(request, **few)
+
+
+def find_flips(trained: TrainedModels, options: AttackOptions) -> list[EdgeFlips]:
+    """One set of flips for each model, with where they come from; attacks that use no model share them in a split."""
+    data = trained.data
+    pairs = list(zip(trained.models, trained.splits, strict=True))
+    request = AttackRequest(
+        data=data,
+        victims=trained.models,
+        budget=options.budget,
+        nodes=[NODES[options.nodes](split) for split in trained.splits],
+        labels=[_labels(model, data, split, options.labels) for model, split in pairs],
+        seeds=trained.seeds,
+        split_seeds=[split for split, _ in trained.places],
+        trains=[split.train for split in trained.splits],
+    )
+    flips = options.attack.run(request, **options.own)
+    origin = {
+        "dataset": trained.dataset, "model": trained.model, "awp": trained.awp, "nodes": options.nodes,
+        "labels": options.labels,
+    }  # fmt: skip
+    return [
+        EdgeFlips(f.pairs, f.num_nodes, (*origin.items(), ("split", str(split)), ("init", str(init)), *f.provenance))
+        for f, (split, init) in zip(flips, trained.places, strict=True)
+    ]
+
+
+@torch.no_grad()
+def _labels(model: nn.Module, data: Data, split: Split, kind: str) -> Tensor:
+    """The labels that an attacker has."""
+    if kind == "true":
+        true: Tensor = data.y
+        return true
+    logits: Tensor = model.eval()(data.x, data.edge_index)
+    return self_training_labels(logits, data.y, split.train) if kind == "self-training" else logits.argmax(1)
+
+
+def surrogate_models(trained: TrainedModels) -> TrainedModels:
+    """A plain surrogate for each model, trained on its split from its seed, for attacks that are not adaptive."""
+    data, device = trained.data, trained.data.x.device
+    num_classes = int(data.y.max()) + 1
+    build = model_spec(SURROGATE).build
+    models = [build(data.num_features, num_classes, {}, rng("stand-in", seed)).to(device) for seed in trained.seeds]
+    fit_many(models, data, trained.splits, seeds=trained.seeds)
+    return TrainedModels(models, data, trained.dataset, trained.splits, trained.places, f"{SURROGATE} in its place")
+
+
+def flips_to_result(flips: EdgeFlips, data: Data) -> Result:
+    """Flips as plain data for a record."""
+    return {
+        "added": flips.num_added(data), "removed": flips.num_removed(data), "num_nodes": flips.num_nodes,
+        "flips": flips.packed(), "provenance": [list(entry) for entry in flips.provenance],
+    }  # fmt: skip
+
+
+def flips_from_result(result: Result) -> EdgeFlips:
+    """The flips in a result of the measures "evasion" and "poison"."""
+    provenance = tuple((str(name), str(value)) for name, value in result["provenance"])
+    return EdgeFlips.unpacked(result["flips"], result["num_nodes"], provenance)

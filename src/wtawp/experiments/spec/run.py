@@ -1,0 +1,64 @@
+"""A training with its seeds, the content key that names it, and the chunks that are trained as one stack.
+
+A run's random numbers follow from its split and initialisation numbers alone, so that two settings share both: pairs
+with and without WT-AWP start from the same weights on the same split.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from wtawp.experiments.spec.setting import Setting
+
+MAX_INITS = 1000  # initialisations of one split; keeps the seeds of (split, initialisation) apart
+MAX_TOGETHER = 200  # runs in one stack on a GPU
+FORMAT = 1  # of a run's content; a change of what the numbers mean must change it
+
+
+def key_of(setting: dict[str, Any], split: int, init: int, *, form: int = FORMAT) -> str:
+    """The content key of a run.
+
+    Args:
+        setting: `Setting.content`, also after a round trip through JSON.
+        split: The number of the split.
+        init: The number of the initialisation.
+        form: The FORMAT of the content.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    content = {"format": form, "setting": setting, "split": split, "init": init}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training. Its `key` names its content: the same key, the same training, wherever it ran."""
+
+    setting: Setting
+    split: int
+    init: int
+
+    @cached_property
+    def key(self) -> str:
+        """16 hexadecimal digits: what `key_of` gives, from the setting's JSON, which runs of a setting share."""
+        text = f'{{"format":{FORMAT},"init":{self.init},"setting":{self.setting.content_json},"split":{self.split}}}'
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
+    """The runs that are trained as one stack: those of one setting and, unless `together` (on a GPU), of one split.
+
+    Splits with a graph of their own, drawn anew or poisoned, are never together. A function of the runs alone: the same
+    chunks on every machine, with any number of workers, and after a restart.
+    """
+    groups: dict[tuple[Setting, int | None], list[Run]] = {}
+    for run in runs:
+        has_own_graph = run.setting.is_redrawn or run.setting.poison is not None
+        split = None if together and not has_own_graph else run.split
+        groups.setdefault((run.setting, split), []).append(run)
+    stacks = (group[i : i + MAX_TOGETHER] for group in groups.values() for i in range(0, len(group), MAX_TOGETHER))
+    return [tuple(stack) for stack in stacks]

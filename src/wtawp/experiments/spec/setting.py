@@ -1,0 +1,178 @@
+"""Everything about a training but its seeds."""
+
+import hashlib
+import json
+import sys
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from importlib import invalidate_caches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
+from wtawp.graphs.registry import dataset_names, dataset_spec
+from wtawp.models.registry import model_spec
+
+SelectOn = Literal["either", "loss", "accuracy", "last"]  # as `wtawp.training` has it
+Keep = Literal["history", "saturation", "scores", "sharpness"]
+SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they are told otherwise
+SURROGATE_OPTIONS: tuple[tuple[str, Option], ...] = (("hidden", (16,)),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Everything about a training, and what is measured after it, but its seeds.
+
+    Attributes:
+        dataset: The name of a data set, or the path of a graph in a file.
+        model: The name of a model, or "package.module:Class" for one of the user.
+        options: Options of the model, in the order of their names.
+        awp: How weights are perturbed in training; None trains plainly.
+        epochs: Epochs of training.
+        lr: The learning rate.
+        weight_decay: The weight decay; by default that of the model in the registry.
+        select_on: What of the validation set selects the epoch; by default that of the model in the registry.
+        keep: What is recorded beside accuracies: curves over epochs, the prediction score of every node.
+        digest: The hash of the data set's files, where it is a graph in a file; computed if not given.
+        code: The hash of the source of the user's model; computed if not given.
+        poison: The attack that flips edges of the graph before the training.
+        measures: What is measured on the trained models.
+        noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
+        features: The features of lists of graphs, as `load` takes them.
+        batch_size: Graphs in a step of the optimiser; None takes all at once.
+    """
+
+    dataset: str
+    model: str = "GCN"
+    options: tuple[tuple[str, Option], ...] = ()
+    awp: AwpConfig | None = None
+    epochs: int = 200
+    lr: float = 0.01
+    weight_decay: float = None  # type: ignore[assignment]  # a number once it is built
+    select_on: SelectOn = None  # type: ignore[assignment]  # likewise
+    keep: tuple[Keep, ...] = ()
+    digest: str | None = None
+    code: str | None = None
+    poison: Measure | None = None
+    measures: tuple[Measure, ...] = ()
+    noise: Measure | None = None
+    features: str | None = None
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        spec = model_spec(self.model)
+        for name in ("weight_decay", "select_on"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, getattr(spec, name))
+        if not isinstance(self.epochs, int) or self.epochs < 1:
+            raise ValueError(f"epochs must be a whole number >= 1, got {self.epochs!r}")
+        if self.batch_size is not None and (not isinstance(self.batch_size, int) or self.batch_size < 1):
+            raise ValueError(f"batch_size must be a whole number >= 1 or None, got {self.batch_size!r}")
+        for name in ("lr", "weight_decay"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+                raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+        if self.select_on not in get_args(SelectOn):
+            raise ValueError(f"select_on must be one of {get_args(SelectOn)}, got {self.select_on!r}")
+        if unknown := set(self.keep) - set(get_args(Keep)):
+            raise ValueError(f"keep must be among {get_args(Keep)}, got {sorted(unknown)}")
+        for name, value in self.options:
+            if not is_option(value):
+                raise ValueError(f"option {name} must be a finite number, text or whole numbers, got {value!r}")
+        object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
+        object.__setattr__(self, "keep", tuple(sorted(set(self.keep))))
+        for name in ("lr", "weight_decay"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if self.awp is not None:  # 1 and 1.0 are one number, and must be one key
+            numbers: dict[str, Any] = {n: getattr(self.awp, n) for n in ("rho", "lam", "step_size", "balance")}
+            numbers = {n: None if v is None else float(v) for n, v in numbers.items()}
+            object.__setattr__(self, "awp", replace(self.awp, **numbers))
+        if self.digest is None:
+            object.__setattr__(self, "digest", _digest(self.dataset))
+        if self.code is None and spec.is_user_code:
+            object.__setattr__(self, "code", _code(spec.reference))
+
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether every split draws the points anew, as it does for the toys, so that no lucky draw decides."""
+        known = self.digest is None and self.dataset in dataset_names()
+        return known and dataset_spec(self.dataset).is_redrawn
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The setting as plain data for JSON; newer fields are left out at their defaults, so that old keys stay."""
+        later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
+                 "batch_size": None}  # fmt: skip
+        return {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
+
+    @cached_property
+    def content_json(self) -> str:
+        """The content as the text that content keys are made of."""
+        return json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @staticmethod
+    def from_content(content: dict[str, Any]) -> "Setting":
+        """The setting of which `content` is the content, also after a round trip through JSON."""
+        awp, poison, noise = content["awp"], content.get("poison"), content.get("noise")
+        return Setting(**{**content, "options": options_from_json(content["options"]), "keep": tuple(content["keep"]),
+                          "awp": None if awp is None else AwpConfig(**awp),
+                          "poison": None if poison is None else Measure.from_content(poison),
+                          "noise": None if noise is None else Measure.from_content(noise),
+                          "measures": tuple(map(Measure.from_content, content.get("measures", ())))})  # fmt: skip
+
+    @property
+    def surrogate(self) -> "Setting | None":
+        """The training of the model on which the attack finds the flips that poison this one; None if nothing does.
+
+        By default it is a GCN with 16 hidden units, whatever model is trained afterwards, so that the rows of a table
+        share the flips. It is trained to the last epoch, as DeepRobust's surrogates are: the attacker selects nothing.
+        """
+        if self.poison is None:
+            return None
+        attack = dict(self.poison.options)
+        model = str(attack.pop("surrogate", SURROGATE))
+        options = SURROGATE_OPTIONS if model == SURROGATE else self.options
+        return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest, select_on="last",
+                       epochs=self.epochs, measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
+
+    def __str__(self) -> str:
+        shown = ("dataset", "model", "awp", "options", "keep", "digest", "code", "poison", "measures", "noise")
+        defaults = {f.name: f.default for f in fields(self)}
+        defaults |= {name: getattr(model_spec(self.model), name) for name in ("weight_decay", "select_on")}
+        others = [f for f in fields(self) if f.name not in shown and getattr(self, f.name) != defaults[f.name]]
+        details = [*self.options, *((f.name, getattr(self, f.name)) for f in others)]
+        method = "plain" if self.awp is None else str(self.awp)
+        graph = self.dataset if self.poison is None else f"{self.dataset} after {self.poison}"
+        later = (*(() if self.noise is None else (self.noise,)), *self.measures)
+        parts = [f"{self.model} on {graph}", method, *(f"{k}={v!r}" for k, v in details), *map(str, later)]
+        return ", ".join(parts)
+
+
+def _digest(dataset: str) -> str | None:
+    """The hash of a graph's files, as paths do not identify content; None for data sets by name."""
+    path = Path(dataset).expanduser()
+    files = [path, path.with_name(f"{path.stem}.labels.csv")] if path.suffix == ".csv" else [path]
+    if not path.suffix or not all(file.is_file() for file in files):
+        return None  # a missing file is refused when the plan is checked
+    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
+
+
+def add_cwd_to_sys_path() -> None:
+    """Make modules of the working folder importable, as `python -m` does and an installed command does not."""
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    invalidate_caches()  # files may have appeared since
+
+
+def _code(reference: str) -> str | None:
+    """The hash of the source of the module that defines a user's model: another source is another model."""
+    add_cwd_to_sys_path()
+    try:
+        spec = find_spec(reference.partition(":")[0])
+    except (ImportError, ValueError):  # the latter: the program's own file, which has no name to import
+        return None  # a missing module is refused when the plan is checked
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        return None
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]

@@ -1,0 +1,97 @@
+"""From edges to operators: the symmetrically normalised adjacency matrix, sums and means over neighbours."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from wtawp.graphs.operator import Operator
+
+
+def gcn_operator(
+    edge_index: Tensor,
+    edge_weight: Tensor | None,
+    num_nodes: int,
+    dtype: torch.dtype = torch.float32,
+    *,
+    power: float = -0.5,
+) -> Operator:  # [2, e], [e] -> [n, n]
+    """The symmetrically normalised adjacency matrix with self-loops, D^-1/2 (A + I) D^-1/2.
+
+    Duplicate edges are summed; a node that has a self-loop already keeps it as it is. Gradients reach `edge_weight`.
+
+    Args:
+        edge_index: Edges from `edge_index[0]` to `edge_index[1]`, [2, e].
+        edge_weight: Weight of each edge, [e]; None: all 1.
+        num_nodes: Number of nodes n, including those without edges.
+        dtype: Type of the operator's values.
+        power: Exponent of the degree matrix D on both sides; -0.5 is the normalisation of GCN.
+
+    Returns:
+        The operator of shape [n, n].
+
+    Example:
+        >>> gcn_operator(torch.tensor([[0, 1], [1, 0]]), None, 2).to_dense()
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
+    lonely = torch.ones(num_nodes, dtype=torch.bool, device=edge_index.device)
+    lonely[edge_index[0][edge_index[0] == edge_index[1]]] = False
+    loops = lonely.nonzero()[:, 0]
+    source, target = torch.cat([edge_index[0], loops]), torch.cat([edge_index[1], loops])
+    ones = torch.ones(len(source), dtype=dtype, device=edge_index.device)
+    weight = ones if edge_weight is None else torch.cat([edge_weight.to(dtype), ones[: len(loops)]])
+    plain = Operator.from_entries(target, source, weight, (num_nodes, num_nodes))
+    degree = plain.values.new_zeros(num_nodes).index_add(0, plain.rows, plain.values)  # at least 1: the self-loop
+    scale = degree.rsqrt() if power == -0.5 else degree.pow(power)
+    return replace(plain, values=scale[plain.rows] * plain.values * scale[plain.indices.long()])
+
+
+def sum_operator(
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype = torch.float32
+) -> Operator:  # [2, e], [e] -> [n, n]
+    """The adjacency matrix: row i sums over the edges into node i.
+
+    Duplicate edges count twice; no self-loops are added. Gradients reach `edge_weight`.
+
+    Args:
+        edge_index: Edges from `edge_index[0]` to `edge_index[1]`, [2, e].
+        edge_weight: Weight of each edge, [e]; None: all 1.
+        num_nodes: Number of nodes n, including those without edges.
+        dtype: Type of the operator's values.
+
+    Returns:
+        The operator of shape [n, n].
+
+    Example:
+        >>> sum_operator(torch.tensor([[0, 1, 1], [1, 0, 0]]), None, 3).to_dense()
+        tensor([[0., 2., 0.],
+                [1., 0., 0.],
+                [0., 0., 0.]])
+    """
+    ones = torch.ones(edge_index.shape[1], dtype=dtype, device=edge_index.device)
+    weight = ones if edge_weight is None else edge_weight.to(dtype)
+    return Operator.from_entries(edge_index[1], edge_index[0], weight, (num_nodes, num_nodes))
+
+
+def mean_operator(
+    edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype = torch.float32
+) -> Operator:  # [2, e], [e] -> [n, n]
+    """The mean over neighbours, D^-1 A: row i averages over the edges into node i, weighted by `edge_weight`.
+
+    Args:
+        edge_index: Edges from `edge_index[0]` to `edge_index[1]`, [2, e].
+        edge_weight: Weight of each edge, [e]; None: all 1.
+        num_nodes: Number of nodes n, including those without edges.
+        dtype: Type of the operator's values.
+
+    Returns:
+        The operator of shape [n, n]; the rows of nodes without incoming edges are empty.
+
+    Example:
+        >>> mean_operator(torch.tensor([[0, 1], [2, 2]]), None, 3).to_dense()[2]
+        tensor([0.5000, 0.5000, 0.0000])
+    """
+    plain = sum_operator(edge_index, edge_weight, num_nodes, dtype)
+    total = plain.values.new_zeros(num_nodes).index_add(0, plain.rows, plain.values)
+    return replace(plain, values=plain.values / torch.where(total == 0, 1, total)[plain.rows])

@@ -1,0 +1,129 @@
+"""The one place where edges become operators: outside `models` everybody calls `model(x, edge_index, edge_weight)`.
+
+Our modules take more than edges: an `Operator` instead of them, sparse features instead of a dense x, and blocks that
+compute some rows only. `prepare` asks a module for such arguments; any other module gets the graph as it is.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from wtawp.base import DataError
+from wtawp.graphs.blocks import Blocks
+from wtawp.graphs.collection import is_collection, select_graphs
+from wtawp.graphs.operator import Operator, sparse_features
+from wtawp.graphs.products import Multiplies
+from wtawp.models.caches import OperatorCache
+from wtawp.models.capabilities import Features, StackAware, StackAwareOnGraphs
+
+SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an operator
+
+
+def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
+    """Build the arguments with which a model computes the logits of some nodes, or of some graphs of a collection.
+
+    Args:
+        model: Any module. Modules of ours prepare their own inputs; others are called with the whole graph.
+        data: The graph, or a collection of graphs as one batch.
+        rows: The nodes (graphs) whose logits are wanted, [k]; None for all.
+
+    Returns:
+        Positional arguments for `model`, and the rows still to be selected from what it returns: None if it returns
+        exactly the logits that are wanted.
+
+    Raises:
+        DataError: If the model classifies nodes and the data are graphs to classify, or the other way round.
+    """
+    check_kind(model, data)
+    if isinstance(model, StackAwareOnGraphs):
+        return model.prepare_graphs(data.x, data.edge_index, data.batch, rows), None
+    if isinstance(model, StackAware):
+        return model.prepare(data.x, data.edge_index, rows), None
+    if is_collection(data) and rows is not None:  # a batch norm must not see the graphs that validate and test
+        return arguments_of(select_graphs(data, rows)), None
+    return arguments_of(data), rows
+
+
+def arguments_of(data: Data) -> tuple[object, ...]:
+    """List the arguments that every module takes.
+
+    Args:
+        data: The graph, or a collection of graphs as one batch.
+
+    Returns:
+        Features and edges; for a collection also the graph that each node belongs to.
+    """
+    return (data.x, data.edge_index, data.batch) if is_collection(data) else (data.x, data.edge_index)
+
+
+def check_kind(model: nn.Module, data: Data) -> None:
+    """Refuse a module of ours that classifies nodes where graphs are to be classified, and the other way round.
+
+    Args:
+        model: Any module; nothing is known about modules that are not ours, so these pass.
+        data: The graph, or a collection of graphs as one batch.
+
+    Raises:
+        DataError: If the model does not fit the data.
+    """
+    name = type(model).__name__
+    if isinstance(model, StackAware) and is_collection(data):
+        raise DataError(f"{name} classifies nodes and these are graphs to classify; take PooledGCN, PooledGIN, ...")
+    if isinstance(model, StackAwareOnGraphs) and not is_collection(data):
+        raise DataError(f"{name} classifies whole graphs and this is one graph; pass a list of graphs, or take GCN")
+
+
+def features(x: Tensor, rows: Tensor | None = None, *, dropped: bool = False) -> Features:
+    """Convert features to the form that multiplies fastest: for bags of words, the non-zero entries only.
+
+    Args:
+        x: Features of all nodes, [n, d]; a sparse tensor stays sparse on every device.
+        rows: The nodes to keep, [k]; None for all.
+        dropped: Whether dropout follows, so that each model of a stack has entries of its own. Otherwise one dense
+            product for all models is faster on a GPU.
+
+    Returns:
+        The features of `rows`, dense or as an operator.
+    """
+    if x.layout != torch.strided:
+        x = x if rows is None else x.to_sparse().index_select(0, rows)
+        return sparse_features(x)
+    x = x if rows is None else x[rows]
+    if (x.device.type == "cpu" or dropped) and float((x != 0).float().mean()) < SPARSE_BELOW:
+        return sparse_features(x)
+    return x
+
+
+def operators_by_layer(
+    edges: Tensor | Operator | Multiplies | Blocks,
+    edge_weight: Tensor | None,
+    x: Features,
+    cache: OperatorCache,
+    depth: int,
+) -> list[tuple[Operator | Multiplies, Tensor | None]]:
+    """Find the operator of each layer, whatever form the graph comes in.
+
+    Args:
+        edges: Edges [2, e], an operator for all layers, or blocks with one operator for each layer.
+        edge_weight: Weights of the edges, [e]; None if all are 1, and unused if `edges` are not edges.
+        x: Features of the nodes.
+        cache: Builds the operator from edges.
+        depth: Number of layers.
+
+    Returns:
+        For each layer its operator, and the positions of its output rows in the whole graph: None if the output is
+        the whole graph.
+
+    Raises:
+        ValueError: If the blocks have another number of hops than there are layers.
+    """
+    if isinstance(edges, Tensor | Operator):
+        return [(cache(edges, edge_weight, x), None)] * depth
+    if not isinstance(edges, Blocks):
+        return [(edges, None)] * depth
+    if len(edges.operators) != depth:
+        raise ValueError(
+            f"{depth} layers need blocks of {depth} hops, got {len(edges.operators)};"
+            f" use receptive_field(operator, rows, {depth})"
+        )
+    return list(zip(edges.operators, edges.nodes[1:], strict=True))

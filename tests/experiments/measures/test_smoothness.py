@@ -1,0 +1,35 @@
+from collections.abc import Callable
+
+import pytest
+
+from wtawp.analysis import input_gradient_norms
+from wtawp.experiments.measures.shared.interface import TrainedModels
+from wtawp.experiments.measures.shared.registry import run_measure
+from wtawp.experiments.measures.smoothness import MEASURE
+from wtawp.experiments.spec import Measure
+
+WANTED = Measure("smoothness", (("wrt", "features"), ("samples", 3)))
+
+
+def test_mean_and_spread_are_those_of_the_norms_of_analysis(untrained: TrainedModels) -> None:
+    for model, split, result in zip(untrained.models, untrained.splits, run_measure(WANTED, untrained), strict=True):
+        norms = input_gradient_norms([model.eval()], untrained.data, split.train, wrt="features", seed=0, samples=3)
+        assert result["norm"] == pytest.approx(float(norms.mean()), rel=1e-4)
+        assert result["spread"] == pytest.approx(float(norms.std(correction=0)), rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "smoothness needs the option 'wrt'"),
+        ({"wrt": "features", "sigma": 1.0}, "smoothness has no option 'sigma'; it has definition, noise, samples, wrt"),
+        ({"wrt": "labels"}, "wrt must be one of adjacency, features, got 'labels'"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MEASURE.parse(options)
+
+
+def test_a_model_that_diverged_spoils_no_other(leaves_others_alone: Callable[..., None]) -> None:
+    leaves_others_alone(Measure("smoothness", (("wrt", "features"), ("samples", 2))), ("norm", "spread"))

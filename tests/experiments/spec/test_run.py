@@ -1,0 +1,26 @@
+import gzip
+import json
+from pathlib import Path
+
+from wtawp.experiments.spec import Run, Setting, key_of
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+
+def test_the_keys_of_committed_records_are_those_of_their_settings() -> None:
+    """50 records from every file: what was measured before must be found again by every later version."""
+    checked = 0
+    for file in sorted(RESULTS.glob("*.jsonl.gz")):
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            records = [json.loads(line) for line in lines]
+        for record in records[:: max(1, len(records) // 50)][:50]:
+            setting = Setting.from_content(record["setting"])
+            assert Run(setting, record["split"], record["init"]).key == record["key"]
+            assert key_of(record["setting"], record["split"], record["init"]) == record["key"]
+            checked += 1
+    assert checked >= 50
+
+
+def test_the_key_is_that_of_the_content() -> None:
+    run = Run(Setting(dataset="karate", epochs=3), 4, 2)
+    assert run.key == key_of(run.setting.content, 4, 2) == key_of(json.loads(run.setting.content_json), 4, 2)

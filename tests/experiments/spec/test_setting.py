@@ -1,0 +1,51 @@
+from dataclasses import replace
+
+import pytest
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.spec import Measure, Setting
+
+PLAIN = Setting(dataset="karate", epochs=5)
+PERTURBED = replace(PLAIN, awp=AwpConfig(rho=1.0, lam=0.7))
+
+
+def test_a_setting_says_what_is_unusual_about_it() -> None:
+    assert str(PERTURBED) == "GCN on karate, rho=1.0, lam=0.7, epochs=5"
+    assert str(Setting(dataset="cora", model="MLP", options=(("hidden", (8,)),))) == "MLP on cora, plain, hidden=(8,)"
+
+
+@pytest.mark.parametrize(
+    ("model", "weight_decay", "select_on"),
+    [
+        ("GCN", 5e-4, "either"),
+        ("RGCN", 0.0, "either"),
+        ("PooledGCN", 5e-4, "accuracy"),
+        ("my.module:Net", 5e-4, "either"),
+    ],
+)
+def test_what_is_not_given_comes_from_the_registry(model: str, weight_decay: float, select_on: str) -> None:
+    setting = Setting(dataset="karate", model=model)
+    assert (setting.weight_decay, setting.select_on) == (weight_decay, select_on)
+    assert Setting(dataset="karate", model=model, weight_decay=0.1).weight_decay == 0.1
+
+
+def test_the_surrogate_of_a_poisoned_setting_is_a_small_gcn_unless_another_is_named() -> None:
+    options = (("attack", "dice"), ("budget", 0.05))
+    poisoned = replace(PERTURBED, model="GAT", options=(("heads", 2),), poison=Measure("poison", options))
+    surrogate = poisoned.surrogate
+    assert surrogate is not None
+    assert (surrogate.model, surrogate.options, surrogate.awp) == ("GCN", (("hidden", (16,)),), None)
+    assert surrogate.select_on == "last"
+    assert surrogate.measures == (Measure("poison", options),)
+    other = replace(poisoned, poison=Measure("poison", (*options, ("surrogate", "RGCN")))).surrogate
+    assert other is not None
+    assert (other.model, other.options, other.weight_decay) == ("RGCN", (("heads", 2),), 0.0)
+    assert other.measures == surrogate.measures
+    assert PLAIN.surrogate is None
+
+
+@pytest.mark.parametrize(
+    ("dataset", "is_redrawn"), [("toy-linear", True), ("toy-moons", True), ("cora", False), ("x.npz", False)]
+)
+def test_the_toys_alone_are_drawn_anew_for_each_split(dataset: str, is_redrawn: bool) -> None:
+    assert Setting(dataset=dataset).is_redrawn == is_redrawn

@@ -1,0 +1,45 @@
+import pytest
+import torch
+from torch import Tensor
+
+from wtawp.base import rng
+from wtawp.graphs import sparse_features, spmm
+
+
+def random_matrix(n: int = 7, m: int = 5, seed: int = 0) -> Tensor:
+    g = rng("matrix", seed)
+    return torch.randn(n, m, generator=g, dtype=torch.float64) * (torch.rand(n, m, generator=g) < 0.4)
+
+
+@pytest.mark.parametrize("stack", [(), (3,)])
+@pytest.mark.parametrize("own_values", [False, True])
+def test_products_and_both_gradients_by_dense_algebra(stack: tuple[int, ...], own_values: bool) -> None:
+    dense = random_matrix()
+    operator = sparse_features(dense)
+    g = rng("product")
+    x = torch.randn(*stack, 5, 4, generator=g, dtype=torch.float64, requires_grad=True)
+    shape = (*stack, len(operator.values)) if own_values else (len(operator.values),)
+    values = torch.randn(shape, generator=g, dtype=torch.float64, requires_grad=True)
+    places = (operator.rows, operator.indices.long())
+    matrix = torch.stack([v.new_zeros(7, 5).index_put(places, v) for v in values.reshape(-1, len(operator.values))])
+    matrix = matrix if values.dim() == 2 else matrix[0]
+    weight = torch.randn(*stack, 7, 4, generator=g, dtype=torch.float64)
+    expected = torch.autograd.grad((matrix @ x * weight).sum(), (x, values))
+    found = torch.autograd.grad((spmm(operator, x, values) * weight).sum(), (x, values))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    assert torch.autograd.gradgradcheck(lambda x, v: spmm(operator, x, v), (x, values))
+
+
+@pytest.mark.parametrize(("x_dim", "v_dim"), [(0, None), (1, None), (None, 0), (0, 1)])
+def test_the_vmap_rule_equals_a_loop(x_dim: int | None, v_dim: int | None) -> None:
+    operator = sparse_features(random_matrix())
+    g = rng("vmap")
+    x = torch.randn(*([5, 4] if x_dim is None else [3, 5, 4]), generator=g, dtype=torch.float64)
+    v = torch.randn(
+        *([len(operator.values)] if v_dim is None else [3, len(operator.values)]), generator=g, dtype=torch.float64
+    )
+    moved_x, moved_v = (t if d is None else t.movedim(0, d) for t, d in ((x, x_dim), (v, v_dim)))
+    mapped = torch.func.vmap(lambda x, v: spmm(operator, x, v), in_dims=(x_dim, v_dim))(moved_x, moved_v)
+    loop = [spmm(operator, x if x_dim is None else x[i], v if v_dim is None else v[i]) for i in range(3)]
+    torch.testing.assert_close(mapped, torch.stack(loop), rtol=1e-14, atol=1e-14)

@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from wtawp.base import DataError, rng
+from wtawp.graphs import Operator, gcn_operator, load
+from wtawp.graphs.collection import batched
+from wtawp.models import GCN, PooledGCN
+from wtawp.models.caches import OperatorCache
+from wtawp.models.inputs import features, operators_by_layer, prepare
+
+
+def test_bags_of_words_become_sparse_and_dense_features_stay() -> None:
+    assert isinstance(features(load("citation").x), Operator)
+    assert isinstance(features(load("wine").x), Tensor)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+@pytest.mark.parametrize("rows", [None, torch.tensor([5, 2])])
+def test_sparse_tensors_stay_sparse(rows: Tensor | None) -> None:
+    x = load("wine").x
+    for given in (x.to_sparse(), x.to_sparse_csr()):
+        found = features(given, rows)
+        assert isinstance(found, Operator)
+        assert torch.equal(found.to_dense(), x if rows is None else x[rows])
+
+
+def test_a_foreign_module_gets_the_graph_as_it_is() -> None:
+    data = load("wine")
+    rows = torch.tensor([1, 2])
+    assert prepare(torch.nn.Linear(13, 3), data, rows) == ((data.x, data.edge_index), rows)
+
+
+def test_a_model_of_nodes_is_refused_where_graphs_are_to_be_classified() -> None:
+    data = load("wine")
+    with pytest.raises(DataError, match="Pooled classifies whole graphs and this is one graph"):
+        prepare(PooledGCN(13, 3, generator=rng("init")), data, None)
+    graphs = batched([Data(x=data.x, edge_index=data.edge_index, y=torch.tensor([label])) for label in (0, 1)])
+    with pytest.raises(DataError, match="GCN classifies nodes and these are graphs to classify"):
+        prepare(GCN(13, 3, generator=rng("init")), graphs, None)
+
+
+def test_blocks_of_another_depth_are_refused() -> None:
+    data = load("wine")
+    model = GCN(13, 3, hidden=(8, 8), generator=rng("init"))
+    blocks = model.prepare(data.x, data.edge_index, None)[1]
+    with pytest.raises(
+        ValueError, match=r"2 layers need blocks of 2 hops, got 3; use receptive_field\(operator, rows, 2\)"
+    ):
+        operators_by_layer(blocks, None, data.x, OperatorCache(gcn_operator), 2)

@@ -1,0 +1,49 @@
+import pytest
+import torch
+from torch.nn import functional as F
+from torch_geometric.nn import APPNP as PygAPPNP  # noqa: N811
+
+from wtawp.base import rng
+from wtawp.core import select
+from wtawp.graphs import load
+from wtawp.models import PPNP
+from wtawp.models.dropout import masks
+
+
+@pytest.mark.parametrize("steps", [10, None])
+def test_logits_and_gradients_equal_pyg_s(steps: int | None) -> None:
+    data = load("wine")
+    model = PPNP(13, 3, hidden=16, steps=steps, dropout=0.0, generator=rng("init"))
+    ours = model(data.x, data.edge_index)
+    hidden = F.linear(data.x, model.lin1.weight.T, model.lin1.bias).relu()
+    local = F.linear(hidden, model.lin2.weight.T, model.lin2.bias)
+    theirs = PygAPPNP(steps or 400, 0.1)(local, data.edge_index)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+    grads = [
+        torch.autograd.grad(out.logsumexp(1).sum(), model.lin1.weight, retain_graph=True)[0] for out in (ours, theirs)
+    ]
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-4)
+
+
+def test_prepared_rows_give_the_loss_and_gradients_of_the_whole_graph() -> None:
+    data = load("citation")
+    rows, x = torch.tensor([3, 700, 12, 1999]), data.x.double()
+    model = PPNP(data.num_features, 7, generator=rng("init")).double()
+    found = []
+    for arguments, taken in ((model.prepare(x, data.edge_index, rows), slice(None)), ((x, data.edge_index), rows)):
+        model.zero_grad()
+        with masks(torch.tensor(5)):  # dropout on sparse features draws what dropout on dense ones does
+            loss = model(*arguments)[taken].logsumexp(1).sum()
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+
+
+def test_its_first_linear_map_is_what_the_paper_perturbs() -> None:
+    assert select(PPNP(13, 3, generator=rng("init"))) == ("lin1.weight",)
+
+
+def test_steps_have_a_factored_gradient_and_their_limit_has_none() -> None:
+    assert PPNP(13, 3, generator=rng("init")).graph_operators()
+    assert not PPNP(13, 3, steps=None, generator=rng("init")).graph_operators()
