@@ -1,17 +1,16 @@
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call, stack_module_state
 
 from wtawp.attacks import prbcd
 from wtawp.base import DataError, rng
 from wtawp.core import AwpConfig, select
 from wtawp.graphs import citation, sparse_features, stratified
 from wtawp.models import GNNGuard
-from wtawp.models.dropout import masks
 from wtawp.training import evaluate, fit, fit_many
 
 X = torch.randn(12, 9, generator=rng("x"), dtype=torch.float64)
@@ -99,14 +98,9 @@ def test_sparse_features_and_copies_give_the_same(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.load(tmp_path / "model.pt", weights_only=False)(x, EDGES), expected)
 
 
-def test_a_stack_computes_what_its_members_compute() -> None:
+def test_a_stack_computes_what_its_members_compute(check_stack: Callable[..., None]) -> None:
     members = [GNNGuard(9, 3, hidden=(5,), generator=rng("init", i)).double() for i in range(3)]
-    keys = torch.tensor([7, 8, 9])
-    with masks(keys):
-        together = functional_call(members[0], stack_module_state(members), (X, EDGES))
-    for i, member in enumerate(members):
-        with masks(keys[i]):
-            torch.testing.assert_close(member(X, EDGES), together[i], rtol=0, atol=1e-9)
+    check_stack(members, X, EDGES)
 
 
 def test_it_learns_its_first_layer_is_perturbed_and_it_can_be_attacked() -> None:

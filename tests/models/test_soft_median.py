@@ -1,17 +1,16 @@
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call, stack_module_state
 
 from wtawp.attacks import prbcd
 from wtawp.base import DataError, rng
 from wtawp.core import AwpConfig, select
 from wtawp.graphs import Operator, citation, gcn_operator, sparse_features, spmm, stratified
 from wtawp.models import GCN, SoftMedianGCN
-from wtawp.models.dropout import masks
 from wtawp.models.soft_median import median_columns, soft_median_entries
 from wtawp.training import evaluate, fit, fit_many
 
@@ -119,26 +118,16 @@ def test_sparse_features_and_copies_give_the_same(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.load(tmp_path / "model.pt", weights_only=False)(x, EDGES), expected)
 
 
-def test_blocks_give_the_loss_and_gradients_of_the_whole_graph() -> None:
+def test_blocks_give_the_loss_and_gradients_of_the_whole_graph(check_rows: Callable[..., None]) -> None:
     data = citation(seed=0, num_nodes=300, num_words=40)
     rows, x = torch.tensor([3, 70, 12, 199]), data.x.double()
-    model, found = SoftMedianGCN(40, 7, hidden=(8,), generator=rng("init")).double(), []
-    for arguments, taken in ((model.prepare(x, data.edge_index, rows), slice(None)), ((x, data.edge_index), rows)):
-        with masks(torch.tensor(12345)):
-            loss = model(*arguments)[taken].logsumexp(1).sum()
-        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    model = SoftMedianGCN(40, 7, hidden=(8,), generator=rng("init")).double()
+    check_rows(model, x, data.edge_index, rows)
 
 
-def test_a_stack_computes_what_its_members_compute() -> None:
+def test_a_stack_computes_what_its_members_compute(check_stack: Callable[..., None]) -> None:
     members = [SoftMedianGCN(9, 3, hidden=(5,), generator=rng("init", i)).double() for i in range(3)]
-    keys = torch.tensor([7, 8, 9])
-    with masks(keys):
-        together = functional_call(members[0], stack_module_state(members), (X, EDGES))
-    for i, member in enumerate(members):
-        with masks(keys[i]):
-            torch.testing.assert_close(member(X, EDGES), together[i], rtol=0, atol=1e-9)
+    check_stack(members, X, EDGES)
 
 
 def test_it_learns_its_first_layer_is_perturbed_and_it_can_be_attacked() -> None:
