@@ -16,17 +16,9 @@ from wtawp.base import AnalysisError, rng
 from wtawp.experiments.inspection import geometry
 from wtawp.experiments.inspection.models import InspectedModels
 from wtawp.experiments.report.artifacts import Artifact
-from wtawp.graphs import load, stratified
 from wtawp.models import GAT, GCN, RGCN
 
 RADII: Any = {"layer": 0.1, "adaptive": 2.0, "global": 0.5}
-
-
-@pytest.fixture(scope="module")
-def inspected() -> InspectedModels:
-    data = load("wine")
-    models = {name: GCN(13, 3, hidden=(8,), generator=rng(name)).eval() for name in ("GCN", "GCN+WT-AWP")}
-    return InspectedModels(dict(models), data, stratified(data.y, seed=0))
 
 
 def rows_of(found: Artifact) -> dict[str, list[float | None]]:
