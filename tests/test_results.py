@@ -1,6 +1,8 @@
 """The committed records say what the documents say of them, and the committed report is made of them."""
 
 import json
+import math
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from wtawp.experiments.spec import LAST
 from wtawp.experiments.store.database import load_all
 
 RESULTS = Path(__file__).parents[1] / "results"
+DOCS = Path(__file__).parents[1] / "docs"
 OFF = {("GAT", "citeseer"), ("PPNP", "citeseer")}  # explained in docs/deviations.md
 READY = list(plans().values())
 AGREE = {"tab:poison": (45, 75), "tab:dicepoison": (42, 50), "tab:evasion": (13, 24)}  # likewise, cell by cell
@@ -102,16 +105,19 @@ def test_attacks_hurt_more_than_random_flips_over_twenty_splits(reports: dict[st
         assert gain.high < 0, place
 
 
-def test_the_gpu_took_less_than_the_bars() -> None:
-    spent: dict[tuple[str, str], float] = {}
+def test_the_documented_cost_of_attacks_is_that_of_the_records() -> None:
+    spent: Counter[tuple[str, str]] = Counter()
     for record in load_all([RESULTS / "attacks.jsonl.gz"]):
         for measure in record.setting.get("measures", [])[:1]:
-            place = measure["name"], dict(measure["options"])["attack"]
             if record.device != "cpu":
-                spent[place] = spent.get(place, 0) + record.seconds
-    assert spent["poison", "pgd"] < 3 * 60
-    assert spent["poison", "metattack"] < 15 * 60
-    assert spent["evasion", "pgd"] < 25 * 60
+                spent[measure["name"], dict(measure["options"])["attack"]] += record.seconds
+    text = (DOCS / "attacks.md").read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| [\d,]+ (\w+ by \w+).* \| (\d+) \|$", text, re.MULTILINE))
+    assert {what: float(seconds) for what, seconds in documented.items()} == {
+        "poisonings by PGD": pytest.approx(spent["poison", "pgd"], rel=0.05),
+        "poisonings by Metattack": pytest.approx(spent["poison", "metattack"], rel=0.05),
+        "evasions by PGD": pytest.approx(spent["evasion", "pgd"], rel=0.05),
+    }
 
 
 @pytest.mark.parametrize("name", ["fig:certcora", "fig:certcite"])
@@ -126,17 +132,22 @@ def test_wt_awp_certifies_more_against_feature_flips_at_every_radius(reports: di
     assert (perturbed > plain)[somewhere].all()
 
 
-def test_a_thousand_guarantees_were_attacked_and_none_was_broken() -> None:
+def test_the_documented_soundness_of_certificates_is_that_of_the_recorded_attempts() -> None:
     recorded = json.loads((RESULTS / "certificate_soundness.json").read_text(encoding="utf-8"))
-    assert [(r["on"], r["pairs"], r["broken"], r["alpha"]) for r in recorded["results"]] == [
-        ("features", 500, 0, 1e-6),
-        ("edges", 500, 0, 1e-6),
-    ]
+    tried, closest = {}, 1.0
     for result in recorded["results"]:
-        assert sum(len(attempt["nodes"]) for attempt in result["attempts"]) == 500
-        assert {attempt["attack"] for attempt in result["attempts"]} == (
-            {"random", "greedy"} if result["on"] == "features" else {"dice", "pgd"}
-        )
+        attempts = result["attempts"]
+        broken = [node for attempt in attempts for node in attempt["broken"]]
+        tried[result["on"]] = sum(len(attempt["nodes"]) for attempt in attempts)
+        closest = min(closest, *(attempt["margin"] for attempt in attempts))
+        assert (result["pairs"], result["broken"]) == (tried[result["on"]], len(broken))
+        # An attempt that flips nothing breaks nothing.
+        assert all(sum(attempt["radius"]) > 0 and attempt["nodes"] for attempt in attempts)
+        assert len({attempt["attack"] for attempt in attempts}) == 2
+        assert not broken
+    text = " ".join((DOCS / "certificates.md").read_text(encoding="utf-8").split())
+    assert f"of {tried['features']} guarantees on features and {tried['edges']} on edges none was broken" in text
+    assert f"never came closer to the next than {math.floor(100 * closest)} % of the votes" in text
 
 
 def test_the_claims_stand_as_documented(reports: dict[str, PlanReport]) -> None:
@@ -184,9 +195,7 @@ def test_no_gain_on_graphs_is_told_from_chance(reports: dict[str, PlanReport]) -
         assert min(p.holm_p_value for p in reports[name].pairs if p.holm_p_value is not None) > 0.05
     gains = {p.column: round(p.gain.mean, 2) for p in reports["tab:graphclass"].pairs if p.gain is not None}
     assert gains == {"proteins": -0.53, "imdb-binary": -0.43, "imdb-multi": -0.15}
-    for cell in reports["tab:graphclass"].column("proteins"):
-        assert len(cell.records) == 100
-        assert sum(r.seconds for r in cell.records) < 10, "seconds, of an H200"
+    assert [len(cell.records) for cell in reports["tab:graphclass"].column("proteins")] == [100, 100]
 
 
 def test_the_committed_report_is_made_from_the_committed_records(reports: dict[str, PlanReport]) -> None:

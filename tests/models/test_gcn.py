@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,7 +9,6 @@ from wtawp.base import rng
 from wtawp.core import select
 from wtawp.graphs import gcn_operator, load, sparse_features
 from wtawp.models import GCN
-from wtawp.models.dropout import masks
 
 
 def twins(hidden: tuple[int, ...] = (16,)) -> tuple[GCN, basic_gnn.GCN]:
@@ -42,29 +43,19 @@ def test_an_operator_may_stand_in_for_the_edges() -> None:
 
 
 @pytest.mark.parametrize("hidden", [(16,), (16, 8)])
-def test_blocks_give_the_loss_and_gradients_of_the_whole_graph(hidden: tuple[int, ...]) -> None:
+def test_blocks_give_the_loss_and_gradients_of_the_whole_graph(
+    hidden: tuple[int, ...], check_rows: Callable[..., None]
+) -> None:
     data = load("citation")
     rows = torch.tensor([3, 700, 12, 1999])
     model = GCN(data.num_features, 7, hidden=hidden, generator=rng("init")).double()
     x = data.x.double()
-    found = []
-    for arguments, taken in ((model.prepare(x, data.edge_index, rows), slice(None)), ((x, data.edge_index), rows)):
-        model.zero_grad()
-        with masks(torch.tensor(12345)):  # the same masks, whether a node is one of four or one of two thousand
-            loss = model(*arguments)[taken].logsumexp(1).sum()
-        loss.backward()
-        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    check_rows(model, x, data.edge_index, rows)
 
 
-def test_dropout_works_on_the_hidden_layer_and_only_in_training() -> None:
+def test_dropout_works_on_the_hidden_layer_and_only_in_training(check_dropout: Callable[..., None]) -> None:
     data = load("wine")
-    model = GCN(13, 3, dropout=0.9, generator=rng("init"))
-    torch.testing.assert_close(model.eval()(data.x, data.edge_index), model(data.x, data.edge_index), rtol=0, atol=0)
-    with torch.random.fork_rng():
-        model.train()
-        assert not torch.equal(model(data.x, data.edge_index), model(data.x, data.edge_index))
+    check_dropout(GCN(13, 3, dropout=0.9, generator=rng("init")), data.x, data.edge_index)
 
 
 def test_its_first_layer_is_what_the_paper_perturbs() -> None:

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,7 +9,6 @@ from wtawp.base import DataError, rng
 from wtawp.core import WTAWP
 from wtawp.graphs import gcn_operator, load, receptive_field, sparse_features, sum_operator
 from wtawp.models import GIN
-from wtawp.models.dropout import masks
 
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 1], [1, 0, 2, 1, 2, 2]])  # a self-loop, an edge given twice; node 3 is isolated
 X = torch.randn(4, 13, generator=rng("x"))
@@ -86,20 +87,14 @@ def test_an_operator_or_sparse_features_may_stand_in() -> None:
 
 @pytest.mark.parametrize("hidden", [(), (16,), (16, 8)])
 @pytest.mark.parametrize("dense", [False, True])
-def test_blocks_give_the_loss_and_gradients_of_the_whole_graph(hidden: tuple[int, ...], dense: bool) -> None:
+def test_blocks_give_the_loss_and_gradients_of_the_whole_graph(
+    hidden: tuple[int, ...], dense: bool, check_rows: Callable[..., None]
+) -> None:
     data = load("citation")
     rows, x = torch.tensor([3, 700, 12, 1999]), data.x.double() + 0.1 * dense
     edges = data.edge_index[:, (data.edge_index != 700).all(0)]  # node 700 is isolated
     model = GIN(data.num_features, 7, hidden=hidden, eps=0.1, train_eps=True, generator=rng("init")).double()
-    found = []
-    for arguments, taken in ((model.prepare(x, edges, rows), slice(None)), ((x, edges), rows)):
-        model.zero_grad()
-        with masks(torch.tensor(12345)):
-            loss = model(*arguments)[taken].logsumexp(1).sum()
-        loss.backward()
-        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    check_rows(model, x, edges, rows)
 
 
 def test_a_node_without_neighbours_is_mapped_alone() -> None:
@@ -118,24 +113,14 @@ def test_the_perturbation_takes_the_matrices_it_takes_of_pyg_s(layers: str, trai
     assert list(ours.values()) == pytest.approx(list(theirs.values()))
 
 
-def test_dropout_works_between_layers_and_only_in_training() -> None:
-    model = GIN(13, 3, dropout=0.9, generator=rng("init"))
-    assert torch.equal(model.eval()(X, EDGES), model(X, EDGES))
-    with torch.random.fork_rng():
-        model.train()
-        assert not torch.equal(model(X, EDGES), model(X, EDGES))
+def test_dropout_works_between_layers_and_only_in_training(check_dropout: Callable[..., None]) -> None:
+    check_dropout(GIN(13, 3, dropout=0.9, generator=rng("init")), X, EDGES)
 
 
-def test_edge_weights_of_0_and_1_take_edges_away_and_gradients_are_finite_differences() -> None:
-    model, g = GIN(5, 3, hidden=(4,), generator=rng("init")).double().eval(), rng("weights")
-    x = torch.randn(7, 5, generator=g, dtype=torch.float64)
-    pairs = torch.triu_indices(7, 7, 1)[:, ::2]
-    edges = torch.cat([pairs, pairs.flip(0)], 1)
-    kept = torch.rand(edges.shape[1], generator=g) < 0.6
-    torch.testing.assert_close(model(x, edges, kept.double()), model(x, edges[:, kept]))
-    torch.testing.assert_close(model(x, edges, torch.ones(len(kept)).double()), model(x, edges))
-    weight = torch.rand(len(kept), generator=g, dtype=torch.float64) + 0.1
-    assert torch.autograd.gradcheck(lambda w: model(x, edges, w), weight.requires_grad_())
+def test_edge_weights_of_0_and_1_take_edges_away_and_gradients_are_finite_differences(
+    check_edge_weights: Callable[..., None],
+) -> None:
+    check_edge_weights(GIN(5, 3, hidden=(4,), generator=rng("init")).double().eval())
 
 
 def test_bad_arguments_say_what_is_wrong() -> None:

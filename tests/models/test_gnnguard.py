@@ -1,18 +1,14 @@
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call, stack_module_state
 
-from wtawp.attacks import prbcd
 from wtawp.base import DataError, rng
-from wtawp.core import AwpConfig, select
-from wtawp.graphs import citation, sparse_features, stratified
+from wtawp.graphs import sparse_features
 from wtawp.models import GNNGuard
-from wtawp.models.dropout import masks
-from wtawp.training import evaluate, fit, fit_many
 
 X = torch.randn(12, 9, generator=rng("x"), dtype=torch.float64)
 PAIRS = torch.tensor([[i, j] for i in range(12) for j in range(i + 1, 12) if (i + 2 * j) % 3]).T
@@ -99,38 +95,19 @@ def test_sparse_features_and_copies_give_the_same(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.load(tmp_path / "model.pt", weights_only=False)(x, EDGES), expected)
 
 
-def test_a_stack_computes_what_its_members_compute() -> None:
+def test_a_stack_computes_what_its_members_compute(check_stack: Callable[..., None]) -> None:
     members = [GNNGuard(9, 3, hidden=(5,), generator=rng("init", i)).double() for i in range(3)]
-    keys = torch.tensor([7, 8, 9])
-    with masks(keys):
-        together = functional_call(members[0], stack_module_state(members), (X, EDGES))
-    for i, member in enumerate(members):
-        with masks(keys[i]):
-            torch.testing.assert_close(member(X, EDGES), together[i], rtol=0, atol=1e-9)
+    check_stack(members, X, EDGES)
 
 
-def test_it_learns_its_first_layer_is_perturbed_and_it_can_be_attacked() -> None:
-    data = citation(seed=0, num_nodes=200, num_words=60, topicality=0.6)
-    split = stratified(data.y, seed=0, train=0.2, val=0.2)
-    model = GNNGuard(60, 7, hidden=(8,), generator=rng("init"))
-    assert select(model) == ("convs.0.weight",)
-    result = fit(model, data, split, seed=0, awp=AwpConfig(rho=0.3, lam=0.5), epochs=80)
-    assert sum(result.history["gap"]) > 0
-    assert result.loss["train"] < 0.7 * result.history["train_loss"][0]
-    options = {"nodes": split.test, "labels": data.y, "seed": 0, "steps": 15, "block_size": 3000, "loss": "ce"}
-    flips = prbcd(data, model, budget=0.1, **options)  # type: ignore[arg-type]
-    assert evaluate(model, flips.apply(data), split.test)[0] > evaluate(model, data, split.test)[0]
+def test_it_learns_its_first_layer_is_perturbed_and_it_can_be_attacked(
+    check_defence_learns: Callable[..., None],
+) -> None:
+    check_defence_learns(GNNGuard)
 
 
-def test_many_together_end_as_each_alone() -> None:
-    data = citation(seed=0, num_nodes=100, num_words=30, topicality=0.6)
-    data.x, split, awp = data.x.double(), stratified(data.y, seed=0, train=0.2, val=0.2), AwpConfig(rho=0.3, lam=0.5)
-    models, alone = ([GNNGuard(30, 7, hidden=(8,), generator=rng(i)).double() for i in range(3)] for _ in range(2))
-    fit_many(models, data, split, seeds=[10, 11, 12], awp=awp, epochs=10)
-    for i, model in enumerate(alone):
-        fit(model, data, split, seed=10 + i, awp=awp, epochs=10)
-        for p, q in zip(model.parameters(), models[i].parameters(), strict=True):
-            torch.testing.assert_close(p, q, rtol=0, atol=1e-9)
+def test_many_together_end_as_each_alone(check_many_end_as_alone: Callable[..., None]) -> None:
+    check_many_end_as_alone(GNNGuard)
 
 
 def test_bad_arguments_say_what_is_wrong() -> None:

@@ -1,16 +1,15 @@
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call, stack_module_state
 
 from wtawp.base import DataError, rng
 from wtawp.core import select
 from wtawp.graphs import load, sparse_features, stratified
 from wtawp.models import GCNJaccard
-from wtawp.models.dropout import masks
 from wtawp.training import fit
 
 X = (torch.rand(12, 9, generator=rng("x")) < 0.3).double()
@@ -68,27 +67,16 @@ def test_sparse_features_give_the_same() -> None:
     torch.testing.assert_close(model(*model.prepare(X, EDGES, None)), model(X, EDGES), rtol=0, atol=1e-9)
 
 
-def test_blocks_give_the_loss_and_gradients_of_the_whole_graph() -> None:
+def test_blocks_give_the_loss_and_gradients_of_the_whole_graph(check_rows: Callable[..., None]) -> None:
     data = load("citation")
     rows, x = torch.tensor([3, 700, 12, 1999]), data.x.double()
     model = GCNJaccard(data.num_features, 7, generator=rng("init")).double()
-    found = []
-    for arguments, taken in ((model.prepare(x, data.edge_index, rows), slice(None)), ((x, data.edge_index), rows)):
-        with masks(torch.tensor(12345)):
-            loss = model(*arguments)[taken].logsumexp(1).sum()
-        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    check_rows(model, x, data.edge_index, rows)
 
 
-def test_a_stack_computes_what_its_members_compute() -> None:
+def test_a_stack_computes_what_its_members_compute(check_stack: Callable[..., None]) -> None:
     members = [GCNJaccard(9, 3, hidden=(5,), generator=rng("init", i)).double() for i in range(3)]
-    keys = torch.tensor([7, 8, 9])
-    with masks(keys):
-        together = functional_call(members[0], stack_module_state(members), (X, EDGES))
-    for i, member in enumerate(members):
-        with masks(keys[i]):
-            torch.testing.assert_close(member(X, EDGES), together[i], rtol=0, atol=1e-9)
+    check_stack(members, X, EDGES)
 
 
 def test_it_learns_and_its_first_layer_is_perturbed() -> None:

@@ -1,4 +1,5 @@
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -78,16 +79,11 @@ def test_sparse_features_give_the_same() -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
-def test_some_rows_have_the_loss_and_gradients_of_the_whole_graph(hidden: tuple[int, ...]) -> None:
+def test_some_rows_have_the_loss_and_gradients_of_the_whole_graph(
+    hidden: tuple[int, ...], check_rows: Callable[..., None]
+) -> None:
     model, rows = small(hidden=hidden), torch.tensor([7, 2, 9])
-    found = []
-    for arguments, taken in ((model.prepare(X, EDGES, rows), slice(None)), ((X, EDGES), rows)):
-        with masks(torch.tensor(12345)):
-            logits, extra = model(*arguments, with_extra_loss=True)
-        loss = logits[taken].logsumexp(1).sum() + extra
-        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    check_rows(model, X, EDGES, rows, with_extra_loss=True)
 
 
 def test_a_stack_computes_what_its_members_compute() -> None:

@@ -1,4 +1,5 @@
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -63,16 +64,11 @@ def test_sparse_features_and_copies_give_the_same() -> None:
 
 
 @pytest.mark.parametrize("num_pairs", [20, 1000])
-def test_some_rows_have_the_loss_and_gradients_of_the_whole_graph(num_pairs: int) -> None:
+def test_some_rows_have_the_loss_and_gradients_of_the_whole_graph(
+    num_pairs: int, check_rows: Callable[..., None]
+) -> None:
     model, rows = small(num_pairs=num_pairs), torch.tensor([7, 2, 9])
-    found = []
-    for arguments, taken in ((model.prepare(X, EDGES, rows), slice(None)), ((X, EDGES), rows)):
-        with masks(torch.tensor(12345)):
-            logits, extra = model(*arguments, with_extra_loss=True)
-        loss = logits[taken].logsumexp(1).sum() + extra
-        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    check_rows(model, X, EDGES, rows, with_extra_loss=True)
 
 
 @pytest.mark.parametrize("num_pairs", [20, 1000])

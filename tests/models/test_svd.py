@@ -1,14 +1,13 @@
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
-from torch.func import functional_call, stack_module_state
 
 from wtawp.base import DataError, rng
 from wtawp.core import select
 from wtawp.graphs import load, low_rank_operator, sparse_features, stratified
 from wtawp.models import GCNSVD
-from wtawp.models.dropout import masks
 from wtawp.training import fit
 
 X = (torch.rand(12, 9, generator=rng("x")) < 0.3).double()
@@ -50,24 +49,15 @@ def test_an_operator_or_sparse_features_may_stand_in() -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (5, 4)])
-def test_some_rows_have_the_loss_and_gradients_of_the_whole_graph(hidden: tuple[int, ...]) -> None:
+def test_some_rows_have_the_loss_and_gradients_of_the_whole_graph(
+    hidden: tuple[int, ...], check_rows: Callable[..., None]
+) -> None:
     model, rows = GCNSVD(9, 3, hidden=hidden, rank=4, generator=rng("init")).double(), torch.tensor([7, 2, 9])
-    found = []
-    for arguments, taken in ((model.prepare(X, EDGES, rows), slice(None)), ((X, EDGES), rows)):
-        with masks(torch.tensor(12345)):
-            loss = model(*arguments)[taken].logsumexp(1).sum()
-        found.append([loss, *torch.autograd.grad(loss, list(model.parameters()))])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    check_rows(model, X, EDGES, rows)
 
 
-def test_a_stack_computes_what_its_members_compute() -> None:
-    members, keys = [small(i) for i in range(3)], torch.tensor([7, 8, 9])
-    with masks(keys):
-        together = functional_call(members[0], stack_module_state(members), (X, EDGES))
-    for i, member in enumerate(members):
-        with masks(keys[i]):
-            torch.testing.assert_close(member(X, EDGES), together[i], rtol=0, atol=1e-9)
+def test_a_stack_computes_what_its_members_compute(check_stack: Callable[..., None]) -> None:
+    check_stack([small(i) for i in range(3)], X, EDGES)
 
 
 def test_it_learns_and_its_first_layer_is_perturbed() -> None:

@@ -2,48 +2,63 @@ import json
 import math
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
+from matplotlib.axes import Axes
+from matplotlib.contour import QuadContourSet
+from matplotlib.figure import Figure
+from matplotlib.image import imread
 
 from wtawp import analysis
 from wtawp.base import AnalysisError, rng
 from wtawp.experiments.inspection import geometry
 from wtawp.experiments.inspection.models import InspectedModels
 from wtawp.experiments.report.artifacts import Artifact
-from wtawp.graphs import load, stratified
 from wtawp.models import GAT, GCN, RGCN
 
 RADII: Any = {"layer": 0.1, "adaptive": 2.0, "global": 0.5}
-
-
-@pytest.fixture(scope="module")
-def inspected() -> InspectedModels:
-    data = load("wine")
-    models = {name: GCN(13, 3, hidden=(8,), generator=rng(name)).eval() for name in ("GCN", "GCN+WT-AWP")}
-    return InspectedModels(dict(models), data, stratified(data.y, seed=0))
 
 
 def rows_of(found: Artifact) -> dict[str, list[float | None]]:
     return {row[0].text: [entry.order for entry in row[1:]] for row in found.table.rows}
 
 
-def is_drawn(found: Artifact, folder: Path) -> None:
-    svg, png, numbers = found.write(folder, "it")
-    assert svg.read_text(encoding="utf-8").startswith("<svg")
-    assert png.stat().st_size > 1000
+def figure_of(found: Artifact, folder: Path) -> Figure:
+    """The figure that is written into files; the picture must not be blank, and the numbers must be the artifact's."""
+    saved: list[Figure] = []
+    save = Figure.savefig
+
+    def recording(figure: Figure, *args: Any, **options: Any) -> None:
+        saved.append(figure)
+        save(figure, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", recording)
+        svg, png, numbers = found.write(folder, "it")
+    assert ElementTree.parse(svg).getroot().tag.endswith("svg")
+    assert imread(png).std() > 0
     assert json.loads(numbers.read_text(encoding="utf-8")) == json.loads(found.to_json())
+    return saved[0]
+
+
+def heights_of(ax: Axes) -> dict[str, list[float]]:
+    """The y values of each line that is drawn, by its label up to a comma."""
+    return {str(line.get_label()).split(", loss")[0]: list(line.get_ydata()) for line in ax.lines}
 
 
 def test_lines_are_those_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
     found = geometry.lines(inspected, scale="layer", reach=0.5, points=5, directions=2)
-    is_drawn(found, tmp_path)
     assert found.content["distances"] == [-0.5, -0.25, 0.0, 0.25, 0.5]
+    heights = heights_of(figure_of(found, tmp_path).axes[0])
     for name, model in inspected.models.items():
         loss = inspected.losses()[name]
         truth = analysis.loss_along_random_directions(
             model, loss, [-0.5, 0.5], seed=0, num_directions=2, scale="layer"
         ) - float(loss().detach())
+        rises = torch.tensor(found.content["losses"][name]) - float(loss().detach())
+        assert heights[name] == pytest.approx(rises.mean(0).tolist(), abs=1e-6)
         row = rows_of(found)[name]
         assert row[:3] == pytest.approx([float(loss().detach()), float(truth.mean()), float(truth.max())], abs=1e-6)
         assert row[1] != 0
@@ -51,31 +66,36 @@ def test_lines_are_those_of_the_analysis(inspected: InspectedModels, tmp_path: P
 
 def test_the_adversarial_line_climbs_as_a_perturbation_does(inspected: InspectedModels, tmp_path: Path) -> None:
     found = geometry.adversarial_line(inspected, reach=0.5, points=3)
-    is_drawn(found, tmp_path)
+    heights = heights_of(figure_of(found, tmp_path).axes[0])
     assert "in perturbations of radius 1" in found.table.caption
     for name, model in inspected.models.items():
         loss = inspected.losses()[name]
         u = analysis.adversarial_direction(model, loss)
         truth = analysis.loss_along(model, loss, u, [-0.5, 0.5]) - float(loss().detach())
+        assert [heights[name][0], heights[name][-1]] == pytest.approx(truth.tolist(), abs=1e-6)
         assert rows_of(found)[name][1:3] == pytest.approx([float(truth.mean()), float(truth.max())], abs=1e-6)
 
 
 def test_the_rises_of_a_plane_are_those_of_its_four_sides(inspected: InspectedModels, tmp_path: Path) -> None:
     found = geometry.plane(inspected, scale="filter", reach=0.5, points=3)
-    is_drawn(found, tmp_path)
+    drawn = figure_of(found, tmp_path).axes[0].collections[0]
     name, model = next(iter(inspected.models.items()))
+    assert isinstance(drawn, QuadContourSet)
     loss = inspected.losses()[name]
     u, v = (analysis.random_direction(model, seed=0, number=i, scale="filter") for i in (0, 1))
     around = torch.tensor([[s, t] for s in (-0.5, 0, 0.5) for t in (-0.5, 0, 0.5) if (s, t) != (0, 0)])
     truth = analysis.losses_at(model, loss, [u, v], around) - float(loss().detach())
+    assert [drawn.zmin, drawn.zmax] == pytest.approx([min(0, float(truth.min())), float(truth.max())], abs=1e-6)
     assert rows_of(found)[name][1:3] == pytest.approx([float(truth.mean()), float(truth.max())], abs=1e-6)
 
 
 def test_the_line_between_goes_from_one_solution_to_the_other(inspected: InspectedModels, tmp_path: Path) -> None:
     found = geometry.between(inspected, reach=0.5, points=6)  # of which neither 0 nor 1 is one
-    is_drawn(found, tmp_path)
+    line, *marks = figure_of(found, tmp_path).axes[0].lines
     first, second = inspected.models.values()
     ends = [float(loss().detach()) for loss in inspected.losses().values()]
+    assert list(line.get_ydata()) == found.content["losses"]
+    assert [mark.get_ydata()[0] for mark in marks] == pytest.approx(ends, abs=1e-5)
     distances = found.content["distances"]
     assert distances == pytest.approx([-0.5, -0.1, 0.0, 0.3, 0.7, 1.0, 1.1, 1.5])
     here, there, highest, where, barrier, apart, gaps = (entry.order for entry in found.table.rows[0])
@@ -116,13 +136,14 @@ def test_the_line_between_says_when_buffers_make_the_other_end_another_model(ins
 
 def test_smoothness_is_that_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
     found = geometry.smoothness(inspected, noise=0.001, samples=2)
-    is_drawn(found, tmp_path)
+    panels = {ax.get_title(): [bar.get_height() for bar in ax.patches] for ax in figure_of(found, tmp_path).axes}
     for i, model in enumerate(inspected.models.values()):
         for matrix, wrt in (("A", "adjacency"), ("X", "features")):
             truth = analysis.input_gradient_norms(
                 [model], inspected.data, inspected.split.train, wrt=wrt, seed=0, noise=0.001, samples=2
             )
             assert rows_of(found)[f"{matrix}, paper"][i] == pytest.approx(float(truth.mean()))
+            assert panels[f"{matrix}, paper"][i] == pytest.approx(float(truth.mean()))
 
 
 def test_what_a_model_does_not_allow_is_told_in_its_place(inspected: InspectedModels) -> None:
@@ -137,7 +158,7 @@ def test_sharpness_has_a_radius_for_each_ball_and_the_signed_eigenvalues(
     inspected: InspectedModels, tmp_path: Path
 ) -> None:
     found = geometry.sharpness(inspected, radii=RADII, points=2, steps=3, top=2)
-    is_drawn(found, tmp_path)
+    panels = {ax.get_title(): heights_of(ax) for ax in figure_of(found, tmp_path).axes}
     rows = rows_of(found)
     assert found.content["rhos"] == {"layer": [0.05, 0.1], "adaptive": [1.0, 2.0], "global": [0.25, 0.5]}
     for i, (name, model) in enumerate(inspected.models.items()):
@@ -146,6 +167,7 @@ def test_sharpness_has_a_radius_for_each_ball_and_the_signed_eigenvalues(
             truth = analysis.sharpness_over(model, loss, [rho / 2, rho], radius=kind, steps=3)
             assert rows[f"sharpness, {kind}, rho={rho:g}"][i] == pytest.approx(truth[1])
             assert found.content["rises"][kind][name] == pytest.approx(truth)
+            assert panels[f"{kind} radius"][name] == pytest.approx([0, *truth])
             assert truth[1] > 0
         eigenvalues = analysis.top_eigenvalues(model, loss, k=2)
         assert [rows["eigenvalue 1"][i], rows["eigenvalue 2"][i]] == pytest.approx(eigenvalues)
@@ -165,7 +187,7 @@ def test_weights_that_are_distributions_have_a_hessian_and_random_lines_alone(
     model = RGCN(13, 3, generator=rng("init")).eval()
     one = InspectedModels({"RGCN": model}, inspected.data, inspected.split)
     found = geometry.sharpness(one, radii=RADII, points=1, top=1)
-    is_drawn(found, tmp_path)
+    assert len(figure_of(found, tmp_path).axes) == 1  # the spectrum alone
     loss = one.losses()["RGCN"]
     assert rows_of(found)["eigenvalue 1"] == pytest.approx(analysis.top_eigenvalues(model, loss, k=1))
     assert list(rows_of(found)) == ["eigenvalue 1", "trace of the Hessian"]
@@ -180,13 +202,16 @@ def test_weights_that_are_distributions_have_a_hessian_and_random_lines_alone(
 
 def test_the_bound_is_that_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
     found = geometry.bound(inspected, rhos=[0.1, 1.0], delta=0.05, epsilon=1.0, constant=1.0)
-    is_drawn(found, tmp_path)
+    heights = heights_of(figure_of(found, tmp_path).axes[0])
     headers = found.table.headers
     truth = [
         (name, at)
         for name, model in inspected.models.items()
         for at in analysis.bound_over_rho(model, inspected.data, inspected.split.train, [0.1, 1.0])
     ]
+    for name in inspected.models:
+        bounds = [at.bound.total for other, at in truth if other == name]
+        assert heights[f"{name}, bound"] == pytest.approx(bounds)
     for row, (name, at) in zip(found.table.rows, truth, strict=True):
         assert row[0].text == name
         shown = {header: entry.order for header, entry in zip(headers, row, strict=True)}

@@ -8,15 +8,7 @@ from wtawp.base import AnalysisError, rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.inspection.models import InspectedModels, load_or_train, refuse_collections
 from wtawp.experiments.spec import Run, Setting
-from wtawp.graphs import load, stratified
 from wtawp.models import GCN
-
-
-@pytest.fixture(scope="module")
-def inspected() -> InspectedModels:
-    data = load("wine")
-    models = {name: GCN(13, 3, hidden=(8,), generator=rng(name)).eval() for name in ("GCN", "GCN+WT-AWP")}
-    return InspectedModels(dict(models), data, stratified(data.y, seed=0))
 
 
 def test_weights_come_from_files_and_the_rest_is_trained(tmp_path: Path) -> None:

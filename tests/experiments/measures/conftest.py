@@ -10,6 +10,17 @@ from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.spec import Measure
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN
+from wtawp.training import fit_many
+
+
+@pytest.fixture(scope="module")
+def trained() -> TrainedModels:
+    """Three small models on a small graph, two of them on one split."""
+    data = load("wine")
+    splits = [stratified(data.y, seed=split) for split in (0, 0, 1)]
+    models = [GCN(13, 3, hidden=(8,), generator=rng("init", i)) for i in range(3)]
+    fit_many(models, data, splits, seeds=[0, 1, 2], epochs=20)
+    return TrainedModels(models, data, "wine", splits, [(0, 0), (0, 1), (1, 0)])
 
 
 @pytest.fixture

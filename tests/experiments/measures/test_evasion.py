@@ -1,25 +1,13 @@
 import pytest
 
-from wtawp.base import rng
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.plans.robustness import evading
 from wtawp.experiments.spec import Setting
-from wtawp.graphs import load, stratified, undirected_pairs
-from wtawp.models import GCN
-from wtawp.training import fit_many
+from wtawp.graphs import undirected_pairs
 
 BASE = Setting(dataset="wine", epochs=20)
-
-
-@pytest.fixture(scope="module")
-def trained() -> TrainedModels:
-    data = load("wine")
-    splits = [stratified(data.y, seed=split) for split in (0, 0, 1)]
-    models = [GCN(13, 3, hidden=(8,), generator=rng("init", i)) for i in range(3)]
-    fit_many(models, data, splits, seeds=[0, 1, 2], epochs=20)
-    return TrainedModels(models, data, "wine", splits, [(0, 0), (0, 1), (1, 0)])
 
 
 def test_an_evasion_is_the_accuracy_on_the_graph_with_the_flips_it_tells(trained: TrainedModels) -> None:

@@ -4,7 +4,6 @@ import pytest
 import torch
 from wtawp.attacks.registry import AttackRequest
 
-from wtawp.base import rng
 from wtawp.experiments.measures.shared.flips import (
     LABELS,
     NODES,
@@ -14,19 +13,8 @@ from wtawp.experiments.measures.shared.flips import (
 from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.spec import Setting
 from wtawp.graphs import EdgeFlips, load, stratified
-from wtawp.models import GCN
-from wtawp.training import fit_many
 
 BASE = Setting(dataset="wine", epochs=20)
-
-
-@pytest.fixture(scope="module")
-def trained() -> TrainedModels:
-    data = load("wine")
-    splits = [stratified(data.y, seed=split) for split in (0, 0, 1)]
-    models = [GCN(13, 3, hidden=(8,), generator=rng("init", i)) for i in range(3)]
-    fit_many(models, data, splits, seeds=[0, 1, 2], epochs=20)
-    return TrainedModels(models, data, "wine", splits, [(0, 0), (0, 1), (1, 0)])
 
 
 def test_attacks_without_a_model_flip_the_same_edges_for_all_models_of_a_split(trained: TrainedModels) -> None:
