@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp import attacks
-from wtawp.attacks.attack import BY_GRADIENT
+from wtawp.attacks.dispatch import BY_GRADIENT
 from wtawp.base import home, rng
 from wtawp.experiments.measures import geometry as flatness
 from wtawp.experiments.measures.certification import certification_of, check_options
