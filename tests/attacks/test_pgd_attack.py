@@ -151,12 +151,12 @@ def test_victims_without_factors_are_for_small_graphs() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": torch.full((SIZE,), CLASSES)}, "labels go up to 3, but logits are of 3 classes"),
+        ({"labels": torch.full((SIZE,), CLASSES)}, "labels go up to 3, but the logits have 3 classes"),
         ({"labels": torch.full((SIZE,), -1)}, "must be known"),
         ({"labels": torch.zeros(3, dtype=torch.int64)}, "one for each node"),
         ({"nodes": torch.tensor([SIZE])}, "nodes must lie in 0 to 11"),
-        ({"nodes": torch.zeros(SIZE, dtype=torch.bool)}, "one or more indices"),
-        ({"nodes": torch.tensor([0.0])}, "one or more indices"),
+        ({"nodes": torch.zeros(SIZE, dtype=torch.bool)}, "one or more nodes, as indices"),
+        ({"nodes": torch.tensor([0.0])}, "one or more nodes, as indices"),
         ({"loss": "cw"}, "loss must be one of 'ce', 'margin'"),
         ({"steps": 0}, "steps must be >= 1"),
         ({"samples": -1}, "samples >= 0"),

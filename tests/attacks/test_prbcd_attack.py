@@ -186,7 +186,7 @@ def test_a_victim_that_gives_nothing_to_climb_is_said_so(attack: Attack) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": torch.full((12,), 3)}, "labels go up to 3, but logits are of 3 classes"),
+        ({"labels": torch.full((12,), 3)}, "labels go up to 3, but the logits have 3 classes"),
         ({"labels": torch.full((12,), -1)}, "must be known"),
         ({"nodes": torch.tensor([12])}, "nodes must lie in 0 to 11"),
         ({"loss": "cw"}, "loss must be one of 'ce', 'margin', 'masked_ce'"),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp import attacks
-from wtawp.attacks.dispatch import BY_GRADIENT
+from wtawp.attacks.registry import AttackRequest, attack_spec
 from wtawp.base import home, rng
 from wtawp.experiments.measures import geometry as flatness
 from wtawp.experiments.measures.certification import certification_of, check_options
@@ -95,12 +95,15 @@ def smoke_test(wanted: Measure, model: nn.Module, data: Data, split: Split) -> N
     """One step of the attack on a model that nobody trained: what cannot be attacked is refused before the training."""
     refuse_cached(model)
     options: dict[str, Any] = dict(wanted.options)
-    flip = BY_GRADIENT.get(options.get("attack", ""))
-    if flip is None or not options.get("adaptive", True):
+    if "attack" not in options or not options.get("adaptive", True):
+        return
+    spec = attack_spec(str(options["attack"]))
+    if not spec.uses_gradient:
         return
     few: dict[str, Any] = {"steps": 1, "samples": 0, "block_size": options.get("block_size", 250_000)}
-    few = {name: value for name, value in few.items() if name in signature(flip).parameters}
-    flip(data, model, budget=options["budget"], nodes=NODES["all"](split), labels=data.y, seed=0, **few)
+    few = {name: value for name, value in few.items() if name in spec.options}
+    nodes = NODES["all"](split)
+    spec.run(AttackRequest.single(data, model, budget=options["budget"], nodes=nodes, labels=data.y, seed=0), **few)
 
 
 def evasion(
