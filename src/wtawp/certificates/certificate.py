@@ -303,7 +303,7 @@ def certificate_of(
         >>> import numpy as np
         >>> votes, noise = np.array([[990, 10], [600, 400]]), {"edges": Noise(p_add=0.001, p_del=0.4)}
         >>> certificate_of(votes, noise).radii
-        array([[0, 4],
+        array([[0, 3],
                [0, 0]])
     """
     votes = np.asarray(counts)

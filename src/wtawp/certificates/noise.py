@@ -143,7 +143,7 @@ def feature_ones(x: Tensor) -> Ones:  # [n, d]
     if not bool((values == 1).all()):
         odd = float(values[values != 1][0])
         raise DataError(
-            f"certificates of features need binary features, 0 or 1, and here is {odd:g}. If only presence matters, "
+            f"certificates of features are for binary ones, 0 or 1, and here is {odd:g}. If only presence matters, "
             "train and certify on data.x = (data.x > 0).float(); if the model needs normalised rows, let the model "
             "normalise them itself, after the noise"
         )
