@@ -10,7 +10,7 @@ from wtawp.experiments.plans.geometry import (
     vanishing_plan,
 )
 from wtawp.experiments.plans.paper import plan
-from wtawp.experiments.report.figures import DRAWN
+from wtawp.experiments.report.figures import figure_names
 from wtawp.experiments.spec.plan import Plan
 
 
@@ -48,7 +48,7 @@ def test_every_measure_and_figure_is_known_and_small_versions_are_small() -> Non
         for cell in made.cells:
             for measure in cell.setting.measures:
                 check_measure(measure)
-        assert set(made.figures) <= set(DRAWN)
+        assert set(made.figures) <= set(figure_names())
     (small,) = {dict(m.options)["samples"] for c in smoothness_plan().at("smoke").cells for m in c.setting.measures}
     assert small == 2
     toys = tuple(c for c in vanishing_plan().cells if c.setting.dataset == "toy-linear")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from wtawp.analysis import SpectralDensity
 from wtawp.core import Radius
-from wtawp.experiments.report.drawing import GREY, drawing, method_style, use_log_scale
-from wtawp.experiments.report.geometry_figures import draw_lines
+from wtawp.experiments.report.drawing import GREY, drawing, method_style_of_label, use_log_scale
+from wtawp.experiments.report.measures.landscape import draw_lines
 
 Array = NDArray[np.float64]
 RHO_OF: dict[Radius, str] = {  # what a radius of each kind is measured in
@@ -30,7 +30,7 @@ def line_figure(
     """The rise of the loss of each model along its lines [k, distances]."""
     with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
         for name, values in found.items():
-            draw_lines(ax, distances, values - here[name], name, [here[name]])
+            draw_lines(ax, distances, values - here[name], name, [here[name]], style=method_style_of_label(name))
         if any(len(values) > 1 for values in found.values()):
             ax.set_title("mean over the lines, band between their quartiles", fontsize=9)
         ax.set(xlabel=unit, ylabel="rise of the training loss")
@@ -46,7 +46,7 @@ def between_figure(
     with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
         ax.plot(distances, np.where(np.isfinite(losses), losses, np.nan), color=GREY)
         for place, (name, loss) in enumerate(ends.items()):
-            look = {"color": method_style(name)["color"], "marker": "os"[place], "linestyle": ""}
+            look = {"color": method_style_of_label(name)["color"], "marker": "os"[place], "linestyle": ""}
             ax.plot([place], [loss], label=f"{name}, loss {loss:.3f}", **look)
         ax.set(xlabel=f"share of the way from {first} (0) to {second} (1)", ylabel="training loss")
         ax.legend()
@@ -121,7 +121,9 @@ def smoothness_figure(found: Mapping[str, Mapping[str, list[float] | str]], png:
         for ax, (what, by_model) in zip(axes, found.items(), strict=True):
             norms = {name: values for name, values in by_model.items() if not isinstance(values, str)}
             for i, (name, values) in enumerate(norms.items()):
-                ax.bar([i], [np.mean(values)], yerr=[np.std(values)], color=method_style(name)["color"], width=0.6)
+                ax.bar(
+                    [i], [np.mean(values)], yerr=[np.std(values)], color=method_style_of_label(name)["color"], width=0.6
+                )
             ax.set_xticks(range(len(norms)), [name.replace("+", "\n+") for name in norms])
             if not norms:
                 ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center")
@@ -142,7 +144,9 @@ def sharpness_figure(
         for ax, (radius, by_model) in zip(axes, rises.items(), strict=False):
             for name, rise in by_model.items():
                 shown = [r if math.isfinite(r) else math.nan for r in rise]
-                ax.plot([0, *rhos[radius]], [0, *shown], marker="o", markersize=3, label=name, **method_style(name))
+                ax.plot(
+                    [0, *rhos[radius]], [0, *shown], marker="o", markersize=3, label=name, **method_style_of_label(name)
+                )
             ax.set(title=f"{radius} radius", xlabel=RHO_OF[radius])
         draw_densities(axes[-1], density)
         if rises:
@@ -160,6 +164,6 @@ def draw_densities(ax: Axes, density: Mapping[str, tuple[SpectralDensity, int]])
     for name, (one, size) in density.items():
         curve = one.at(grid, width)
         seen = np.where(curve < 0.05 / (size * width), np.nan, curve)  # the top of a single one is at 0.4 of that unit
-        ax.plot(grid, seen, linewidth=1.3, label=name, **method_style(name))
+        ax.plot(grid, seen, linewidth=1.3, label=name, **method_style_of_label(name))
     use_log_scale(ax, "y")
     ax.set(title="spectrum of the Hessian", xlabel="eigenvalue", ylabel="density (share per unit)")

@@ -27,9 +27,9 @@ from wtawp.experiments.inspection.figures import (
     smoothness_figure,
 )
 from wtawp.experiments.report.artifacts import Artifact
-from wtawp.experiments.report.bound_figures import draw_bound, finish_bound
-from wtawp.experiments.report.drawing import drawing
-from wtawp.experiments.report.geometry_figures import unit_of
+from wtawp.experiments.report.drawing import drawing, method_style_of_label
+from wtawp.experiments.report.measures.bound import draw_bound, finish_bound
+from wtawp.experiments.report.measures.landscape import distance_label
 from wtawp.experiments.report.tables import Entry, Table
 from wtawp.experiments.spec.plan import Option, Run
 from wtawp.graphs import Split, is_collection
@@ -178,7 +178,7 @@ def lines(looked: InspectedModels, *, scale: Scale, reach: float, points: int, d
         )
         for name, loss in looked.losses().items()
     }
-    return _line_look(f"along {directions} lines", unit_of(scale), distances, here, found)
+    return _line_look(f"along {directions} lines", distance_label(scale), distances, here, found)
 
 
 def adversarial_line(looked: InspectedModels, *, reach: float, points: int) -> Artifact:
@@ -214,7 +214,7 @@ def plane(looked: InspectedModels, *, scale: Scale, reach: float, points: int) -
         model = looked.models[name]
         u, v = (analysis.random_direction(model, seed=0, number=i, scale=scale) for i in (0, 1))
         found[name] = analysis.losses_on_plane(model, loss, u, v, distances, distances)
-    unit, arrays = unit_of(scale), {name: values.numpy() for name, values in found.items()}
+    unit, arrays = distance_label(scale), {name: values.numpy() for name, values in found.items()}
     sides = {n: torch.cat([v[0], v[-1], v[1:-1, 0], v[1:-1, -1]]) for n, v in found.items()}
     return Artifact(
         _rise_table(f"on a plane, up to {reach:g} ({unit})", here, found, sides),
@@ -416,7 +416,8 @@ def _bound_figure(found: dict[str, list[analysis.BoundAt]], png: Path | None) ->
     with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
         for name, each in found.items():
             totals = [at.bound.total for at in each]
-            draw_bound(ax, name, [at.rho for at in each], totals, each[0].all_loss, each[0].train_loss)
+            losses, colour = (each[0].all_loss, each[0].train_loss), method_style_of_label(name)["color"]
+            draw_bound(ax, name, [at.rho for at in each], totals, *losses, colour=colour)
         finish_bound(ax)
         ax.set_ylabel("1 - p(right class), mean")
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
