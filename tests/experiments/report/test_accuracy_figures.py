@@ -40,7 +40,7 @@ def test_gains_have_their_sign_their_splits_and_their_interval(
     zero, *marks = ax.lines
     assert zero.get_xdata() == [0, 0]
     for i, differences in enumerate(by_split.values()):
-        dots = ax.collections[i].get_offsets()
+        dots = np.asarray(ax.collections[i].get_offsets())
         assert dots[:, 0] == pytest.approx(differences)
         assert np.all(np.diff(dots[:, 1]) > 0), "the first split on top"
         assert dots[:, 1].mean() == pytest.approx(i)
@@ -76,7 +76,7 @@ def test_accuracy_is_drawn_over_rho_with_the_paper_s_beside(make_records: MakeRe
     for ax in (whole, trains):
         ours, printed, other = ax.lines[:3]
         assert (ours.get_label(), other.get_label()) == ("AWP", "WT-AWP")
-        assert ours.get_xdata() == other.get_xdata() == [0.1, 0.5, 2.5]
+        assert list(ours.get_xdata()) == list(other.get_xdata()) == [0.1, 0.5, 2.5]
         assert ours.get_ydata() == pytest.approx([86.1, 86.5, 88.5])
         assert other.get_ydata() == pytest.approx([61.1, 61.5, 63.5])
         assert [tuple(point) for point in printed.get_xydata()] == [(0.1, 90.1), (0.5, 90.5)]
@@ -102,7 +102,7 @@ def test_accuracy_is_drawn_over_the_budget_of_each_attack(
     ((ax,),) = plotted
     assert [line.get_label() for line in ax.lines] == ["GCN"] + ["GCN+WT-AWP"] * (awp is not None)
     for i, line in enumerate(ax.lines):
-        assert line.get_xdata() == [0, 0.05, 0.1]
+        assert list(line.get_xdata()) == [0, 0.05, 0.1]
         assert line.get_ydata() == pytest.approx([90.5 + 2 * i, 80.0, 75.0])
         assert line.get_color() == method_style((None, WT)[i])["color"]
         assert band(ax.collections[i], 0.1) == pytest.approx((75 - stdev([70, 80]), 75 + stdev([70, 80])))
@@ -116,5 +116,5 @@ def test_the_budget_of_a_poisoned_training_counts_edges(make_records: MakeRecord
     columns = {"no attack": 90.0, "20 edges": 70.0, "5 edges": 80.0}
     accuracy_over_budget(summarise(plan, make_records(plan, lambda cell, *_: columns[cell.column])))
     ((ax,),) = plotted
-    assert [tuple(point) for point in ax.lines[0].get_xydata()] == pytest.approx([(0, 90), (5, 80), (20, 70)])
+    assert ax.lines[0].get_xydata() == pytest.approx(np.array([(0, 90), (5, 80), (20, 70)]))
     assert ax.get_xlabel() == "budget, edges"

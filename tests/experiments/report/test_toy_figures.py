@@ -27,8 +27,8 @@ def test_decisions_show_the_scores_at_the_nodes_and_the_edges(make_records: Make
     assert len(shown) == len(axes) == 5
     for ax, record in zip(axes, shown, strict=True):
         edges, nodes = ax.collections
-        assert nodes.get_offsets().tolist() == pytest.approx(data.pos.numpy())
-        assert nodes.get_array() == pytest.approx(np.array(record.scores))
+        assert np.asarray(nodes.get_offsets()) == pytest.approx(data.pos.numpy())
+        assert np.asarray(nodes.get_array()) == pytest.approx(np.array(record.scores))
         assert nodes.get_clim() == (-1, 1)
         assert len({tuple(colour) for colour in nodes.get_edgecolors()[data.y.numpy() == 1]}) == 1
         assert len(edges.get_segments()) == data.edge_index.shape[1] // 2, "each edge once"

@@ -46,7 +46,12 @@ def test_missing_and_failed_runs_make_a_cell_incomplete(small_plan: Plan, make_r
     del records[-8:]
     report = summarise(small_plan, records)
     assert [c.verdict for c in report.cells] == ["incomplete", "agrees", "agrees", "incomplete"]
-    assert [(c.num_finished, c.num_runs, len(c.failed)) for c in report.cells] == [(7, 8, 1), (8, 8, 0), (8, 8, 0), (0, 8, 0)]
+    assert [(c.num_finished, c.num_runs, len(c.failed)) for c in report.cells] == [
+        (7, 8, 1),
+        (8, 8, 0),
+        (8, 8, 0),
+        (0, 8, 0),
+    ]
     assert report.cells[3].mean is None
     pairs = {p.column: p for p in report.pairs}
     assert not pairs["cora"].is_complete

@@ -68,7 +68,7 @@ def _draw_over_rho(ax: "Axes", row: str, cells: list[CellReport], style: LineSty
     ax.plot(rhos, means, linewidth=1.5, label=row, **style)
     printed = [(_rho(c), c.cell.printed[0]) for c in cells if c.cell.printed is not None]
     if printed:
-        marked = {"linewidth": 0.9, "linestyle": "--", "marker": "o", "markersize": 4}
+        marked: LineStyle = {"linewidth": 0.9, "linestyle": "--", "marker": "o", "markersize": 4}
         ax.plot(*zip(*printed, strict=True), color=style["color"], **marked)
 
 

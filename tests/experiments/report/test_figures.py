@@ -1,0 +1,33 @@
+from collections.abc import Callable
+
+import pytest
+
+from wtawp.experiments.plans.paper import plan, plans
+from wtawp.experiments.report.figures import captions_of, figure_names, figure_spec, figures_of
+from wtawp.experiments.results.summary import summarise
+from wtawp.experiments.spec.plan import Plan
+from wtawp.experiments.spec.record import Record
+
+MakeRecords = Callable[..., list[Record]]
+
+
+def test_every_figure_that_a_plan_names_can_be_drawn_and_none_is_left_over() -> None:
+    named = {figure for p in plans().values() for figure in p.figures}
+    assert named | {"gains", "accuracy_over_budget"} == set(figure_names())  # of pairs, and of `wtawp attack`
+    assert len(set(figure_names())) == len(figure_names())
+    assert all(figure_spec(name).caption.endswith(".") for name in figure_names())
+
+
+def test_an_unknown_figure_is_refused_and_the_nearest_named() -> None:
+    with pytest.raises(ValueError, match="got 'bound_curve'; did you mean 'bound_curves'"):
+        figure_spec("bound_curve")
+
+
+def test_figures_repeat_byte_for_byte_in_any_order_of_records(small_plan: Plan, make_records: MakeRecords) -> None:
+    for made in (small_plan, plan("fig:gdnorm_all").at("smoke"), plan("tab:ablation").at("smoke")):
+        records = make_records(made)
+        drawn = figures_of(summarise(made, records))
+        assert [(name, caption) for name, _, caption in drawn] == captions_of(made)
+        assert all(svg.startswith("<svg") for _, svg, _ in drawn)
+        assert figures_of(summarise(made, records[::-1])) == drawn
+        assert {svg for _, svg, _ in figures_of(summarise(made, []))} == {""}
