@@ -19,7 +19,8 @@ from torch_geometric.data import Data
 
 from wtawp import load
 from wtawp.attacks import metattack
-from wtawp.attacks.metattack import Member, Options, slopes
+from wtawp.attacks.meta_attack import MetaOptions, meta_gradients
+from wtawp.attacks.meta_state import MetaState
 from wtawp.graphs import stratified
 from wtawp.models.inputs import features
 
@@ -70,12 +71,12 @@ def main() -> None:
         metattack(data, budget=chosen.flips, **asked)
         ours[name] = (time.process_time() - start) / chosen.flips
         print(f"{name:7} {ours[name]:8.3f} s a flip", flush=True)
-    member = Member(data, features(data.x), train, None, data.y, int(data.y.max()) + 1, 0, 0.0)
-    options = Options(lam=0.0, approximate=False, likelihood_cutoff=None, steps=chosen.steps, hidden=16)
+    state = MetaState(data, features(data.x), train, None, data.y, int(data.y.max()) + 1, 0, 0.0)
+    options = MetaOptions(lam=0.0, approximate=False, likelihood_cutoff=None, steps=chosen.steps, hidden=16)
     with torch.no_grad():
-        expected = slopes([member], 0, options)[0].block(0, int(data.num_nodes))
+        expected = meta_gradients([state], 0, options)[0].block(0, int(data.num_nodes))
     for name, x in (("sparse", data.x.to_sparse()), ("dense", data.x)):
-        weights = list(member.first_weights(0, options.hidden))
+        weights = list(state.first_weights(0, options.hidden))
         start = time.process_time()
         found = released_gradient(data, x, train, weights, chosen.steps)
         took = time.process_time() - start

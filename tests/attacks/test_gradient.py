@@ -6,8 +6,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.attacks import project_onto_budget
-from wtawp.attacks.gradient import FactoredGradient, Traced
-from wtawp.attacks.relaxed import Relaxed, target_of
+from wtawp.attacks.gradient import FactoredGradient, FactoredVictims
+from wtawp.attacks.relaxed import RelaxedFlips, target_of
 from wtawp.base import rng
 from wtawp.models import GCN
 
@@ -29,15 +29,15 @@ def victim(seed: int = 0, hidden: tuple[int, ...] = (5,)) -> GCN:
     return GCN(4, CLASSES, hidden=hidden, generator=rng("victim", seed)).double()
 
 
-def relaxed(data: Data, seed: int = 0) -> Relaxed:
+def relaxed(data: Data, seed: int = 0) -> RelaxedFlips:
     """Some pairs, edges among them, flipped a little."""
     g = rng("relaxed", seed)
     pairs = torch.triu_indices(SIZE, SIZE, 1)
     pairs = pairs[:, torch.rand(pairs.shape[1], generator=g) < 0.4]
-    return Relaxed(pairs[0] * SIZE + pairs[1], torch.rand(pairs.shape[1], generator=g, dtype=data.x.dtype))
+    return RelaxedFlips(pairs[0] * SIZE + pairs[1], torch.rand(pairs.shape[1], generator=g, dtype=data.x.dtype))
 
 
-def dense(flips: Relaxed) -> Tensor:  # -> [n, n], upper triangle
+def dense(flips: RelaxedFlips) -> Tensor:  # -> [n, n], upper triangle
     out = torch.zeros(SIZE * SIZE, dtype=flips.amounts.dtype)
     out[flips.codes] = flips.amounts
     return out.view(SIZE, SIZE)
@@ -66,8 +66,8 @@ def dense_loss(data: Data, model: GCN, upper: Tensor, nodes: Tensor, kind: str) 
     return torch.stack(margins).clamp(max=0).mean()
 
 
-def gradient_of(data: Data, model: GCN, flips: Relaxed, kind: str) -> FactoredGradient:
-    return Traced(target_of(data, [NODES], [data.y], kind), [model.eval()]).gradient(flips)  # type: ignore[arg-type]
+def gradient_of(data: Data, model: GCN, flips: RelaxedFlips, kind: str) -> FactoredGradient:
+    return FactoredVictims(target_of(data, [NODES], [data.y], kind), [model.eval()]).gradient(flips)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["ce", "margin"])
@@ -107,7 +107,7 @@ def test_a_step_block_by_block_is_the_projection_of_all_pairs(
     flips = relaxed(data, 2)
     gradient = gradient_of(data, victim(2), flips, "ce")
     assert isinstance(gradient, FactoredGradient)
-    after = gradient.climb(flips, step, budget=4)
+    after = gradient.ascend(flips, step, budget=4)
     expected = project_onto_budget(dense(flips)[tuple(ALL)] + step * gradient.at(CODES), 4)
     assert torch.allclose(dense(after)[tuple(ALL)], expected, atol=1e-9)
     assert bool((after.amounts > 0).all())
@@ -119,14 +119,14 @@ def test_many_victims_climb_as_each_does_alone(block: int, monkeypatch: pytest.M
     monkeypatch.setitem(import_module("wtawp.attacks.gradient").BLOCK, "cpu", block)
     data, nodes = small(5), [NODES, NODES[:2], torch.arange(SIZE)]
     models = [victim(seed).eval() for seed in range(3)]
-    together = Traced(target_of(data, nodes, [data.y] * 3, "ce"), models)
-    alone = [Traced(target_of(data, [n], [data.y], "ce"), [m]) for n, m in zip(nodes, models, strict=True)]
-    flips, single = together.target.nothing(), [one.target.nothing() for one in alone]
+    together = FactoredVictims(target_of(data, nodes, [data.y] * 3, "ce"), models)
+    alone = [FactoredVictims(target_of(data, [n], [data.y], "ce"), [m]) for n, m in zip(nodes, models, strict=True)]
+    flips, single = together.target.no_flips(), [one.target.no_flips() for one in alone]
     for step in (1e-3, 30.0, 10.0, 0.1):  # at first so small that hardly anything is cut off
-        slope = together.gradient(flips)
-        assert slope.is_zero().tolist() == [False] * 3
-        flips = slope.climb(flips, step, 4)
-        single = [one.gradient(s).climb(s, step, 4) for one, s in zip(alone, single, strict=True)]
+        gradient = together.gradient(flips)
+        assert gradient.is_zero().tolist() == [False] * 3
+        flips = gradient.ascend(flips, step, 4)
+        single = [one.gradient(s).ascend(s, step, 4) for one, s in zip(alone, single, strict=True)]
         for b, one in enumerate(single):
             mine = together.target.copy_of(flips.codes) == b
             assert torch.equal(flips.codes[mine] - b * SIZE**2, one.codes)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from wtawp.attacks.relaxed import Relaxed, contains, target_of
+from wtawp.attacks.relaxed import RelaxedFlips, contains, target_of
 from wtawp.base import DataError
 
 PATH = Data(
@@ -15,7 +15,9 @@ PATH = Data(
 def test_copies_of_a_graph_are_one_graph_in_blocks() -> None:
     target = target_of(PATH, [torch.tensor([0])] * 2, [PATH.y] * 2, "ce")
     assert target.edges.tolist() == [1, 6, 17, 22]  # 0 4 + 1, 1 4 + 2, and 16 more
-    flips = Relaxed.of(torch.tensor([19, 1]), torch.tensor([0.5, 0.25], dtype=torch.float64))  # (0, 3) of the second
+    flips = RelaxedFlips.of(
+        torch.tensor([19, 1]), torch.tensor([0.5, 0.25], dtype=torch.float64)
+    )  # (0, 3) of the second
     edges, weight = target.graph(flips)
     dense = torch.zeros(8, 8, dtype=torch.float64).index_put((edges[0], edges[1]), weight)
     expected = torch.zeros(8, 8, dtype=torch.float64)
@@ -51,7 +53,7 @@ def test_the_losses_of_copies_are_the_losses_of_each(kind: str) -> None:
 
 
 def test_flips_are_found_where_they_are_and_nowhere_else() -> None:
-    flips = Relaxed.of(torch.tensor([9, 3, 5]), torch.tensor([0.1, 0.0, 0.2]))
+    flips = RelaxedFlips.of(torch.tensor([9, 3, 5]), torch.tensor([0.1, 0.0, 0.2]))
     assert flips.codes.tolist() == [5, 9]
     assert flips.at(torch.tensor([3, 5, 9, 10])).tolist() == pytest.approx([0, 0.2, 0.1, 0])
     assert contains(flips.codes, torch.tensor([3, 5, 9, 10])).tolist() == [False, True, True, False]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.stats import binom
 
-from wtawp.certificates.certificate import Curve, Moved, certificate_of, clopper_pearson, regions
+from wtawp.certificates.certificate import Curve, NoiseAndRadius, certificate_of, clopper_pearson, regions
 from wtawp.certificates.noise import Noise
 
 NOISES = [(0.01, 0.6), (0.001, 0.4), (0.3, 0.3), (0.0, 0.5), (0.4, 0.0), (0.0, 0.0), (0.49, 0.5), (1e-9, 0.999)]
@@ -145,7 +145,7 @@ def test_joint_shares_equal_the_exact_worst_case_of_the_product_noise(
 
 
 def test_a_part_that_is_not_moved_changes_nothing() -> None:
-    moved: Moved = (noise_of(0.01, 0.6), 2, 3)
+    moved: NoiseAndRadius = (noise_of(0.01, 0.6), 2, 3)
     alone, beside = Curve.of([moved]), Curve.of([moved, (noise_of(0.001, 0.4), 0, 0)])
     p = np.linspace(0, 0.999, 50)
     assert alone.lowest_share(p) == pytest.approx(beside.lowest_share(p), abs=1e-10)
@@ -274,7 +274,7 @@ def test_a_joint_certificate_is_asked_about_parts() -> None:
     assert np.array_equal(found.deletions("features"), certificate_of(VOTES, FEATURES).deletions())
     with pytest.raises(ValueError, match="say on which part"):
         found.deletions()
-    with pytest.raises(ValueError, match=r"ask deletions\(on=...\), with 'features' or 'edges'"):
+    with pytest.raises(ValueError, match=r"use deletions\(on=...\), with 'features' or 'edges'"):
         _ = found.radii
     with pytest.raises(ValueError, match="not about edges"):
         certificate_of(VOTES, FEATURES).certified(edges=(1, 0))
@@ -286,7 +286,7 @@ def test_bad_votes_and_levels_are_refused() -> None:
     for alpha in (0.0, 1.0, -0.1, math.nan):
         with pytest.raises(ValueError, match=r"\(0, 1\)"):
             certificate_of(VOTES, FEATURES, alpha=alpha)
-    with pytest.raises(ValueError, match="ask for samples first"):
+    with pytest.raises(ValueError, match="cast votes first"):
         certificate_of(np.zeros((3, 2), dtype=int), FEATURES)
     with pytest.raises(ValueError, match="same number of votes"):
         certificate_of(np.array([[1, 2], [1, 1]]), FEATURES)

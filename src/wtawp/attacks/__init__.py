@@ -1,15 +1,45 @@
-"""Attacks on the edges of a graph: each takes a graph and a budget in undirected edges and returns `EdgeFlips`."""
+"""Attacks on the edges of a graph: each takes a graph and a budget in undirected edges and returns `EdgeFlips`.
 
-from wtawp.attacks.attack import attack
-from wtawp.attacks.dice import dice
-from wtawp.attacks.metattack import metattack, metattack_many, self_training_labels
-from wtawp.attacks.minmax import minmax
-from wtawp.attacks.pgd import pgd, pgd_many
-from wtawp.attacks.prbcd import grbcd, prbcd
-from wtawp.attacks.projection import project_onto_budget
-from wtawp.attacks.random_flips import random_flips
+Names are imported when they are first used, so that reading the registry of attacks loads nothing that computes.
+"""
+
+from typing import TYPE_CHECKING
+
+from wtawp.base import lazy_exports
+
+if TYPE_CHECKING:
+    from wtawp.attacks.dice_attack import dice
+    from wtawp.attacks.dispatch import attack
+    from wtawp.attacks.meta_attack import metattack, metattack_many, self_training_labels
+    from wtawp.attacks.minmax_attack import minmax
+    from wtawp.attacks.pgd_attack import pgd, pgd_many
+    from wtawp.attacks.prbcd_attack import grbcd, prbcd
+    from wtawp.attacks.projection import project_onto_budget
+    from wtawp.attacks.random_attack import random_flips
+    from wtawp.attacks.registry import (
+        AttackRequest,
+        AttackSpec,
+        attack_names,
+        attack_spec,
+        register_attack,
+        unregister_attack,
+    )
 
 __all__ = [
-    "attack", "dice", "grbcd", "metattack", "metattack_many", "minmax", "pgd", "pgd_many", "prbcd",
-    "project_onto_budget", "random_flips", "self_training_labels",
+    "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "dice", "grbcd", "metattack",
+    "metattack_many", "minmax", "pgd", "pgd_many", "prbcd", "project_onto_budget", "random_flips", "register_attack",
+    "self_training_labels", "unregister_attack",
 ]  # fmt: skip
+
+_HOMES = {
+    "AttackRequest": "registry", "AttackSpec": "registry", "attack": "dispatch", "attack_names": "registry",
+    "attack_spec": "registry", "dice": "dice_attack", "grbcd": "prbcd_attack", "metattack": "meta_attack",
+    "metattack_many": "meta_attack", "minmax": "minmax_attack", "pgd": "pgd_attack", "pgd_many": "pgd_attack",
+    "prbcd": "prbcd_attack", "project_onto_budget": "projection", "random_flips": "random_attack",
+    "register_attack": "registry", "self_training_labels": "meta_attack", "unregister_attack": "registry",
+}  # fmt: skip
+__getattr__ = lazy_exports(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -14,20 +14,20 @@ from torch.nn import functional as F
 
 from wtawp.attacks.checks import refuse_without_weights
 from wtawp.attacks.projection import thresholds
-from wtawp.attacks.relaxed import Relaxed, Target, contains
-from wtawp.attacks.views import view_of
+from wtawp.attacks.recording_operators import view_of
+from wtawp.attacks.relaxed import RelaxedFlips, Target, contains
 from wtawp.base import AttackError, DataError
 from wtawp.models.capabilities import Features, FiltersEdges, NormalisedAdjacency, PairFilter, SupportsFactoredGradient
 from wtawp.models.ensemble import Ensemble
 from wtawp.models.inputs import features
 from wtawp.models.traced import RecordingView
 
-MOST_NODES = 1000  # of a victim that shows no factors: all pairs are then edges with messages of their own
-BLOCK = {"cpu": 1 << 20, "cuda": 1 << 28}  # entries of the gradient that are looked at together
+MOST_NODES = 1000  # for a black-box victim, which is called with all pairs as edges
+BLOCK = {"cpu": 1 << 20, "cuda": 1 << 28}  # entries of the gradient that are computed at once
 
 
 def entries_at_once(device: torch.device) -> int:
-    """How much of the gradient is looked at together."""
+    """How many entries of the gradient are computed at once."""
     return BLOCK.get(device.type, BLOCK["cpu"])
 
 
@@ -35,7 +35,7 @@ def entries_at_once(device: torch.device) -> int:
 class FactoredGradient:
     """The gradient with respect to the flip of any pair: sign_ij <left_i, right_j>, the sign -1 for the graph's edges.
 
-    Symmetric in i and j: it is of the pair, not of one direction.
+    It is symmetric in i and j: it is the gradient of the pair, not of one direction.
     """
 
     target: Target
@@ -48,18 +48,18 @@ class FactoredGradient:
         left, right = self.left.flatten(0, 1), self.right.flatten(0, 1)
         some = max(1, entries_at_once(left.device) // left.shape[1])  # to bound the memory
         ends = zip(*(torch.split(end, some) for end in self.target.ends(codes)), strict=True)
-        slope = torch.cat([(left[i] * right[j]).sum(1) for i, j in ends])
-        return torch.where(contains(self.target.edges, codes), -slope, slope)
+        unsigned = torch.cat([(left[i] * right[j]).sum(1) for i, j in ends])
+        return torch.where(contains(self.target.edges, codes), -unsigned, unsigned)
 
     def is_zero(self) -> Tensor:  # -> [b]
-        """Whether each column of one factor meets a column of zeros."""
+        """Whether the gradient of each copy is zero: each column of one factor meets a column of zeros."""
         return ~((self.left != 0).any(1) & (self.right != 0).any(1)).any(1)
 
-    def climb(self, flips: Relaxed, step: float, budget: int) -> Relaxed:
+    def ascend(self, flips: RelaxedFlips, step: float, budget: int) -> RelaxedFlips:
         """One step of projected gradient ascent: project(p + step * gradient).
 
-        The graph's edges and the flips so far are looked at first. Any other pair must exceed the threshold found up
-        to there, which can only rise as more pairs come in: few do.
+        The graph's edges and the flips so far are projected first. Any other pair must exceed the threshold of that
+        projection, which can only rise as more pairs come in: few do.
         """
         target = self.target
         known = codes = torch.unique(torch.cat([target.edges, flips.codes]))
@@ -68,20 +68,22 @@ class FactoredGradient:
         rows = max(1, entries_at_once(self.left.device) // (target.copies * target.size))
         for first in range(0, target.size, rows):
             block = self._unknown(first, rows, known)
-            if not bool(least.all()):  # else nearly all pairs that help would come in: the best of every 32 first
+            if not bool(
+                least.all()
+            ):  # raise it by the best of every 32 pairs, or else nearly all pairs that help would come in
                 best = step * F.max_pool1d(block, 32, ceil_mode=True).flatten(1)
                 least = thresholds(torch.cat([target.padded(values, codes), best], 1), budget, least)
             copy, i, j = (block > (least / step).to(block)[:, None, None]).nonzero(as_tuple=True)
             if len(i):
-                found = (copy * target.size + i + first) * target.size + j + first
-                codes, values = torch.cat([codes, found]), torch.cat([values, step * block[copy, i, j]])
+                added = (copy * target.size + i + first) * target.size + j + first
+                codes, values = torch.cat([codes, added]), torch.cat([values, step * block[copy, i, j]])
                 least = thresholds(target.padded(values, codes), budget, least)
                 kept = values > least[target.copy_of(codes)]
                 codes, values = codes[kept], values[kept]
-        return Relaxed.of(codes, (values - least[target.copy_of(codes)]).clamp(0, 1).to(values))
+        return RelaxedFlips.of(codes, (values - least[target.copy_of(codes)]).clamp(0, 1).to(values))
 
     def _unknown(self, first: int, rows: int, known: Tensor) -> Tensor:  # -> [b, rows, n - first]
-        """The gradient of the pairs (i, j), i < j, of some i and j >= first; 0 for those known already."""
+        """The gradient of the pairs i < j with i in a block of rows; 0 for known pairs and filtered ones."""
         block = (self.left[:, first : first + rows] @ self.right[:, first:].mT).triu_(1)
         i, j = known // self.target.size % self.target.size, known % self.target.size
         inside = (i >= first) & (i < first + rows)
@@ -96,124 +98,125 @@ class FullGradient:
     """The gradient with respect to the flip of each pair of one graph, all of them in a list."""
 
     codes: Tensor  # [n (n - 1) / 2]
-    slope: Tensor  # likewise
+    values: Tensor  # likewise
 
     def is_zero(self) -> Tensor:  # -> [1]
-        """Whether no pair matters."""
-        return ~(self.slope != 0).any()[None]
+        """Whether the gradient is zero for every pair."""
+        return ~(self.values != 0).any()[None]
 
-    def climb(self, flips: Relaxed, step: float, budget: int) -> Relaxed:
+    def ascend(self, flips: RelaxedFlips, step: float, budget: int) -> RelaxedFlips:
         """One step of projected gradient ascent: project(p + step * gradient)."""
-        values = flips.at(self.codes) + step * self.slope
-        return Relaxed.of(self.codes, (values - thresholds(values[None], budget)).clamp(0, 1).to(values))
+        values = flips.at(self.codes) + step * self.values
+        return RelaxedFlips.of(self.codes, (values - thresholds(values[None], budget)).clamp(0, 1).to(values))
 
 
 def victims_at_once(victim: nn.Module, size: int, device: torch.device) -> int:
-    """As many as one block of the gradient has room for; some views are of one graph only."""
+    """How many victims are attacked at once: as many as one block of the gradient has room for, or one."""
     views = victim.graph_operators() if isinstance(victim, SupportsFactoredGradient) else ()
     if not views or not all(isinstance(view, NormalisedAdjacency) for view in views):
         return 1
     return max(1, entries_at_once(device) // size**2)
 
 
-def attacked_by_gradient(target: Target, victims: Sequence[nn.Module]) -> "Traced | BlackBoxVictim":
-    """The victims as `Traced` if they can be, else the only one as `BlackBoxVictim`."""
+def attacked_by_gradient(target: Target, victims: Sequence[nn.Module]) -> "FactoredVictims | BlackBoxVictim":
+    """The victims as `FactoredVictims` if their class supports it, else the only one as `BlackBoxVictim`."""
     if isinstance(victims[0], SupportsFactoredGradient) and victims[0].graph_operators():
-        return Traced(target, victims)
+        return FactoredVictims(target, victims)
     return BlackBoxVictim(target, *victims)
 
 
-class Traced:
-    """Victims of one architecture that show their products with the graph, each on its own copy of the graph."""
+class FactoredVictims:
+    """Victims of one architecture that support factored gradients, each on its own copy of the graph."""
 
     def __init__(self, target: Target, victims: Sequence[nn.Module]) -> None:
         self.target, self.ensemble = target, Ensemble(victims)
         named = self.ensemble.parameters()
-        self.weights = [p for p in named.values() if p.requires_grad]  # copies: whoever trains them changes no victim
+        self.weights = [p for p in named.values() if p.requires_grad]  # copies: training them changes no victim
         self.parameters = {name: p.requires_grad_(False) for name, p in named.items()}
         self.x: Features = features(target.data.x)
         self.passes: PairFilter | None = None
-        if isinstance(victims[0], FiltersEdges):  # what does not pass is no edge to it, and cannot become one
+        if isinstance(victims[0], FiltersEdges):  # a pair that it filters out is no edge to it, and cannot become one
             self.passes = victims[0].pair_filter(self.x)
             edges = target.edges[_passing(target, self.passes)]
             if len(edges) == 0:
                 raise DataError(f"{type(victims[0]).__name__} filters out every edge of this graph: nothing to attack")
             self.target = replace(target, edges=edges)
 
-    def logits(self, flips: Relaxed) -> tuple[Tensor, list[RecordingView]]:  # -> [b, n, c]
-        """Of the relaxed graphs, and what the victims saw of them."""
+    def logits(self, flips: RelaxedFlips) -> tuple[Tensor, list[RecordingView]]:  # -> [b, n, c]
+        """The logits on the relaxed graphs, and the operators through which the victims saw the graphs."""
         template = self.ensemble.template
         assert isinstance(template, SupportsFactoredGradient)
         views = [view_of(self.target, flips, view) for view in template.graph_operators()]
         arguments = template.forward_args(self.x, tuple(views))
         return self.ensemble.logits(self.parameters, {}, arguments, None), views
 
-    def losses(self, flips: Relaxed) -> Tensor:  # -> [b]
-        """What the attack raises."""
+    def losses(self, flips: RelaxedFlips) -> Tensor:  # -> [b]
+        """The loss that the attack raises, for each victim."""
         with torch.no_grad():
             return self.target.losses(self.logits(flips)[0])
 
-    def gradient(self, flips: Relaxed) -> FactoredGradient:
-        """Of the loss, with respect to the flip of each pair."""
+    def gradient(self, flips: RelaxedFlips) -> FactoredGradient:
+        """The gradient of the loss with respect to the flip of each pair."""
         with torch.enable_grad():
             logits, views = self.logits(flips)
             value = self.target.losses(logits).sum()
             products = [product for view in views for product in view.products]
-            found = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
+            at_products = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
         with torch.no_grad():
-            parts = [view.slopes([next(found) for _ in view.products]) for view in views]
+            parts = [view.slopes([next(at_products) for _ in view.products]) for view in views]
             u, v = (torch.cat([part[k] for part in parts], 2) for k in (0, 1))
             t = torch.stack([part[2] for part in parts]).sum(0)
             ones = torch.ones_like(t)
             left, right = torch.cat([u, v, t, ones], 2), torch.cat([v, u, ones, t], 2)
-            slope = FactoredGradient(self.target, left, right, self.passes)
-        _refuse_nan(self.target, slope.left)
-        return slope
+            gradient = FactoredGradient(self.target, left, right, self.passes)
+        _refuse_nan(self.target, gradient.left)
+        return gradient
 
 
 class BlackBoxVictim:
-    """One victim that shows nothing but its forward pass."""
+    """One victim of which only the forward pass is known."""
 
     def __init__(self, target: Target, victim: nn.Module) -> None:
         if target.size > MOST_NODES:
             raise AttackError(
                 f"{type(victim).__name__} shows no factors of its gradient (see SupportsFactoredGradient), so PGD"
-                f" would give it all pairs of {target.size} nodes as edges; it does so for up to {MOST_NODES} nodes."
-                " Take prbcd, or find the flips on a GCN and apply them (wtawp attack --no-adaptive)"
+                f" would have to call it with all pairs of {target.size} nodes as edges, and does so for up to"
+                f" {MOST_NODES} nodes. Use prbcd, or find the flips on a GCN and apply them"
+                " (wtawp attack --no-adaptive)"
             )
         refuse_without_weights(victim, "PGD")
         self.target, self.victim = target, victim
         self.weights = [p for p in victim.parameters() if p.requires_grad]  # the victim's own
         i, j = torch.triu_indices(target.size, target.size, 1, device=target.edges.device)
         self.codes = i * target.size + j
-        self.edges = target.both_ways(self.codes)
+        self.edges = target.directed_edges(self.codes)
         self.sign = torch.where(contains(target.edges, self.codes), -1, 1)
 
-    def logits(self, flips: Relaxed) -> tuple[Tensor, list[RecordingView]]:  # -> [1, n, c]
-        """Of the relaxed graph; there are no views to tell of."""
+    def logits(self, flips: RelaxedFlips) -> tuple[Tensor, list[RecordingView]]:  # -> [1, n, c]
+        """The logits on the relaxed graph; there are no recording operators."""
         edges, weight = self.target.graph(flips)
         return self.victim(self.target.data.x, edges, weight)[None], []
 
-    def losses(self, flips: Relaxed) -> Tensor:  # -> [1]
-        """What the attack raises, on the graph with these pairs flipped altogether: the others are no edges at all."""
+    def losses(self, flips: RelaxedFlips) -> Tensor:  # -> [1]
+        """The loss that the attack raises, on the graph with these pairs flipped; pairs of weight 0 are left out."""
         edges, weight = self.target.graph(flips)
         with torch.no_grad():
             return self.target.losses(self.victim(self.target.data.x, edges[:, weight > 0])[None])
 
-    def gradient(self, flips: Relaxed) -> FullGradient:
-        """Of the loss, with respect to the flip of each pair."""
+    def gradient(self, flips: RelaxedFlips) -> FullGradient:
+        """The gradient of the loss with respect to the flip of each pair."""
         with torch.enable_grad():
-            weight = self.target.weights(self.codes, flips).requires_grad_()
-            logits = self.victim(self.target.data.x, self.edges, self.target.both_weights(weight))
+            weight = self.target.pair_weights(self.codes, flips).requires_grad_()
+            logits = self.victim(self.target.data.x, self.edges, self.target.directed_weights(weight))
             value = self.target.losses(logits[None]).sum()
-            (slope,) = torch.autograd.grad(value, weight, allow_unused=True) if value.requires_grad else (None,)
-        slope = torch.zeros_like(weight) if slope is None else slope
-        _refuse_nan(self.target, slope[None])
-        return FullGradient(self.codes, self.sign * slope)
+            (to_weight,) = torch.autograd.grad(value, weight, allow_unused=True) if value.requires_grad else (None,)
+        to_weight = torch.zeros_like(weight) if to_weight is None else to_weight
+        _refuse_nan(self.target, to_weight[None])
+        return FullGradient(self.codes, self.sign * to_weight)
 
 
 def _passing(target: Target, passes: PairFilter) -> Tensor:  # -> [b m]
-    """Which of the graph's edges pass."""
+    """Whether the victim's filter keeps each of the graph's edges."""
     i, j = target.edges // target.size % target.size, target.edges % target.size
     kept, rows = torch.zeros_like(i, dtype=torch.bool), max(1, entries_at_once(i.device) // target.size)
     for first in range(0, target.size, rows):
@@ -223,6 +226,7 @@ def _passing(target: Target, passes: PairFilter) -> Tensor:  # -> [b m]
 
 
 def _refuse_nan(target: Target, gradient: Tensor) -> None:  # [b, ...]
+    """Refuse a gradient with entries that are NaN or infinite, and name its victim."""
     broken = ~torch.isfinite(gradient).flatten(1).all(1)
     if bool(broken.any()):
-        raise AttackError(f"the gradient of {target.who(broken)} with respect to edges is NaN or infinite")
+        raise AttackError(f"the gradient of {target.describe(broken)} with respect to edges is NaN or infinite")

@@ -5,10 +5,21 @@ from torch import Tensor
 
 
 def project_onto_budget(values: Tensor, budget: float) -> Tensor:  # [k] -> [k]
-    """The nearest point with entries in [0, 1] and a sum of at most `budget` (Xu et al. 2019, Proposition 1).
+    """Find the nearest point with entries in [0, 1] and a sum of at most the budget (Xu et al. 2019, Proposition 1).
 
-    >>> project_onto_budget(torch.tensor([0.5, 3.0, -1.0, 0.75]), 1.5)
-    tensor([0.1250, 1.0000, 0.0000, 0.3750])
+    Args:
+        values: Finite numbers, [k].
+        budget: The largest sum allowed, above 0.
+
+    Returns:
+        The projection, [k], of the type of `values`.
+
+    Raises:
+        ValueError: If the budget is not positive, or a value is NaN or infinite.
+
+    Example:
+        >>> project_onto_budget(torch.tensor([0.5, 3.0, -1.0, 0.75]), 1.5)
+        tensor([0.1250, 1.0000, 0.0000, 0.3750])
     """
     return (values - thresholds(values[None], budget).to(values)).clamp(0, 1)
 
@@ -16,8 +27,8 @@ def project_onto_budget(values: Tensor, budget: float) -> Tensor:  # [k] -> [k]
 def thresholds(values: Tensor, budget: float, least: Tensor | None = None) -> Tensor:  # [b, k], [b] -> [b], float64
     """For each row the least mu >= 0 for which the sum of clamp(values - mu, 0, 1) is at most `budget`.
 
-    Values below the answer for any part of the values, such as the largest few, have no say in the answer: such answers
-    may be given as `least`. Zeros and negative ones never have, so rows of different lengths are filled up with them.
+    A lower bound on mu, such as mu of some of a row's values, may be passed as `least` and saves work: values below it
+    do not change the answer. Zeros and negative values never do, so rows of different lengths may be padded with them.
     """
     if budget <= 0:
         raise ValueError(f"the budget must be positive, got {budget}")
@@ -32,11 +43,12 @@ def thresholds(values: Tensor, budget: float, least: Tensor | None = None) -> Te
 
 
 def _above(values: Tensor, least: Tensor) -> Tensor:
-    """The rows without most of what is not above `least`."""
+    """The rows without most of the values that are not above `least`."""
     return values.topk(int((values > least[:, None]).sum(1).max()), sorted=False).values
 
 
 def _thresholds(values: Tensor, budget: float) -> Tensor:
+    """`thresholds` by sorting all values."""
     count = values.shape[1]
     if count == 0:
         return values.new_zeros(len(values))

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from wtawp.attacks.checks import checked_labels, checked_nodes
 from wtawp.base import AttackError, DataError
 from wtawp.graphs.flips import undirected_pairs
 
@@ -20,48 +21,48 @@ Loss = Literal["ce", "margin"]
 
 
 @dataclass(frozen=True, eq=False)
-class Relaxed:
-    """The flips that are not 0."""
+class RelaxedFlips:
+    """Relaxed flips, between 0 and 1, as a sparse list of those that are not 0."""
 
     codes: Tensor  # [k] int64, sorted
     amounts: Tensor  # [k]
 
     @staticmethod
-    def of(codes: Tensor, amounts: Tensor) -> "Relaxed":
-        """From codes in any order; what is 0 goes."""
+    def of(codes: Tensor, amounts: Tensor) -> "RelaxedFlips":
+        """From codes in any order; flips of 0 are dropped."""
         kept = amounts > 0
         codes, order = codes[kept].sort()
-        return Relaxed(codes, amounts[kept][order])
+        return RelaxedFlips(codes, amounts[kept][order])
 
     def at(self, codes: Tensor) -> Tensor:
-        """The relaxed flips of some pairs, 0 where there is none."""
+        """The relaxed flips of some pairs, 0 for those that are not in the list."""
         if len(self.codes) == 0:
             return torch.zeros(len(codes), dtype=self.amounts.dtype, device=codes.device)
-        place = torch.searchsorted(self.codes, codes).clamp_max(len(self.codes) - 1)
-        return torch.where(self.codes[place] == codes, self.amounts[place], 0)
+        position = torch.searchsorted(self.codes, codes).clamp_max(len(self.codes) - 1)
+        return torch.where(self.codes[position] == codes, self.amounts[position], 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What is attacked: copies of the graph, the nodes and labels that count in each, and the loss to raise."""
+    """The aim of an attack: copies of the graph, the nodes and labels that count in each, and the loss to raise."""
 
     data: Data
-    size: int  # n, asked for so often that PyG's counting would take a while
+    size: int  # n; used often, and PyG counts the nodes anew at each call
     copies: int
     edges: Tensor  # [b m], codes of the undirected edges, sorted
     loops: Tensor  # [2, b l], self-loops, which stay
     nodes: Tensor  # [b, k]; where a copy has fewer, its first one again
-    share: Tensor  # [b, k], what each counts in the loss: 1 over their number, or 0
+    share: Tensor  # [b, k], the weight of each node in the loss: 1 over their number, or 0
     labels: Tensor  # [b, k], of `nodes`
-    kind: Loss
-    number: int | None  # of the first copy's victim among all victims; None: there is but one
+    loss: Loss
+    first_victim: int | None  # the number of the first copy's victim among all victims; None: there is only one
 
-    def nothing(self) -> Relaxed:
-        """No flips at all."""
-        return Relaxed(self.edges[:0], torch.zeros(0, dtype=self.data.x.dtype, device=self.edges.device))
+    def no_flips(self) -> RelaxedFlips:
+        """An empty list of flips."""
+        return RelaxedFlips(self.edges[:0], torch.zeros(0, dtype=self.data.x.dtype, device=self.edges.device))
 
     def copy_of(self, codes: Tensor) -> Tensor:
-        """Which copy each pair is of."""
+        """The copy that each pair belongs to."""
         return codes // self.size**2
 
     def ends(self, codes: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,8 +70,8 @@ class Target:
         first = self.copy_of(codes) * self.size
         return first + codes // self.size % self.size, first + codes % self.size
 
-    def places(self, codes: Tensor) -> tuple[Tensor, Tensor]:  # [k] -> [k], [k]
-        """The copy of each pair, and which of the copy's own it is."""
+    def positions(self, codes: Tensor) -> tuple[Tensor, Tensor]:  # [k] -> [k], [k]
+        """The copy of each pair, and its position among the pairs of that copy."""
         copy = self.copy_of(codes)
         counts, ranks = torch.bincount(copy, minlength=self.copies), torch.arange(len(codes), device=codes.device)
         first = torch.empty_like(ranks)
@@ -78,23 +79,23 @@ class Target:
         return copy, first - (counts.cumsum(0) - counts)[copy]
 
     def padded(self, values: Tensor, codes: Tensor) -> Tensor:  # [k], [k] -> [b, most]
-        """The values of each copy in a row of its own, filled up with zeros."""
+        """The values of each copy as one row, padded with zeros."""
         if self.copies == 1 or len(codes) == 0:
             return values.expand(self.copies, -1)
-        copy, place = self.places(codes)
-        rows = values.new_zeros(self.copies, int(place.max()) + 1)
-        rows[copy, place] = values
+        copy, position = self.positions(codes)
+        rows = values.new_zeros(self.copies, int(position.max()) + 1)
+        rows[copy, position] = values
         return rows
 
     def losses(self, logits: Tensor) -> Tensor:  # [b, n, c] -> [b]
-        """What the attack raises, a mean over nodes; "margin" is satisfied with a node once it is misclassified."""
+        """The loss that the attack raises, a mean over nodes; "margin" ignores nodes once they are misclassified."""
         logits = logits.take_along_dim(self.nodes[..., None], 1)
         broken = ~torch.isfinite(logits.detach()).flatten(1).all(1)
         if bool(broken.any()):
-            raise AttackError(f"{self.who(broken)} returns NaN or infinite logits; an attack has nothing to climb")
+            raise AttackError(f"{self.describe(broken)} returns NaN or infinite logits, which no attack can raise")
         if int(self.labels.max()) >= logits.shape[2]:
-            raise ValueError(f"labels go up to {int(self.labels.max())}, but logits are of {logits.shape[2]} classes")
-        if self.kind == "ce":
+            raise ValueError(f"labels go up to {int(self.labels.max())}, but the logits have {logits.shape[2]} classes")
+        if self.loss == "ce":
             rows = F.cross_entropy(logits.mT, self.labels, reduction="none")
         else:
             own = logits.gather(2, self.labels[..., None])[..., 0]
@@ -102,39 +103,39 @@ class Target:
             rows = (best_other - own).clamp_max(0)
         return (self.share * rows).sum(1)
 
-    def who(self, are: Tensor) -> str:  # [b] bool
-        """The victims that something is true of, in words."""
-        if self.number is None:
+    def describe(self, which: Tensor) -> str:  # [b] bool
+        """Some of the victims, in words, for errors."""
+        if self.first_victim is None:
             return "the victim"
-        return "a victim, number " + ", ".join(str(self.number + b) for b in are.nonzero()[:, 0].tolist()) + ","
+        return "a victim, number " + ", ".join(str(self.first_victim + b) for b in which.nonzero()[:, 0].tolist()) + ","
 
-    def both_ways(self, codes: Tensor) -> Tensor:  # [k] -> [2, 2 k + b l]
-        """Pairs as edges in both directions of one graph of b n nodes, and the self-loops behind them."""
+    def directed_edges(self, codes: Tensor) -> Tensor:  # [k] -> [2, 2 k + b l]
+        """Pairs as edges in both directions, followed by the self-loops, in one graph of b n nodes."""
         i, j = self.ends(codes)
         return torch.cat([torch.stack([torch.cat([i, j]), torch.cat([j, i])]), self.loops], dim=1)
 
-    def weights(self, codes: Tensor, flips: Relaxed) -> Tensor:
-        """The relaxed adjacency of some pairs: of an edge 1 - p, of another pair p."""
+    def pair_weights(self, codes: Tensor, flips: RelaxedFlips) -> Tensor:
+        """The relaxed adjacency of some pairs: 1 - p for an edge of the graph, p for any other pair."""
         amounts = flips.at(codes)
         return torch.where(contains(self.edges, codes), 1 - amounts, amounts)
 
-    def both_weights(self, weight: Tensor) -> Tensor:
-        """Weights in the order of `both_ways`."""
+    def directed_weights(self, weight: Tensor) -> Tensor:
+        """The weights of `directed_edges`, from those of the pairs."""
         return torch.cat([weight, weight, weight.new_ones(self.loops.shape[1])])
 
-    def graph(self, flips: Relaxed) -> tuple[Tensor, Tensor]:  # -> [2, e], [e]
+    def graph(self, flips: RelaxedFlips) -> tuple[Tensor, Tensor]:  # -> [2, e], [e]
         """The relaxed graph, as edges and their weights."""
         codes = torch.unique(torch.cat([self.edges, flips.codes]))
-        return self.both_ways(codes), self.both_weights(self.weights(codes, flips))
+        return self.directed_edges(codes), self.directed_weights(self.pair_weights(codes, flips))
 
 
 def target_of(
-    data: Data, nodes: Sequence[Tensor], labels: Sequence[Tensor], loss: Loss, number: int | None = None
+    data: Data, nodes: Sequence[Tensor], labels: Sequence[Tensor], loss: Loss, first_victim: int | None = None
 ) -> Target:
-    """One copy of the graph for each of the `nodes` (indices or a mask) and `labels` [n]."""
+    """The target with one copy of the graph for each entry of `nodes` (indices or a mask) and `labels` [n]."""
     size, device, copies = int(data.num_nodes), data.edge_index.device, len(nodes)
-    chosen = [_checked_nodes(each, size).to(device) for each in nodes]
-    wanted = [_checked_labels(each.to(device), at, size) for each, at in zip(labels, chosen, strict=True)]
+    chosen = [checked_nodes(each, size).to(device) for each in nodes]
+    wanted = [_labels_at(checked_labels(each.to(device), size), at) for each, at in zip(labels, chosen, strict=True)]
     most = max(map(len, chosen))
     share = torch.zeros(copies, most, dtype=data.x.dtype, device=device)
     for row, at in zip(share, chosen, strict=True):
@@ -143,35 +144,24 @@ def target_of(
     first = torch.arange(copies, device=device)[:, None]
     edges = (first * size**2 + i * size + j).flatten()
     loops = data.edge_index[:, data.edge_index[0] == data.edge_index[1]]
-    if len(loops[0].unique()) < loops.shape[1]:  # the gradient takes the diagonal of A + I for 1
+    if len(loops[0].unique()) < loops.shape[1]:  # the gradient assumes that the diagonal of A + I is 1
         raise DataError("the graph holds the same self-loop more than once; see coalesce in PyG")
     loops = (first * size + loops[:, None]).flatten(1)
     rows = [torch.stack([torch.cat([t, t[:1].expand(most - len(t))]) for t in each]) for each in (chosen, wanted)]
-    return Target(data, size, copies, edges, loops, rows[0], share, rows[1], loss, number)
+    return Target(data, size, copies, edges, loops, rows[0], share, rows[1], loss, first_victim)
 
 
-def _checked_nodes(nodes: Tensor, size: int) -> Tensor:
-    if nodes.dtype == torch.bool and nodes.shape == (size,):
-        nodes = nodes.nonzero()[:, 0]
-    if nodes.dim() != 1 or nodes.dtype != torch.int64 or len(nodes) == 0:
-        raise ValueError(f"nodes must be one or more indices, or a mask of all {size}, got {list(nodes.shape)}")
-    if int(nodes.min()) < 0 or int(nodes.max()) >= size:
-        raise ValueError(f"nodes must lie in 0 to {size - 1}, got {int(nodes.min())} to {int(nodes.max())}")
-    return nodes
-
-
-def _checked_labels(labels: Tensor, nodes: Tensor, size: int) -> Tensor:
-    if labels.shape != (size,) or labels.is_floating_point():
-        raise ValueError(f"labels must be whole numbers, one a node, [{size}]; got {labels.dtype} {list(labels.shape)}")
-    wanted = labels.long()[nodes]
-    if int(wanted.min()) < 0:
+def _labels_at(labels: Tensor, nodes: Tensor) -> Tensor:  # [n], [k] -> [k]
+    """The labels of the attacked nodes, which must be known."""
+    chosen = labels[nodes]
+    if int(chosen.min()) < 0:
         raise ValueError("labels of the attacked nodes must be known (>= 0); leave the others out of `nodes`")
-    return wanted
+    return chosen
 
 
 def contains(sorted_codes: Tensor, codes: Tensor) -> Tensor:
-    """Which codes are among the others."""
+    """Whether each of the codes is among the sorted ones."""
     if len(sorted_codes) == 0:
         return torch.zeros_like(codes, dtype=torch.bool)
-    place = torch.searchsorted(sorted_codes, codes).clamp_max(len(sorted_codes) - 1)
-    return sorted_codes[place] == codes
+    position = torch.searchsorted(sorted_codes, codes).clamp_max(len(sorted_codes) - 1)
+    return sorted_codes[position] == codes

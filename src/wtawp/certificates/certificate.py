@@ -1,13 +1,14 @@
 """What votes under noise guarantee (Bojchevski, Klicpera, Guennemann 2020): a pure function of vote counts.
 
 Noise flips a 0 with probability p_add and a 1 with p_del. Let x' differ from x by r_add additions and r_del deletions.
-Of a noisy copy z only those r_add + r_del coordinates tell x from x', and of them only the number q that look like x':
-P(z | x) / P(z | x') is a constant times eta^q, eta = p_add p_del / ((1 - p_add) (1 - p_del)) < 1. Under x, q is a sum
-of two binomials, Bin(r_add, p_add) + Bin(r_del, p_del); under x' it is Bin(r_add, 1 - p_del) + Bin(r_del, 1 - p_add).
-By the lemma of Neyman and Pearson, a class that x gets with probability p gets at least `lowest_share` under x': the
-share of the regions q = 0, 1, ... under x' once those have been filled with p under x.
+Only those r_add + r_del coordinates of a noisy copy z depend on whether it was made from x or from x', and only through
+the number q of them that agree with x': P(z | x) / P(z | x') is a constant times eta^q, with
+eta = p_add p_del / ((1 - p_add) (1 - p_del)) < 1. Under x, q is a sum of two binomials, Bin(r_add, p_add) +
+Bin(r_del, p_del); under x' it is Bin(r_add, 1 - p_del) + Bin(r_del, 1 - p_add). By the lemma of Neyman and Pearson, a
+class that has probability p under x has at least `lowest_share` under x': the probability under x' of the regions
+q = 0, 1, ... that together have probability p under x.
 
-Rounding never certifies too much: curves are moved by more than all errors of float64 together, to the safe side.
+Rounding never certifies too much: curves are shifted to the safe side by more than all errors of float64 together.
 """
 
 import math
@@ -25,13 +26,13 @@ from wtawp.certificates.noise import Noise
 Floats = NDArray[np.float64]
 Kind = Literal["binary", "multiclass"]
 Radius = tuple[int, int]  # additions, deletions
-Moved = tuple[Noise, int, int]  # noise on one part of the input, and the radius there
+NoiseAndRadius = tuple[Noise, int, int]  # noise on one part of the input, and the radius there
 UNIT = 2.0**-53  # the relative error of one operation
 NOTHING = -1  # the radius where even no flip at all is not certified
 
 
 def regions(noise: Noise, r_add: int, r_del: int) -> tuple[Floats, Floats]:  # -> [r_add + r_del + 1] each
-    """The probabilities of q = 0, 1, ... under x and under x'. Sums and products of positive numbers alone.
+    """The probabilities of q = 0, 1, ... under x and under x', by sums and products of positive numbers only.
 
     >>> regions(Noise(p_add=0.0, p_del=0.5), 1, 0)
     (array([1., 0.]), array([0.5, 0.5]))
@@ -52,26 +53,26 @@ def _binomial(trials: int, yes: float, no: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The least share under x' as a function of the share under x: convex, through these points, a hair too low."""
+    """A lower bound on the share under x' as a function of the share under x: convex, linear between these points."""
 
     own: Floats  # under x, rising from 0
     other: Floats  # under x', rising from 0
 
     @staticmethod
-    def of(moved: Sequence[Moved]) -> "Curve":
-        """Of noise on one part of the input (features or edges), or on several at once, independent of each other."""
-        own, other, slack = _ordered([(noise, *regions(noise, *radius)) for noise, *radius in moved])
+    def of(parts: Sequence[NoiseAndRadius]) -> "Curve":
+        """The curve for independent noise on one or more parts of the input (features, edges)."""
+        own, other, slack = _ordered([(noise, *regions(noise, *radius)) for noise, *radius in parts])
         points = (np.concatenate([[0.0], shares.cumsum()]) for shares in (own, other))
-        # Points moved to the right and down: any line between two of them lies under the true curve between them.
+        # Points shifted to the right and down: any line between two of them lies under the true curve between them.
         return Curve(next(points) * (1 + slack), next(points) * (1 - slack))
 
     def lowest_share(self, p: ArrayLike) -> Floats:
-        """The least probability under x' of what has probability p under x."""
+        """The least probability under x' of an event that has probability p under x."""
         return np.asarray(np.interp(np.asarray(p, dtype=np.float64), self.own, self.other))
 
     @cached_property
     def smallest_majority(self) -> float:
-        """What has more than this probability under x has more than 1/2 under x'."""
+        """An event with more than this probability under x has more than 1/2 under x'."""
         above = int(np.searchsorted(self.other, 0.5, side="right"))
         if above == len(self.other):
             return math.inf
@@ -102,10 +103,22 @@ def _ordered(parts: "list[tuple[Noise, Floats, Floats]]") -> tuple[Floats, Float
 
 
 def clopper_pearson(hits: ArrayLike, samples: int, alpha: float) -> tuple[Floats, Floats]:
-    """One-sided bounds on a probability, each wrong with probability alpha at most, after `hits` of `samples`.
+    """Compute one-sided confidence bounds on a probability from the number of hits.
 
-    >>> [bound.round(4).tolist() for bound in clopper_pearson([0, 5, 10], 10, 0.05)]
-    [[0.0, 0.2224, 0.7411], [0.2589, 0.7776, 1.0]]
+    Args:
+        hits: The numbers of hits.
+        samples: The number of trials, 1 or more.
+        alpha: The largest probability with which each of the bounds may be wrong, in (0, 1).
+
+    Returns:
+        The lower and the upper bounds, of the shape of `hits`.
+
+    Raises:
+        ValueError: If alpha or hits are out of range.
+
+    Example:
+        >>> [bound.round(4).tolist() for bound in clopper_pearson([0, 5, 10], 10, 0.05)]
+        [[0.0, 0.2224, 0.7411], [0.2589, 0.7776, 1.0]]
     """
     _check_alpha(alpha)
     k = np.asarray(hits, dtype=np.float64)
@@ -120,16 +133,26 @@ def clopper_pearson(hits: ArrayLike, samples: int, alpha: float) -> tuple[Floats
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """For every node the smoothed prediction, and against which flips it is guaranteed.
+    """The smoothed prediction of every node, and the flips against which it is guaranteed.
 
-    A radius is (additions, deletions), counted over the whole input, not a node's own. With probability 1 - alpha for
+    A radius is (additions, deletions), counted over the whole input, not for each node. With probability 1 - alpha for
     each node (for all nodes together if `over_nodes`), no input within a certified radius has another prediction.
+
+    Attributes:
+        prediction: The class with most votes, [n].
+        p_lower: A lower bound on the probability of the predicted class under noise, [n].
+        p_upper: An upper bound on the probability of every other class, [n].
+        noise: The noise by part of the input: "features", "edges" or both.
+        kind: "binary" or "multiclass", see `certificate_of`.
+        alpha: The probability that a guarantee is wrong.
+        samples: The number of votes of each node.
+        over_nodes: Whether alpha holds for all nodes together.
     """
 
-    prediction: NDArray[np.int64]  # [n], the class with most votes
-    p_lower: Floats  # [n], of the predicted class
-    p_upper: Floats  # [n], of every other class
-    noise: Mapping[str, Noise]  # by part of the input: "features", "edges" or both
+    prediction: NDArray[np.int64]
+    p_lower: Floats
+    p_upper: Floats
+    noise: Mapping[str, Noise]
     kind: Kind
     alpha: float
     samples: int
@@ -137,13 +160,21 @@ class Certificate:
 
     @property
     def abstained(self) -> NDArray[np.bool_]:
-        """Nodes whose votes do not even settle the prediction for the input as it is, [n]."""
+        """Whether the votes of each node leave open what is predicted even for the unchanged input, [n]."""
         return ~self.certified()
 
     def certified(self, **radii: Radius) -> NDArray[np.bool_]:
-        """Whether each node is certified, [n], within `features=(r_add, r_del)`, `edges=(r_add, r_del)` or both.
+        """Tell which nodes are certified within a radius.
 
-        A part that is not named is left as it is by the adversary.
+        Args:
+            radii: `features=(r_add, r_del)`, `edges=(r_add, r_del)` or both: the numbers of additions and deletions.
+                The adversary does not change a part that is not named.
+
+        Returns:
+            Whether each node is certified, [n].
+
+        Raises:
+            ValueError: If a part has no noise in this certificate, or a radius is not two numbers >= 0.
         """
         unknown = [part for part in radii if part not in self.noise]
         if unknown:
@@ -155,16 +186,27 @@ class Certificate:
         return self._holds(curve, slice(None))
 
     def _holds(self, curve: Curve, nodes: NDArray[np.int64] | slice) -> NDArray[np.bool_]:
+        """Whether some nodes keep their prediction under the worst input that the curve stands for."""
         p_lower, p_upper = self.p_lower[nodes], self.p_upper[nodes]
         if self.kind == "binary":
             return np.asarray(p_lower > curve.smallest_majority)
-        # Another class's greatest share under x' is 1 less the lowest share of all that is not that class.
+        # The greatest share of another class under x' is 1 minus the lowest share of all classes but that one.
         return np.asarray(curve.lowest_share(p_lower) + curve.lowest_share(1 - p_upper) > 1)
 
     def deletions(self, on: str | None = None, *, most: int = 100) -> NDArray[np.int64]:  # -> [n, A]
-        """Column r_add holds the most deletions that are certified together with r_add additions; -1 if not even 0 are.
+        """Compute the most deletions that are certified together with each number of additions.
 
-        As many columns as there are additions certified for any node, and one. Radii are looked for up to `most`.
+        Args:
+            on: The part of the input that is flipped, "features" or "edges"; the other part is not changed. None is
+                allowed if the certificate is about one part only.
+            most: The largest number of additions and of deletions that is tried.
+
+        Returns:
+            Integers [n, A]: column r_add holds the most deletions that are certified together with r_add additions, or
+            -1 if not even 0 are. A - 1 is the largest number of additions that is certified for any node.
+
+        Raises:
+            ValueError: If `on` does not name a part of this certificate.
         """
         return self._staircase(*self._part(on), most)
 
@@ -173,8 +215,8 @@ class Certificate:
         """The most additions alone and the most deletions alone, [n, 2], of at most 100; -1 for nodes that abstain."""
         if len(self.noise) > 1:
             raise ValueError(
-                f"this certificate is about {' and '.join(self.noise)}, so that radii are of one of them:"
-                f" ask deletions(on=...), with {' or '.join(map(repr, self.noise))}"
+                f"this certificate is about {' and '.join(self.noise)}, and radii are about one of them:"
+                f" use deletions(on=...), with {' or '.join(map(repr, self.noise))}"
             )
         stairs = self.deletions()
         return np.stack([(stairs >= 0).sum(1) - 1, stairs[:, 0]], axis=1)
@@ -182,22 +224,36 @@ class Certificate:
     def certified_ratio(
         self, labels: ArrayLike | None = None, nodes: ArrayLike | None = None, *, on: str | None = None, most: int = 100
     ) -> Floats:  # -> [A, D]
-        """S(r_add, r_del): the share of `nodes` (default: all) certified there; with `labels` [n] and right as well."""
+        """Compute S(r_add, r_del), the share of nodes that are certified at each radius.
+
+        Args:
+            labels: The true labels of all nodes, [n], to count only nodes that are predicted correctly as well. None:
+                all certified nodes count.
+            nodes: The indices of the nodes to average over. None: all nodes.
+            on: The part of the input that is flipped, as for `deletions`.
+            most: The largest number of additions and of deletions that is tried.
+
+        Returns:
+            Shares [A, D], up to the largest radii at which any node is certified.
+
+        Raises:
+            ValueError: If `on` does not name a part of this certificate.
+        """
         stairs = self.deletions(on, most=most)
         counts = np.ones(len(stairs), dtype=bool) if labels is None else self.prediction == np.asarray(labels)
         chosen = np.arange(len(stairs)) if nodes is None else np.asarray(nodes)
         stairs = np.where(counts[:, None], stairs, NOTHING)[chosen]
         return np.stack([(stairs >= r_del).mean(0) for r_del in range(max(int(stairs.max()), 0) + 1)], axis=1)
 
-    def _part(self, on: str | None) -> tuple[Noise, list[Moved]]:
-        """The noise of the part that is looked at, and the other parts, unmoved."""
+    def _part(self, on: str | None) -> tuple[Noise, list[NoiseAndRadius]]:
+        """The noise of the part that is flipped, and the other parts with a radius of (0, 0)."""
         if (len(self.noise) > 1 and on is None) or on not in (None, *self.noise):
             raise ValueError(f"say on which part the flips are: on= one of {', '.join(self.noise)}; got {on!r}")
         name = on or next(iter(self.noise))
         return self.noise[name], [(noise, 0, 0) for part, noise in self.noise.items() if part != name]
 
-    def _staircase(self, noise: Noise, still: list[Moved], most: int) -> NDArray[np.int64]:
-        """Walk the grid of radii only where some node is still certified: larger radii never certify more."""
+    def _staircase(self, noise: Noise, unchanged: list[NoiseAndRadius], most: int) -> NDArray[np.int64]:
+        """`deletions`, trying only radii at which some node may be certified: larger radii never certify more."""
         columns: list[NDArray[np.int64]] = []
         reach = np.full(len(self.p_lower), most)  # the most deletions that are still possible for each node
         for r_add in range(most + 1):
@@ -205,7 +261,7 @@ class Certificate:
             nodes = np.arange(len(reach))
             for r_del in range(most + 1):
                 nodes = nodes[before[nodes] >= r_del]
-                nodes = nodes[self._holds(Curve.of([(noise, r_add, r_del), *still]), nodes)]
+                nodes = nodes[self._holds(Curve.of([(noise, r_add, r_del), *unchanged]), nodes)]
                 if len(nodes) == 0:
                     break
                 reach[nodes] = r_del
@@ -224,18 +280,38 @@ def certificate_of(
     chosen: ArrayLike | None = None,
     over_nodes: bool = False,
 ) -> Certificate:  # [n, c]
-    """The certificate that votes give. `kind`: "binary" asks for more than half of all votes under the worst flips,
-    "multiclass" for more than any other class gets there, which certifies as much or more but for its wider bounds.
+    """Compute the certificate that follows from votes.
 
-    Bounds hold for all classes at once, as the same votes choose the prediction and measure it. Classes `chosen` [n]
-    without these votes need fewer: one bound a node for "binary". `over_nodes` makes them hold for all nodes at once.
+    Args:
+        counts: The votes, [n, c]: how often each node got each class. All nodes must have the same number of votes.
+        noise: The noise that the votes were cast under, by part of the input: "features", "edges" or both.
+        alpha: The probability that a guarantee is wrong, in (0, 1).
+        kind: "binary" requires that the predicted class keeps more than half of all votes under the worst flips;
+            "multiclass" that it keeps more than any other class, which usually certifies more although its confidence
+            bounds are wider.
+        chosen: The classes to certify, [n], if they were chosen without these votes; the confidence bounds are then
+            tighter. None: the class with most votes, with bounds that hold for all classes at once.
+        over_nodes: Whether alpha holds for all nodes together instead of for each node.
+
+    Returns:
+        The certificate of all nodes.
+
+    Raises:
+        ValueError: If votes, alpha, kind or chosen are not what they must be.
+
+    Example:
+        >>> import numpy as np
+        >>> votes, noise = np.array([[990, 10], [600, 400]]), {"edges": Noise(p_add=0.001, p_del=0.4)}
+        >>> certificate_of(votes, noise).radii
+        array([[0, 3],
+               [0, 0]])
     """
     votes = np.asarray(counts)
     if votes.ndim != 2 or votes.shape[1] < 2 or not np.issubdtype(votes.dtype, np.integer):
-        raise ValueError(f"votes must be whole numbers, a node a row, 2 or more classes; got {votes.dtype} of "
+        raise ValueError(f"votes must be whole numbers, one row for each node, 2 or more classes; got {votes.dtype} of "
                          f"shape {list(votes.shape)}")  # fmt: skip
     if len(votes) == 0 or votes.min() < 0 or len(np.unique(votes.sum(1))) > 1 or votes[0].sum() == 0:
-        raise ValueError("every node needs the same number of votes, 1 or more; ask for samples first")
+        raise ValueError("every node needs the same number of votes, 1 or more; cast votes first")
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"kind must be 'binary' or 'multiclass', got {kind!r}")
     _check_alpha(alpha)
@@ -255,17 +331,19 @@ def certificate_of(
 
 
 def _checked_classes(chosen: ArrayLike, size: int, classes: int) -> NDArray[np.int64]:
-    given = np.asarray(chosen)
+    """One class for each node, as int64."""
+    array = np.asarray(chosen)
     if (
-        given.shape != (size,)
-        or not np.issubdtype(given.dtype, np.integer)
-        or given.min() < 0
-        or given.max() >= classes
+        array.shape != (size,)
+        or not np.issubdtype(array.dtype, np.integer)
+        or array.min() < 0
+        or array.max() >= classes
     ):
         raise ValueError(f"chosen must be a class, 0 to {classes - 1}, for each of the {size} nodes")
-    return given.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def _check_alpha(alpha: float) -> None:
+    """Refuse what is no probability between 0 and 1."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha, the probability that a guarantee is wrong, must lie in (0, 1), got {alpha}")

@@ -1,10 +1,10 @@
-"""Noise on binary features and on edges, drawn in sparse form: the work is in proportion to the flips, not to n x d.
+"""Noise on binary features and on edges, drawn in sparse form: the cost is proportional to the flips, not to n x d.
 
-Features and graphs are both a sorted list of the cells that hold a 1, among all cells: entries of the matrix or pairs
-i < j, row by row. Additions are found by geometric gaps from one to the next, over all cells, and those that
-hit a 1 are dropped; each 1 is deleted by a draw of its own. Sample i is a function of (seed, i) alone: draws come from
-SplitMix64, a counter and a mixing function, so that no sample needs those before it.
-`noise_numba` draws the very same samples faster.
+Features and graphs are both stored as a sorted list of the cells that hold a 1, among all cells: the entries of the
+feature matrix, or the pairs i < j, row by row. Additions are drawn as geometric gaps from one to the next over all
+cells, and those that hit a 1 are dropped; each 1 is deleted by a separate draw. Sample i is a function of (seed, i)
+alone: draws come from SplitMix64, a counter and a mixing function, so that no sample needs those before it.
+`noise_numba` draws exactly the same samples faster.
 """
 
 import copy
@@ -27,7 +27,19 @@ Augment = Callable[[Data, int], Data]  # as `fit` takes it
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Each 0 becomes 1 with probability `p_add`, each 1 becomes 0 with `p_del`, independently."""
+    """Sparse noise on a binary input: each 0 becomes 1 and each 1 becomes 0, independently, with these probabilities.
+
+    Attributes:
+        p_add: The probability that a 0 becomes 1, in [0, 1].
+        p_del: The probability that a 1 becomes 0, in [0, 1]. The sum of both must be less than 1.
+
+    Raises:
+        ValueError: If a probability is out of range, or their sum is 1 or more.
+
+    Example:
+        >>> Noise(p_add=0.01, p_del=0.6)  # the paper's noise on features
+        Noise(p_add=0.01, p_del=0.6)
+    """
 
     p_add: float
     p_del: float
@@ -40,12 +52,12 @@ class Noise:
             raise ValueError(
                 f"p_add + p_del must be less than 1, got {self.p_add} + {self.p_del}: at 1 the noisy input says nothing"
                 " about the true one (every radius would be certified, for a useless prediction), and beyond 1 a 1 is"
-                " likelier where there was a 0; take smaller probabilities"
+                " likelier where there was a 0; use smaller probabilities"
             )
 
     @property
     def log_odds(self) -> float:
-        """-ln eta of `certificate`: by how much each coordinate that looks like x' rather than x speaks for x'."""
+        """-ln eta of `certificate`: the change of the log-likelihood ratio for each coordinate that agrees with x'."""
         if self.p_add == 0 or self.p_del == 0:
             return math.inf
         return sum(math.log1p(-p) - math.log(p) for p in (self.p_add, self.p_del))
@@ -53,14 +65,14 @@ class Noise:
 
 @dataclass(frozen=True, eq=False)
 class Ones:
-    """Where a binary input is 1."""
+    """The cells of a binary input that hold a 1."""
 
     cells: Tensor  # [k] int64, sorted
     size: int  # of all cells
-    name: str  # "features" or "edges": each has draws of its own
+    name: str  # "features" or "edges": their draws are independent
 
     def flipped(self, noise: Noise, *, seed: int, first: int, count: int) -> tuple[Tensor, Tensor]:  # -> [m], [m]
-        """The ones of samples first, ..., first + count - 1: numbers of samples from 0, and cells; in any order."""
+        """The ones of samples first, ..., first + count - 1, unordered: the sample of each, from 0, and its cell."""
         adding, deleting = self.keys(seed, first, count).to(self.cells.device)
         sample, one = self._is_kept(noise, deleting).nonzero(as_tuple=True)
         owner, cell = self._added(noise, adding)
@@ -70,7 +82,7 @@ class Ones:
         return torch.cat([sample, owner]), torch.cat([self.cells[one], cell])
 
     def dense(self, noise: Noise, *, seed: int, first: int, count: int, dtype: torch.dtype) -> Tensor:  # -> [s, size]
-        """The same samples with a number for every cell, 0 or 1."""
+        """The samples of `flipped` as dense rows of zeros and ones."""
         adding, deleting = self.keys(seed, first, count).to(self.cells.device)
         out = torch.zeros(count, self.size, dtype=dtype, device=self.cells.device)
         out[self._added(noise, adding)] = 1
@@ -84,42 +96,43 @@ class Ones:
         return mixed(base + mixed(torch.stack([2 * numbers, 2 * numbers + 1])))
 
     def _is_kept(self, noise: Noise, keys: Tensor) -> Tensor:  # -> [s, k]
+        """Whether each 1 is kept in each sample."""
         return drawn(keys[:, None], torch.arange(len(self.cells), device=keys.device)) >= cut(noise.p_del)
 
     def _added(self, noise: Noise, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Cells at geometric gaps, whatever they hold."""
+        """The sample and cell of each addition, at geometric gaps, whatever the cell holds."""
         place = torch.full((len(keys), 1), -1, device=keys.device)
         if noise.p_add == 0 or self.size == 0:
             return place[:0, 0], place[:0, 0]
         mean = self.size * noise.p_add
         at_once = math.ceil(mean + 5 * math.sqrt(mean) + 8)  # seldom too few, and then more are drawn
-        rate, found, start = 1 / math.log1p(-noise.p_add), [], 0
+        rate, batches, start = 1 / math.log1p(-noise.p_add), [], 0
         while bool((place[:, -1] < self.size).any()):
             counter = torch.arange(start, start + at_once, device=keys.device)
             u = (drawn(keys[:, None], counter) + 1).double() * 2.0**-BITS  # in (0, 1]
             gaps = (u.log() * rate).clamp_max(self.size).long()  # rounded down: geometric, exactly
             place = place[:, -1:] + (gaps + 1).cumsum(1)
-            found.append(place)
+            batches.append(place)
             start += at_once
-        places = torch.cat(found, 1)
+        places = torch.cat(batches, 1)
         sample, draw = (places < self.size).nonzero(as_tuple=True)
         return sample, places[sample, draw]
 
 
 def drawn(key: Tensor, counter: Tensor) -> Tensor:
-    """53 bits, uniform: number `counter` of the draws that start at `key`."""
+    """53 uniform random bits: number `counter` of the draws that start at `key`."""
     return (mixed(key + (counter + 1) * GOLDEN) >> (64 - BITS)) & ((1 << BITS) - 1)
 
 
 def cut(p: float) -> int:
-    """A draw is below this with probability p."""
+    """The number that a draw is below with probability p."""
     return round(p * 2.0**BITS)
 
 
 def feature_ones(x: Tensor) -> Ones:  # [n, d]
     """The ones of binary features, row by row."""
     if x.dim() != 2:
-        raise DataError(f"features must be a matrix, a node a row, got shape {list(x.shape)}")
+        raise DataError(f"features must be a matrix with one row for each node, got shape {list(x.shape)}")
     if x.layout == torch.strided:
         rows, columns = x.nonzero(as_tuple=True)
         values = x[rows, columns]
@@ -130,9 +143,9 @@ def feature_ones(x: Tensor) -> Ones:  # [n, d]
     if not bool((values == 1).all()):
         odd = float(values[values != 1][0])
         raise DataError(
-            f"certificates of features are for binary ones, 0 or 1, and here is {odd:g}. If presence is what counts, "
-            "train and certify on data.x = (data.x > 0).float(); if the model needs rows of equal length, let it "
-            "divide by their sums itself, after the noise"
+            f"certificates of features are for binary ones, 0 or 1, and here is {odd:g}. If only presence matters, "
+            "train and certify on data.x = (data.x > 0).float(); if the model needs normalised rows, let the model "
+            "normalise them itself, after the noise"
         )
     return Ones(rows * x.shape[1] + columns, x.shape[0] * x.shape[1], "features")
 
@@ -169,7 +182,7 @@ class NoisyGraphs:
 
     @staticmethod
     def of(data: Data, features: Noise | None, edges: Noise | None) -> "NoisyGraphs":
-        """Of a graph that is looked at once."""
+        """Find the ones of a graph and check that it can be made noisy."""
         if features is None and edges is None:
             raise ValueError("say what the noise is on: features=Noise(...), edges=Noise(...) or both")
         if data.x is None:
@@ -190,7 +203,7 @@ class NoisyGraphs:
         )
 
     def noisy_features(self, *, seed: int, first: int, count: int) -> Tensor:  # -> [s, n, d]
-        """Dense, as models take them; without noise the data's own, repeated."""
+        """The features of samples, dense, as models take them; without noise the data's own, repeated."""
         x: Tensor = self.data.x if self.data.x.layout == torch.strided else self.data.x.to_dense()
         if self.features is None or self.feature_ones is None:
             return x.expand(count, *x.shape)
@@ -198,7 +211,7 @@ class NoisyGraphs:
         return out.view(count, *x.shape)
 
     def noisy_edges(self, *, seed: int, first: int, count: int) -> Tensor:  # -> [2, e]
-        """Both directions, the graphs' nodes one after the other; the data's self-loops stay."""
+        """The edges of samples in both directions, with nodes numbered graph after graph; self-loops are kept."""
         size = int(self.data.num_nodes)
         own: Tensor = self.data.edge_index
         shift = torch.arange(count, device=own.device) * size
@@ -212,17 +225,32 @@ class NoisyGraphs:
 
 
 def noisy_training(*, features: Noise | None = None, edges: Noise | None = None, seed: int) -> Augment:
-    """For `fit(augment=...)`: training under the noise that votes will be cast under, another sample each epoch.
+    """Make an augmentation for `fit(augment=...)`, to train under the noise that votes will be cast under.
 
-    Its draws are not those of votes with the same seed.
+    Each epoch sees another sample. The samples are not those of votes with the same seed.
+
+    Args:
+        features: The noise on features. None: features are not changed.
+        edges: The noise on edges. None: edges are not changed. At least one of the two is needed.
+        seed: The seed of the noise.
+
+    Returns:
+        A function of the graph and the number of the epoch that returns a noisy copy of the graph.
+
+    Example:
+        >>> from wtawp.graphs import citation
+        >>> augment = noisy_training(edges=Noise(p_add=0.0, p_del=0.5), seed=0)
+        >>> data = citation(seed=0, num_nodes=60, num_words=20)
+        >>> augment(data, 0).num_edges < data.num_edges
+        True
     """
-    seen: list[NoisyGraphs] = []
+    last: list[NoisyGraphs] = []  # those of the graph of the last call
 
     def augment(data: Data, epoch: int) -> Data:
-        if not seen or seen[0].data is not data:
-            seen[:] = [NoisyGraphs.of(data, features, edges)]
+        if not last or last[0].data is not data:
+            last[:] = [NoisyGraphs.of(data, features, edges)]
         changed = copy.copy(data)
-        changed.x, changed.edge_index = seen[0].together(seed=seed_of("training", seed), first=epoch, count=1)
+        changed.x, changed.edge_index = last[0].together(seed=seed_of("training", seed), first=epoch, count=1)
         return changed
 
     return augment

@@ -1,6 +1,7 @@
-"""The samples of `noise`, compiled: the same flips, as the rows of a CSR matrix. One thread.
+"""The samples of `noise`, compiled: the same flips, as the rows of a CSR matrix, by one thread.
 
-Draws are made in blocks by loops that fit vectors (a logarithm of our own for that reason), and used up by others.
+Random numbers are drawn in blocks by loops that vectorise (which is why the logarithm is written out here), and other
+loops use them up.
 """
 
 import numba
@@ -15,7 +16,7 @@ EXPONENT_OF_ROOT_HALF, MANTISSA = u(0x3FE6A09E667F3BCD), u((1 << 52) - 1)
 
 @numba.njit(nogil=True, inline="always")
 def drawn(state: u) -> u:
-    """53 bits from a key and a counter, already added up."""
+    """53 random bits from the sum of a key and a counter."""
     z = u(u(state ^ (state >> u(30))) * u(0xBF58476D1CE4E5B9))
     z = u(u(z ^ (z >> u(27))) * u(0x94D049BB133111EB))
     return u(z ^ (z >> u(31))) >> u(11)
@@ -30,7 +31,7 @@ def survivors(key: u, cut: u, out: Array) -> None:
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")  # no check of the division
 def gaps(key: u, start: int, rate: float, size: int, numbers: Array, out: Array) -> None:
-    """Steps from one addition to the next: draws start, start + 1, ... of the stream. `numbers` is room, float64."""
+    """Steps from one addition to the next: draws start, start + 1, ... of the stream. `numbers` is a float64 buffer."""
     bits, most = numbers.view(np.uint64), float(size)
     first = u(key + u(start + 1) * GOLDEN)
     for k in range(len(out)):
@@ -55,9 +56,10 @@ def features(
     adding: u, deleting: u, rate: float, cut: u, indptr: Array, columns: Array, taken: Array, width: int,
     kept: Array, numbers: Array, steps: Array, new_indptr: Array, new_columns: Array,
 ) -> bool:  # fmt: skip
-    """One sample, columns of a row in any order; False if `new_columns` is too short. A rate of 0 adds nothing.
+    """Draw one sample, the columns of a row in any order; return False if `new_columns` is too short.
 
-    `taken` has a bit for each cell, set where there is a 1: [n, words]. `kept`, `numbers` and `steps` are room.
+    A rate of 0 adds nothing. `taken` has a bit for each cell, set where there is a 1: [n, words].
+    `kept`, `numbers` and `steps` are buffers.
     """
     rows, size = len(indptr) - 1, (len(indptr) - 1) * width
     survivors(deleting, cut, kept)
@@ -90,10 +92,10 @@ def edges(
     adding: u, deleting: u, rate: float, cut: u, cells: Array, marks: Array, ends: Array, nodes: int, kept: Array,
     numbers: Array, steps: Array, places: Array, pairs: Array,
 ) -> int:  # fmt: skip
-    """One sample of pairs i < j, in any order: how many there are in `pairs` [2, room]; -1 if that is too short.
+    """Draw one sample of pairs i < j, unordered, into `pairs` [2, room]; return their number, or -1 without room.
 
     `ends` [2, k] are the nodes of the edges at `cells` [k]. `marks` has a bit for the last digits of each of `cells`:
-    where it is not set, there is no edge. `kept`, `numbers`, `steps` and `places` [room] are room.
+    where it is not set, there is no edge. `kept`, `numbers`, `steps` and `places` [room] are buffers.
     """
     filled, size = np.int64(0), nodes * (nodes - 1) // 2
     if len(cells) > pairs.shape[1]:
@@ -129,8 +131,9 @@ def edges(
 
 @numba.njit(nogil=True, cache=True)
 def _contains(cells: Array, place: np.int64) -> bool:
-    found = np.searchsorted(cells, place)
-    return bool(found < len(cells) and cells[found] == place)
+    """Whether a cell is among the sorted ones."""
+    position = np.searchsorted(cells, place)
+    return bool(position < len(cells) and cells[position] == place)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
@@ -139,7 +142,7 @@ def gcn_operator(
 ) -> None:
     """D^-1/2 (A + I) D^-1/2 as CSR, of `count` pairs; a row's self-loop is its first entry. `indices` must have room.
 
-    `cursor` [n] and `scale` [n], typed as `values`, are room.
+    `cursor` [n] and `scale` [n], of the type of `values`, are buffers.
     """
     size = len(cursor)
     cursor[:] = 1

@@ -1,9 +1,9 @@
 """Votes of a classifier under noise: how often each node gets each class. Only these counts are kept.
 
 Votes of samples 0, ..., m - 1 are the same counts whether they are cast at once or in parts, as sample i is a function
-of the seed and of i alone. Any callable `victim(x, edge_index) -> logits` can vote. It gets several noisy graphs side
-by side as one. A stack of graph convolutions, such as our GCN, goes a faster way: noise on features leaves the operator
-alone, noise on edges leaves X W alone, and neither needs anything but the sample's ones.
+of the seed and of i alone. Any callable `victim(x, edge_index) -> logits` can vote. It is called with several noisy
+graphs as one graph of separate components. A stack of graph convolutions, such as our GCN, has a faster implementation:
+noise on features does not change the operator, noise on edges does not change X W, and both need the ones alone.
 """
 
 import hashlib
@@ -39,20 +39,28 @@ Voter = Callable[[int, int], Tensor]  # first sample and their number -> counts
 Progress = Callable[[float, str], None]
 MEMBERS = ("counts", "samples", "seed", "noise", "provenance")
 PARTS = ("features", "edges")
-CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # numbers that are held together, at most, about
-AROUND = 32  # of them for each node and each edge: messages, indices, draws
+CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # about the most numbers that are held in memory at once
+AROUND = 32  # how many of them a node or an edge needs: messages, indices, draws
 MOST_AT_ONCE = {"cpu": 64, "cuda": 512}  # graphs
-PIECE, CELLS_OF_PIECE = 128, 1 << 19  # nodes, and entries of their features, that show whether the fast way is right
+PIECE, CELLS_OF_PIECE = 128, 1 << 19  # nodes, and entries of their features, on which the fast voter is checked
 CLOSE = 1e-3  # of the largest logit: more than rounding changes, also that of TF32
 
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """Counts of classes, and all that is needed to go on: what the noise was, the seed, of what model on what graph."""
+    """Votes under noise, with all that is needed to add more votes later.
 
-    counts: Tensor  # [n, c] int64, on the CPU
+    Attributes:
+        counts: How often each node got each class, [n, c] int64, on the CPU.
+        samples: The number of votes of each node.
+        noise: The noise by part of the input: "features", "edges" or both.
+        seed: The seed of the noise.
+        provenance: Names of the graph and of the model, see `provenance_of`.
+    """
+
+    counts: Tensor
     samples: int
-    noise: Mapping[str, Noise]  # by part: "features", "edges"
+    noise: Mapping[str, Noise]
     seed: int
     provenance: tuple[tuple[str, str], ...] = field(default=())
 
@@ -62,7 +70,11 @@ class Votes:
         return self.counts.argmax(1)
 
     def save(self, path: str | Path) -> None:
-        """Into one npz, whole or not at all."""
+        """Write the votes to an npz file, atomically.
+
+        Args:
+            path: The file; its folder must exist.
+        """
         content = io.BytesIO()
         np.savez_compressed(
             content, counts=self.counts.numpy(), samples=np.int64(self.samples), seed=np.int64(self.seed),
@@ -73,26 +85,37 @@ class Votes:
 
     @staticmethod
     def load(path: str | Path) -> "Votes":
-        """What `save` wrote, checked again."""
+        """Read votes that `save` wrote, and check them.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The votes.
+
+        Raises:
+            CertificateError: If there is no such file, or it does not hold complete votes.
+        """
         path = Path(path)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
                 counts, samples, seed, noise, provenance = (content[name] for name in MEMBERS)
-            found = Votes(
+            votes = Votes(
                 torch.from_numpy(counts), int(samples), {str(n): _noise(a, d) for n, a, d in noise}, int(seed),
                 tuple((str(name), str(value)) for name, value in provenance.reshape(-1, 2)),
             )  # fmt: skip
-            is_whole = counts.dtype == np.int64 and counts.ndim == 2 and bool((counts.sum(1) == found.samples).all())
+            is_whole = counts.dtype == np.int64 and counts.ndim == 2 and bool((counts.sum(1) == votes.samples).all())
         except FileNotFoundError:
             raise CertificateError(f"there is no file {path.absolute()}") from None
         except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise CertificateError(f"{path} is not a file of votes, or it is cut short: {error}") from error
-        if not is_whole or counts.min(initial=0) < 0 or not set(found.noise) <= set(PARTS):
+        if not is_whole or counts.min(initial=0) < 0 or not set(votes.noise) <= set(PARTS):
             raise CertificateError(f"{path} holds counts that are not of {int(samples)} votes a node; cast them again")
-        return found
+        return votes
 
 
 def _noise(p_add: str, p_del: str) -> Noise:
+    """Noise from the texts in a file."""
     return Noise(p_add=float(p_add), p_del=float(p_del))
 
 
@@ -107,9 +130,34 @@ def vote(
     after: Votes | None = None,
     progress: Progress | None = None,
 ) -> Votes:
-    """The votes of `samples` noisy graphs; `after` earlier votes, of the samples that come next, added to them.
+    """Let a classifier vote on noisy graphs.
 
-    A module votes in evaluation mode, on the device of the data. `progress(share, what)` is told after each batch.
+    Args:
+        data: The graph, with binary features if `features` are noisy.
+        victim: The classifier, called as `victim(x, edge_index)`, which returns logits. A module votes in evaluation
+            mode, and must be on the device of the data.
+        features: The noise on features. None: features are not changed.
+        edges: The noise on edges. None: edges are not changed. At least one of the two is needed.
+        samples: The number of noisy graphs, 1 or more.
+        seed: The seed of the noise.
+        after: Earlier votes of the same victim on the same graph with the same noise and seed. The votes of the next
+            samples are added to them. None: start with the first sample.
+        progress: Called after each batch with the share that is done and a text.
+
+    Returns:
+        The votes of all samples so far.
+
+    Raises:
+        ValueError: If the number of samples is not a whole number >= 1, or no noise is named.
+        CertificateError: If the victim does not return logits of all nodes, or `after` belongs to something else.
+
+    Example:
+        >>> from wtawp.base import rng
+        >>> from wtawp.graphs import citation
+        >>> from wtawp.models import GCN
+        >>> data, model = citation(seed=0, num_nodes=60, num_words=20), GCN(20, 7, generator=rng("model"))
+        >>> vote(data, model, edges=Noise(p_add=0.001, p_del=0.4), samples=10, seed=0).counts.sum(1).unique()
+        tensor([10])
     """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
@@ -133,19 +181,25 @@ def vote(
 
 
 def _check_continues(votes: Votes, noise: dict[str, Noise], seed: int, provenance: tuple[tuple[str, str], ...]) -> None:
+    """Refuse to add to votes that belong to another noise, seed, graph or model."""
     for what, old, new in (
         ("noise", dict(votes.noise), noise),
         ("seed", votes.seed, seed),
         ("graph and model", votes.provenance, provenance),
     ):
         if old != new:
-            raise CertificateError(f"these votes cannot be added to: their {what} was {old} and is now {new}")
+            raise CertificateError(f"no votes can be added to these: their {what} was {old} and is now {new}")
 
 
 def provenance_of(data: Data, victim: Victim) -> tuple[tuple[str, str], ...]:
-    """Names of this graph and of these weights, so that votes of others are not mixed with theirs.
+    """Name a graph and a classifier by hashes of their content, so that votes of others are not mixed with theirs.
 
-    A callable that is no module shows no weights: of those only the type is named.
+    Args:
+        data: The graph; its features and edges are hashed.
+        victim: The classifier. The weights of a module are hashed; any other callable is named by its type only.
+
+    Returns:
+        Pairs of a name and a value: the hash of the graph, the type of the victim and the hash of its weights.
     """
     graph = hashlib.blake2b(digest_size=8)
     x: tuple[Tensor, ...] = (data.x,)
@@ -162,18 +216,18 @@ def provenance_of(data: Data, victim: Victim) -> tuple[tuple[str, str], ...]:
 
 
 def _voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> tuple[Voter, int]:
-    """Who casts votes, and of how many samples at once."""
+    """The function that casts votes, and the number of samples that it takes at once."""
     fast = _fast_voter(graphs, victim, seed)
-    if isinstance(fast, _Shared):
+    if isinstance(fast, _TorchVoter):
         return fast, at_once(graphs, is_shared=True)
     if fast is not None:  # compiled: sample after sample
         return fast, MOST_AT_ONCE["cpu"]
-    plain = _Plain(graphs, victim, seed)
+    plain = _PlainVoter(graphs, victim, seed)
     return plain, (at_once(graphs) if plain.takes_graphs_together() else 1)
 
 
 def at_once(graphs: NoisyGraphs, *, is_shared: bool = False) -> int:
-    """Of how many samples there is room for; `is_shared`: none has a copy of what noise leaves alone."""
+    """The number of samples that there is room for; `is_shared`: unchanged parts of the input are not copied."""
     data = graphs.data
     device = "cuda" if data.x.device.type == "cuda" else "cpu"
     around = int(data.num_nodes)
@@ -185,28 +239,33 @@ def at_once(graphs: NoisyGraphs, *, is_shared: bool = False) -> int:
     return max(1, min(MOST_AT_ONCE[device], CELLS_AT_ONCE[device] // max(cells, 1)))
 
 
-def _fast_voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> "CompiledVoter | _Shared | None":
-    """For a module that is a stack of graph convolutions and nothing else; None for any other."""
+def _fast_voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> "CompiledVoter | _TorchVoter | None":
+    """A fast voter for a module that is a stack of graph convolutions and nothing else; None for any other victim."""
     model: object = victim
     if not isinstance(model, IsConvolutionStack) or not _has_plain_loops(graphs.data):
         return None
     try:
         layers = [(weight.detach(), bias.detach()) for weight, bias in model.convolution_weights()]
-    except (TypeError, ValueError, AttributeError, NotImplementedError):  # somebody's own, say a list of modules
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        NotImplementedError,
+    ):  # a user's attribute of that name, such as a list of modules
         return None
     if not _fit_together(layers, graphs.data):
         return None
     if not all(bool(torch.isfinite(t).all()) for layer in layers for t in layer):
         raise CertificateError("the model's weights are not all finite, so it has no class to vote for")
-    kind = CompiledVoter if HAS_NUMBA and graphs.data.x.device.type == "cpu" else _Shared
-    # A class made from such a module may have another forward, and would be certified as what it is not.
+    kind = CompiledVoter if HAS_NUMBA and graphs.data.x.device.type == "cpu" else _TorchVoter
+    # A subclass of such a module may have another forward, and must not be certified as if it had not.
     piece = NoisyGraphs.of(_piece(graphs.data, layers[0][0].dtype), graphs.features, graphs.edges)
     try:
-        expected = _Plain(piece, victim, seed).logits(0, 1)
-    except (RuntimeError, IndexError, ValueError, CertificateError):  # it knows one number of nodes alone
+        expected = _PlainVoter(piece, victim, seed).logits(0, 1)
+    except (RuntimeError, IndexError, ValueError, CertificateError):  # it works for one number of nodes only
         return None
-    found = kind(piece, layers, seed).logits(0, 1)
-    is_close = found.shape == expected.shape and bool((found - expected).abs().max() <= CLOSE * expected.abs().max())
+    logits = kind(piece, layers, seed).logits(0, 1)
+    is_close = logits.shape == expected.shape and bool((logits - expected).abs().max() <= CLOSE * expected.abs().max())
     return kind(graphs, layers, seed) if is_close else None
 
 
@@ -225,7 +284,7 @@ def _fit_together(layers: list[tuple[Tensor, Tensor]], data: Data) -> bool:
 
 
 def _piece(data: Data, dtype: torch.dtype) -> Data:
-    """Some of the nodes, with neighbours: enough to see what a model does, and cheap for a graph of any size."""
+    """A small part of the graph, with neighbours, on which to compare two voters."""
     most = max(1, min(PIECE, CELLS_OF_PIECE // max(data.x.shape[1], 1)))
     first = torch.arange(min(int(data.num_nodes), most), device=data.edge_index.device)
     nodes = torch.unique(torch.cat([first, data.edge_index[:, : most // 2].flatten()]))
@@ -235,20 +294,20 @@ def _piece(data: Data, dtype: torch.dtype) -> Data:
 
 
 def _has_plain_loops(data: Data) -> bool:
-    """Whether no self-loop stands there twice: A_hat then has one of weight 1 everywhere."""
+    """Whether no self-loop occurs twice: A_hat then has one of weight 1 for every node."""
     loops = data.edge_index[0][data.edge_index[0] == data.edge_index[1]]
     return len(torch.unique(loops)) == len(loops)
 
 
 def tally(logits: Tensor) -> Tensor:  # [s, n, c] -> [n, c]
-    """How often each class comes first."""
+    """How often each class has the largest logit."""
     _, size, classes = logits.shape
-    place = torch.arange(size, device=logits.device) * classes + logits.argmax(-1)
-    return torch.bincount(place.flatten(), minlength=size * classes).view(size, classes)
+    cell = torch.arange(size, device=logits.device) * classes + logits.argmax(-1)
+    return torch.bincount(cell.flatten(), minlength=size * classes).view(size, classes)
 
 
-class _Plain:
-    """Any victim, called with noisy graphs side by side."""
+class _PlainVoter:
+    """Votes of any victim, called with several noisy graphs as one."""
 
     def __init__(self, graphs: NoisyGraphs, victim: Victim, seed: int) -> None:
         self.graphs, self.victim, self.seed = graphs, victim, seed
@@ -258,30 +317,31 @@ class _Plain:
         return tally(self.logits(first, count))
 
     def logits(self, first: int, count: int) -> Tensor:  # -> [s, n, c]
+        """The logits of samples first, ..., first + count - 1."""
         size = int(self.graphs.data.num_nodes)
-        found = self.victim(*self.graphs.together(seed=self.seed, first=first, count=count))
-        if not isinstance(found, Tensor) or found.dim() != 2 or len(found) != count * size or found.shape[1] < 2:
-            what = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        logits = self.victim(*self.graphs.together(seed=self.seed, first=first, count=count))
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count * size or logits.shape[1] < 2:
+            what = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             wanted = f"a row of 2 or more logits for each of {count * size} nodes"
             raise CertificateError(f"the victim must return {wanted}, got {what}")
-        if self.classes not in (None, found.shape[1]):
-            raise CertificateError(f"the victim returned {self.classes} classes and now {found.shape[1]}")
-        self.classes = found.shape[1]
-        if bool(torch.isnan(found).any()):
+        if self.classes not in (None, logits.shape[1]):
+            raise CertificateError(f"the victim returned {self.classes} classes and now {logits.shape[1]}")
+        self.classes = logits.shape[1]
+        if bool(torch.isnan(logits).any()):
             raise CertificateError("the victim returns NaN, which is no vote; was it trained?")
-        return found.reshape(count, size, -1)
+        return logits.reshape(count, size, -1)
 
     def takes_graphs_together(self) -> bool:
-        """Whether it gives two graphs side by side what it gives each alone; one that looks at all nodes does not."""
+        """Whether the victim treats two graphs in one as it treats each alone: not if it averages over all nodes."""
         apart = torch.cat([self.logits(0, 1), self.logits(1, 1)])
         try:
             return torch.allclose(self.logits(0, 2), apart, rtol=1e-3, atol=1e-5)
-        except (RuntimeError, IndexError, ValueError, CertificateError):  # it knows one number of nodes alone
+        except (RuntimeError, IndexError, ValueError, CertificateError):  # it works for one number of nodes only
             return False
 
 
-class _Shared:
-    """A stack of graph convolutions in torch, on any device."""
+class _TorchVoter:
+    """Votes of a stack of graph convolutions in torch, on any device."""
 
     def __init__(self, graphs: NoisyGraphs, layers: list[tuple[Tensor, Tensor]], seed: int) -> None:
         self.graphs, self.layers, self.seed = graphs, layers, seed
@@ -293,6 +353,7 @@ class _Shared:
         return tally(self.logits(first, count))
 
     def logits(self, first: int, count: int) -> Tensor:  # -> [s, n, c]
+        """The logits of samples first, ..., first + count - 1."""
         size = int(self.graphs.data.num_nodes)
         product = self.product if self.graphs.features is None else self._products(first, count)  # [(s,) n, h]
         if self.graphs.edges is None:
@@ -314,6 +375,7 @@ class _Shared:
         return hidden.view(count, size, -1)
 
     def _products(self, first: int, count: int) -> Tensor:  # -> [s, n, h]
+        """X' W of each sample's features X' with the weight of the first layer."""
         weight, (size, width) = self.layers[0][0], self.graphs.data.x.shape
         if weight.device.type == "cuda":  # matrix units beat gathering here, as long as the matrix is small
             return self.graphs.noisy_features(seed=self.seed, first=first, count=count).to(weight.dtype) @ weight
@@ -326,7 +388,7 @@ class _Shared:
         return multiply(_row_pointers(rows, count * size), columns, values, weight[None]).view(count, size, -1)
 
     def _operators(self, first: int, count: int) -> tuple[Operator, Operator]:
-        """The samples' operators on top of each other, [s n, n], and side by side, [s n, s n]."""
+        """The operators of the samples, stacked as [s n, n] and as a block diagonal matrix [s n, s n]."""
         assert self.graphs.edges is not None
         assert self.graphs.edge_ones is not None
         size, device = int(self.graphs.data.num_nodes), self.product.device
@@ -347,5 +409,6 @@ class _Shared:
 
 
 def _row_pointers(rows: Tensor, size: int) -> Tensor:
+    """The row pointers of a CSR matrix, from the sorted rows of its entries."""
     counts = torch.bincount(rows, minlength=size)
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()

@@ -1,4 +1,4 @@
-"""Votes of a stack of graph convolutions on the CPU, compiled: sample after sample, so that one stays in cache."""
+"""Votes of a stack of graph convolutions on the CPU, compiled: sample after sample, so that each stays in cache."""
 
 import math
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from wtawp.models import fused_numba
 
 Array = np.ndarray
 BLOCK = 1024  # draws of a stream made at once
-MARKS = 1 << 18  # bits that tell most pairs without an edge; they fit the first cache
+MARKS = 1 << 18  # bits that rule out most pairs without an edge; they fit into the first-level cache
 
 
 @numba.njit(nogil=True, cache=True)
 def tally(logits: Array, bias: Array, counts: Array) -> None:  # [n, at least c], [c], [n, c]
-    """One more vote of each node, for the class that comes first."""
+    """Add one vote of each node, for the class with the largest logit."""
     for i in range(len(counts)):
         best, highest = 0, logits[i, 0] + bias[0]
         for k in range(1, counts.shape[1]):
@@ -36,7 +36,7 @@ def tally(logits: Array, bias: Array, counts: Array) -> None:  # [n, at least c]
 
 
 class CompiledVoter:
-    """See `votes.Voter`. What depends on the sample is drawn; the rest is computed once, here."""
+    """A `votes.Voter` that draws what depends on the sample, and computes everything else once, when it is made."""
 
     def __init__(self, graphs: NoisyGraphs, layers: list[tuple[Tensor, Tensor]], seed: int) -> None:
         data, weight = graphs.data, layers[0][0]
@@ -57,7 +57,7 @@ class CompiledVoter:
             self.hidden[0] = spmm(sparse_features(data.x.to(weight.dtype)), first)[None].numpy()
         if graphs.edges is not None and graphs.edge_ones is not None:
             self.edges = _Edges(graphs.edges, graphs.edge_ones, self.size, dtype)
-        # For torch's product, not numpy's, which would take all cores whatever torch is told: the same memory.
+        # Views of the same memory for torch's product: numpy's would use all cores whatever torch's setting is.
         sources, targets = ([torch.from_numpy(t[0]) for t in ts] for ts in (self.spread[:-1], self.hidden[1:]))
         self.products = list(zip(sources, map(torch.from_numpy, self.weights[1:]), targets, strict=True))
         self.rows = [b[None] for b in self.biases]
@@ -74,7 +74,7 @@ class CompiledVoter:
         return torch.from_numpy(np.stack([(t + self.biases[-1])[:, : self.classes] for t in self._each(first, count)]))
 
     def _each(self, first: int, count: int) -> Iterator[Array]:  # of [n, at least c]
-        """Each sample's logits without their bias, in memory that the next one uses again."""
+        """The logits of each sample without their bias, in memory that the next sample overwrites."""
         by_feature = None if self.features is None else self.features.keys(self.seed, first, count)
         by_edge = None if self.edges is None else self.edges.keys(self.seed, first, count)
         for i in range(count):
@@ -99,12 +99,12 @@ class CompiledVoter:
 
 
 def _padded(t: Tensor) -> Tensor:
-    """Columns of zeros up to a whole number of registers."""
+    """The tensor padded with columns of zeros to a whole number of registers."""
     return torch.nn.functional.pad(t, (0, -t.shape[-1] % LANES))
 
 
 class _Drawn:
-    """What both kinds of noise need to draw samples."""
+    """Buffers and constants that both kinds of noise need to draw samples."""
 
     def __init__(self, noise: Noise, ones: Ones) -> None:
         self.ones = ones
@@ -113,13 +113,15 @@ class _Drawn:
         self.cells = ones.cells.numpy()
         self.kept, self.numbers = np.empty(len(self.cells), np.bool_), np.empty(BLOCK)
         self.steps = np.empty(BLOCK, np.int64)
-        self.room = len(self.cells) + int(1.1 * noise.p_add * ones.size) + 1000  # and doubled when it is too little
+        self.room = len(self.cells) + int(1.1 * noise.p_add * ones.size) + 1000  # doubled when it is too small
 
     def keys(self, seed: int, first: int, count: int) -> Array:  # -> [2, count]
         return self.ones.keys(seed, first, count).numpy().view(np.uint64)
 
 
 class _Features(_Drawn):
+    """Samples of noisy features as CSR matrices."""
+
     def __init__(self, noise: Noise, ones: Ones, shape: tuple[int, int], dtype: Any) -> None:
         super().__init__(noise, ones)
         rows, self.width = shape
@@ -137,7 +139,7 @@ class _Features(_Drawn):
         self.new_columns, self.values = np.empty(self.room, np.int32), np.ones((1, self.room), dtype)
 
     def multiply(self, keys: Array, weight: Array, out: Array) -> None:
-        """X' W of a sample X'."""
+        """Write X' W of a sample X' to `out`."""
         while not noise_numba.features(
             keys[0], keys[1], self.rate, self.cut, self.indptr, self.columns, self.taken, self.width, self.kept,
             self.numbers, self.steps, self.new_indptr, self.new_columns,
@@ -148,6 +150,8 @@ class _Features(_Drawn):
 
 
 class _Edges(_Drawn):
+    """Samples of noisy edges as normalised operators."""
+
     def __init__(self, noise: Noise, ones: Ones, size: int, dtype: Any) -> None:
         super().__init__(noise, ones)
         self.ends = np.stack([end.numpy() for end in pairs_of(ones.cells, size)]).astype(np.int32)
@@ -164,7 +168,7 @@ class _Edges(_Drawn):
         self.values = np.empty(len(self.indices), self.scale.dtype)
 
     def operator(self, keys: Array) -> tuple[Array, Array, Array]:
-        """A_hat of a sample's graph."""
+        """The CSR arrays of A_hat of a sample's graph."""
         while True:
             count = noise_numba.edges(
                 keys[0], keys[1], self.rate, self.cut, self.cells, self.marks, self.ends, len(self.cursor), self.kept,

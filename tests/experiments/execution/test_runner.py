@@ -10,7 +10,6 @@ from pathlib import Path
 from runpy import run_path
 
 import pytest
-from wtawp.experiments.measures import poison as poison_measure
 
 from wtawp.base import AttackError
 from wtawp.core import AwpConfig
@@ -18,6 +17,7 @@ from wtawp.experiments.execution import runner
 from wtawp.experiments.execution.engines import local
 from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
 from wtawp.experiments.execution.training import PlanError
+from wtawp.experiments.measures import poison as poison_measure
 from wtawp.experiments.plans.robustness import poisoning
 from wtawp.experiments.spec import Cell, Plan, Record, Setting
 from wtawp.experiments.store.database import Store, StoreError

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from wtawp.attacks.registry import AttackRequest
 
+from wtawp.attacks.registry import AttackRequest
 from wtawp.experiments.measures.shared.flips import (
     LABELS,
     NODES,

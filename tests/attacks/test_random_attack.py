@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from wtawp.attacks.random_flips import first_of_each, random_flips
+from wtawp.attacks.random_attack import first_of_each, random_flips
 from wtawp.graphs import undirected_pairs
 
 

@@ -1,4 +1,4 @@
-"""Random flips: the baseline that every attack must beat. It looks at neither labels nor model."""
+"""Random flips: the baseline that every attack must beat. It uses neither labels nor a model."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,21 @@ from wtawp.graphs.flips import EdgeFlips, budget_of
 
 
 def random_flips(data: Data, *, budget: float | int, seed: int) -> EdgeFlips:
-    """As many flips as the budget allows, uniform over all pairs of nodes."""
+    """Draw as many flips as the budget allows, uniformly over all pairs of nodes.
+
+    Args:
+        data: The graph.
+        budget: The number of flips: undirected edges (int) or a share of the graph's edges (float).
+        seed: The seed of the draw.
+
+    Returns:
+        The flips.
+
+    Example:
+        >>> from wtawp.graphs import citation
+        >>> len(random_flips(citation(seed=0, num_nodes=60, num_words=20), budget=5, seed=0))
+        5
+    """
     count, size = budget_of(data, budget), int(data.num_nodes)
     pairs = _distinct_pairs(size, count, rng("attack", "random", seed))
     return EdgeFlips.of(pairs, size, (("attack", "random"), ("budget", str(budget)), ("seed", str(seed))))
@@ -30,7 +44,7 @@ def _distinct_pairs(size: int, count: int, g: torch.Generator) -> Tensor:  # -> 
 
 
 def first_of_each(codes: Tensor) -> Tensor:
-    """Without repetitions, in the order of first appearance: the front of it is a fair draw without replacement."""
+    """Drop repetitions and keep the order of first appearance: a prefix is a uniform draw without replacement."""
     values, which = torch.unique(codes, return_inverse=True)
     first = torch.full_like(values, len(codes)).scatter_reduce(0, which, torch.arange(len(codes)), "amin")
     return codes[first.sort().values]

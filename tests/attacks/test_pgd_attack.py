@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn.models import basic_gnn
 
 from wtawp.attacks import random_flips
-from wtawp.attacks.pgd import pgd, pgd_many
+from wtawp.attacks.pgd_attack import pgd, pgd_many
 from wtawp.base import AttackError, isolated_rng, rng
 from wtawp.graphs import EdgeFlips, citation, load, stratified
 from wtawp.models import GCN, MLP
@@ -151,12 +151,12 @@ def test_victims_without_factors_are_for_small_graphs() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": torch.full((SIZE,), CLASSES)}, "labels go up to 3, but logits are of 3 classes"),
+        ({"labels": torch.full((SIZE,), CLASSES)}, "labels go up to 3, but the logits have 3 classes"),
         ({"labels": torch.full((SIZE,), -1)}, "must be known"),
-        ({"labels": torch.zeros(3, dtype=torch.int64)}, "one a node"),
+        ({"labels": torch.zeros(3, dtype=torch.int64)}, "one for each node"),
         ({"nodes": torch.tensor([SIZE])}, "nodes must lie in 0 to 11"),
-        ({"nodes": torch.zeros(SIZE, dtype=torch.bool)}, "one or more indices"),
-        ({"nodes": torch.tensor([0.0])}, "one or more indices"),
+        ({"nodes": torch.zeros(SIZE, dtype=torch.bool)}, "one or more nodes, as indices"),
+        ({"nodes": torch.tensor([0.0])}, "one or more nodes, as indices"),
         ({"loss": "cw"}, "loss must be one of 'ce', 'margin'"),
         ({"steps": 0}, "steps must be >= 1"),
         ({"samples": -1}, "samples >= 0"),

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.attacks import pgd, pgd_many
-from wtawp.attacks.gradient import Traced
-from wtawp.attacks.relaxed import Relaxed, target_of
-from wtawp.attacks.views import TruncatedView, largest_eigenpairs, solve_beside
+from wtawp.attacks.gradient import FactoredVictims
+from wtawp.attacks.recording_operators import TruncatedView, largest_eigenpairs, solve_orthogonal
+from wtawp.attacks.relaxed import RelaxedFlips, target_of
 from wtawp.base import DataError, rng
 from wtawp.graphs import (
     EdgeFlips,
@@ -39,13 +39,13 @@ def graph(seed: int = 0) -> Data:
     return Data(x=x, y=torch.arange(N) % C, edge_index=(upper + upper.T).nonzero().T.contiguous())
 
 
-def relaxed(traced: Traced) -> Relaxed:
+def relaxed(victims: FactoredVictims) -> RelaxedFlips:
     """Some pairs, edges among them, flipped a little: such as an attack comes to, so none that a filter stops."""
     g = rng("relaxed")
     kept = torch.rand(len(CODES), generator=g) < 0.4
-    if traced.passes is not None:
-        kept &= traced.passes(0, N)[tuple(ALL)]
-    return Relaxed(CODES[kept], 0.1 + 0.5 * torch.rand(int(kept.sum()), generator=g, dtype=torch.float64))
+    if victims.passes is not None:
+        kept &= victims.passes(0, N)[tuple(ALL)]
+    return RelaxedFlips(CODES[kept], 0.1 + 0.5 * torch.rand(int(kept.sum()), generator=g, dtype=torch.float64))
 
 
 def normalised(a: Tensor, power: float = -0.5) -> Tensor:
@@ -135,7 +135,7 @@ def dense_loss(name: str, model: nn.Module, data: Data, upper: Tensor) -> Tensor
     return F.cross_entropy(DEFENCES[name][1](model, data.x, changed)[NODES], data.y[NODES])
 
 
-def upper_of(flips: Relaxed) -> Tensor:
+def upper_of(flips: RelaxedFlips) -> Tensor:
     out = torch.zeros(N * N, dtype=torch.float64)
     out[flips.codes] = flips.amounts
     return out.view(N, N)
@@ -144,15 +144,15 @@ def upper_of(flips: Relaxed) -> Tensor:
 @defences
 def test_the_gradient_through_a_defence_is_that_of_the_dense_one(name: str) -> None:
     data, model = graph(), make(name)
-    traced = Traced(target_of(data, [NODES], [data.y], "ce"), [model])
-    flips = relaxed(traced)
-    found = traced.gradient(flips).at(CODES)
+    victims = FactoredVictims(target_of(data, [NODES], [data.y], "ce"), [model])
+    flips = relaxed(victims)
+    found = victims.gradient(flips).at(CODES)
     upper = upper_of(flips).requires_grad_()
     value = dense_loss(name, model, data, upper)
-    assert float(traced.losses(flips)) == pytest.approx(float(value.detach()), abs=1e-9)
+    assert float(victims.losses(flips)) == pytest.approx(float(value.detach()), abs=1e-9)
     (slope,) = torch.autograd.grad(value, upper)
     expected = slope[tuple(ALL)]
-    if traced.passes is not None:  # of pairs that never join the gradient is not looked at
+    if victims.passes is not None:  # of pairs that never join the gradient is not looked at
         kept = alike(data.x)[tuple(ALL)] > 0
         assert 0.2 < kept.double().mean() < 0.8
         found, expected = found[kept], expected[kept]
@@ -163,26 +163,26 @@ def test_the_gradient_through_a_defence_is_that_of_the_dense_one(name: str) -> N
 @defences
 def test_the_gradient_through_a_defence_is_what_finite_differences_of_its_own_forward_pass_say(name: str) -> None:
     data, model = graph(1), make(name, 1)
-    traced = Traced(target_of(data, [NODES], [data.y], "ce"), [model])
-    flips = relaxed(traced)
-    found, step = traced.gradient(flips).at(flips.codes), 1e-5
+    victims = FactoredVictims(target_of(data, [NODES], [data.y], "ce"), [model])
+    flips = relaxed(victims)
+    found, step = victims.gradient(flips).at(flips.codes), 1e-5
     for place in range(0, len(flips.codes), 7):
         losses = []
         for sign in (1, -1):
             moved = flips.amounts.clone()
             moved[place] += sign * step
-            losses.append(float(traced.losses(Relaxed(flips.codes, moved))))
+            losses.append(float(victims.losses(RelaxedFlips(flips.codes, moved))))
         assert float(found[place]) == pytest.approx((losses[0] - losses[1]) / (2 * step), abs=1e-7)
 
 
 @defences
 def test_whole_flips_are_judged_as_the_defence_itself_judges_them(name: str) -> None:
     data, model = graph(2), make(name, 2)
-    traced = Traced(target_of(data, [NODES], [data.y], "ce"), [model])
-    passing = CODES if traced.passes is None else CODES[traced.passes(0, N)[tuple(ALL)]]
+    victims = FactoredVictims(target_of(data, [NODES], [data.y], "ce"), [model])
+    passing = CODES if victims.passes is None else CODES[victims.passes(0, N)[tuple(ALL)]]
     codes = passing[torch.randperm(len(passing), generator=rng("whole"))[:8]].sort().values
     changed = EdgeFlips(torch.stack([codes // N, codes % N]), N).apply(data)
-    found = float(traced.losses(Relaxed(codes, torch.ones(8, dtype=torch.float64))))
+    found = float(victims.losses(RelaxedFlips(codes, torch.ones(8, dtype=torch.float64))))
     with torch.no_grad():
         logits = model(changed.x, changed.edge_index)
     assert found == pytest.approx(float(F.cross_entropy(logits[NODES], data.y[NODES])), abs=1e-9)
@@ -220,12 +220,12 @@ def test_a_filter_that_leaves_nothing_is_said_so() -> None:
 def test_truncation_is_that_of_the_singular_values() -> None:
     data = graph(5)
     target = target_of(data, [NODES], [data.y], "ce")
-    view = TruncatedView(target, target.nothing(), RANK)
+    view = TruncatedView(target, target.no_flips(), RANK)
     expected = low_rank_operator(data.edge_index, None, N, torch.float64, RANK).to_dense()
     assert torch.allclose(view.times(torch.eye(N, dtype=torch.float64)[None])[0], expected, atol=1e-9)
     assert len(largest_eigenpairs(view.adjacency, N)[0]) == N
     with pytest.raises(ValueError, match="of one graph, got 2"):
-        TruncatedView(target_of(data, [NODES] * 2, [data.y] * 2, "ce"), target.nothing(), RANK)
+        TruncatedView(target_of(data, [NODES] * 2, [data.y] * 2, "ce"), target.no_flips(), RANK)
 
 
 def test_the_equations_beside_the_kept_vectors_are_solved() -> None:
@@ -235,7 +235,7 @@ def test_the_equations_beside_the_kept_vectors_are_solved() -> None:
     assert torch.allclose(matrix.to_dense() @ vectors, vectors * values, atol=1e-9)
     wanted = torch.randn(N, RANK, dtype=torch.float64, generator=rng("wanted"))
     wanted = wanted - vectors @ (vectors.T @ wanted)
-    found = solve_beside(matrix, values, vectors, wanted)
+    found = solve_orthogonal(matrix, values, vectors, wanted)
     assert torch.allclose(values * found - matrix.to_dense() @ found, wanted, atol=1e-7)
     assert torch.allclose(vectors.T @ found, torch.zeros(RANK, RANK, dtype=torch.float64), atol=1e-8)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.attacks.dice import dice
+from wtawp.attacks.dice_attack import dice
 from wtawp.base import AttackError, rng
 from wtawp.graphs import citation, load
 
@@ -67,7 +67,7 @@ def test_all_additions_are_equally_likely_on_both_ways_of_drawing() -> None:
 def test_bad_labels_are_refused() -> None:
     data = graph_of(torch.tensor([[0], [1]]), 3)
     for bad in (torch.zeros(2, dtype=torch.int64), torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64)):
-        with pytest.raises(ValueError, match="one a node"):
+        with pytest.raises(ValueError, match="one for each node"):
             dice(data, budget=1, labels=bad, seed=0)
 
 

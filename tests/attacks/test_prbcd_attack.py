@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn.models import basic_gnn
 
 from wtawp.attacks import grbcd, prbcd, random_flips
-from wtawp.attacks.prbcd import GRBCDAttack, PRBCDAttack, _different
+from wtawp.attacks.prbcd_attack import GRBCDAttack, PRBCDAttack, _distinct_pairs
 from wtawp.base import AttackError, isolated_rng, rng
 from wtawp.graphs import EdgeFlips, budget_of, citation, stratified, undirected_pairs
 from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, RGCN, GCNJaccard, GraphSAGE, SimPGCN
@@ -186,7 +186,7 @@ def test_a_victim_that_gives_nothing_to_climb_is_said_so(attack: Attack) -> None
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"labels": torch.full((12,), 3)}, "labels go up to 3, but logits are of 3 classes"),
+        ({"labels": torch.full((12,), 3)}, "labels go up to 3, but the logits have 3 classes"),
         ({"labels": torch.full((12,), -1)}, "must be known"),
         ({"nodes": torch.tensor([12])}, "nodes must lie in 0 to 11"),
         ({"loss": "cw"}, "loss must be one of 'ce', 'margin', 'masked_ce'"),
@@ -210,9 +210,9 @@ def test_a_block_may_be_smaller_than_the_budget_of_grbcd() -> None:
         prbcd(data, gcn(), **options)  # type: ignore[arg-type]
 
 
-def test_draws_hardly_ever_give_fewer_different_pairs_than_expected() -> None:
+def test_draws_hardly_ever_give_fewer_distinct_pairs_pairs_than_expected() -> None:
     for draws, pairs in ((10, 66), (100, 66), (1000, 66), (5000, 500_000), (250_000, 10**12), (1000, 10**17)):
-        least = _different(draws, pairs)
+        least = _distinct_pairs(draws, pairs)
         assert 0.4 * min(draws, pairs) < least <= min(draws, pairs)
         found = [len(torch.randint(pairs, (draws,), generator=rng("draws", i)).unique()) for i in range(20)]
         assert min(found) >= least

@@ -4,8 +4,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 import wtawp
-from wtawp.attacks import attack, dice, metattack, pgd, self_training_labels
-from wtawp.attacks.attack import METHODS
+from wtawp.attacks import attack, attack_names, dice, metattack, pgd, self_training_labels
 from wtawp.base import WtawpError, rng
 from wtawp.graphs import EdgeFlips, citation
 from wtawp.models import GCN
@@ -17,7 +16,7 @@ FEW = {name: {"steps": 3} for name in ("pgd", "minmax", "prbcd", "grbcd", "metat
 FEW["prbcd"] = FEW["grbcd"] = {"steps": 3, "block_size": 500}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", attack_names())
 def test_every_method_gives_flips_within_the_budget_and_leaves_the_victim_alone(method: str) -> None:
     VICTIM.train()
     flips = attack(DATA, VICTIM, method=method, budget=5, nodes=NODES, **FEW.get(method, {}))
@@ -48,11 +47,21 @@ def test_the_names_stand_for_the_functions() -> None:
         attack(DATA, VICTIM, method="metattack", nodes=NODES, steps=3, **how),  # type: ignore[arg-type]
         metattack(DATA, train=NODES, labels=guessed, steps=3, **how),  # type: ignore[arg-type]
     )
+    some = torch.arange(40, 60)
+    assert equal(
+        attack(DATA, VICTIM, method="metattack", nodes=NODES, steps=3, unlabelled=some, **how),  # type: ignore[arg-type]
+        metattack(DATA, train=NODES, labels=guessed, steps=3, unlabelled=some, **how),  # type: ignore[arg-type]
+    )
+    everything = torch.ones(80, dtype=torch.bool)
+    assert equal(
+        attack(DATA, VICTIM, method="metattack", nodes=everything, steps=3, lam=1.0, **how),  # type: ignore[arg-type]
+        metattack(DATA, train=everything, labels=DATA.y, steps=3, lam=1.0, **how),  # type: ignore[arg-type]
+    )
 
 
 def test_it_is_at_the_front_door_and_refuses_other_names() -> None:
     assert wtawp.attack is attack
-    with pytest.raises(ValueError, match=r"method must be one of random, dice, pgd, .* got 'nettack'"):
+    with pytest.raises(ValueError, match=r"attack must be one of random, dice, pgd, .* got 'nettack'"):
         attack(DATA, VICTIM, method="nettack", budget=5, nodes=NODES)
 
 

@@ -1,0 +1,67 @@
+"""Every attack behind one function, by name."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from wtawp.attacks.meta_attack import self_training_labels
+from wtawp.attacks.registry import AttackRequest, attack_spec
+from wtawp.graphs.flips import EdgeFlips
+from wtawp.models.evaluation import evaluating, refuse_cached
+
+
+def attack(
+    data: Data,
+    victim: nn.Module,
+    *,
+    budget: float | int,
+    nodes: Tensor,
+    method: str = "pgd",
+    labels: Tensor | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> EdgeFlips:
+    """Find edge flips within a budget that mislead a model on some nodes.
+
+    Args:
+        data: The graph. It is not changed.
+        victim: The model, called as `victim(x, edge_index, edge_weight)` in evaluation mode. It is not changed. The
+            methods "random" and "dice" do not use it.
+        budget: The number of flips allowed: undirected edges (int) or a share of the graph's edges (float).
+        nodes: The nodes whose loss is to rise, as indices or a mask. For attacks on a training ("metattack") these are
+            the training nodes; the loss of all other nodes is to rise, against the labels that the victim predicts.
+        method: The name of the attack, one of `attack_names()`, or "package.module:function" for an attack of your
+            own. PGD by default: it is strong, and feasible for all models here.
+        labels: The labels of all nodes, [n]. None: `data.y`.
+        seed: The seed of the attack's random draws.
+        options: Options of the function of that name, such as `steps` for `pgd`.
+
+    Returns:
+        The flips; `flips.apply(data)` is the attacked graph.
+
+    Raises:
+        ValueError: If no attack has this name, or nodes, labels or budget do not fit the graph.
+        AttackError: If the victim cannot be attacked: it ignores the graph, or its outputs are not finite.
+
+    Example:
+        >>> from wtawp.graphs import citation
+        >>> from wtawp.models import GCN
+        >>> from wtawp.base import rng
+        >>> data, victim = citation(seed=0, num_nodes=60, num_words=20), GCN(20, 7, generator=rng("victim"))
+        >>> len(attack(data, victim, budget=5, nodes=torch.arange(10), steps=3))
+        5
+    """
+    spec = attack_spec(method)
+    labels = data.y if labels is None else labels
+    refuse_cached(victim)
+    train = None
+    if spec.trains_surrogate:
+        with evaluating(victim), torch.no_grad():
+            labels = self_training_labels(victim(data.x, data.edge_index), labels, nodes)
+        is_other = torch.ones(int(data.num_nodes), dtype=torch.bool, device=nodes.device)
+        is_other[nodes] = False
+        train, nodes = nodes, is_other.nonzero()[:, 0]
+    request = AttackRequest.single(data, victim, budget=budget, nodes=nodes, labels=labels, seed=seed, train=train)
+    return spec.run(request, **options)[0]

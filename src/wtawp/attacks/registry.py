@@ -1,0 +1,345 @@
+"""The registry of attacks: what each one is called, what it needs, what it costs, and one way to run them all.
+
+Everybody who lists, checks, plans or runs attacks asks the `AttackSpec`, so that a new attack is one function and one
+entry here (or one call of `register_attack`). Functions are named by references, which are imported when they are
+first used: reading the registry imports neither torch nor torch_geometric.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from wtawp.base import resolve
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch_geometric.data import Data
+
+    from wtawp.graphs.flips import EdgeFlips
+
+Stage = Literal["evasion", "poisoning"]
+Needs = Literal["nothing", "labels", "predictions", "gradient", "training"]
+Option = bool | int | float | str | None
+Options = tuple[tuple[str, Option], ...]
+PASSED = ("data", "victim", "budget", "nodes", "labels", "seed", "train")  # what a function may take from a request
+NOT_OPTIONS = (*PASSED, "unlabelled", "progress")  # parameters that hold no plain value that a plan can name
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttackRequest:
+    """The input of one or more attacks on one graph; every sequence has one entry for each victim.
+
+    Attributes:
+        data: The graph to attack.
+        victims: The models to mislead, of one architecture.
+        budget: The number of flips allowed for each victim: undirected edges (int) or a share of the edges (float).
+        nodes: The nodes whose loss is to rise, as indices or masks. For attacks on a training, the unlabelled nodes.
+        labels: The labels of all nodes, true or guessed.
+        seeds: The seed of each attack.
+        split_seeds: The seeds of attacks that do not use a victim. They are run once for each different number here,
+            and victims with the same number (those trained on one split) share the flips.
+        trains: The training nodes, as indices or masks. Only attacks on a training need them.
+    """
+
+    data: "Data"
+    victims: "Sequence[nn.Module]"
+    budget: float | int
+    nodes: "Sequence[Tensor]"
+    labels: "Sequence[Tensor]"
+    seeds: Sequence[int]
+    split_seeds: Sequence[int]
+    trains: "Sequence[Tensor] | None" = None
+
+    def __post_init__(self) -> None:
+        lengths = [len(each) for each in (self.victims, self.nodes, self.labels, self.seeds, self.split_seeds)]
+        lengths += [] if self.trains is None else [len(self.trains)]
+        if len(set(lengths)) > 1 or lengths[0] == 0:
+            raise ValueError(
+                "an attack request needs one or more victims, and for each of them nodes, labels, a seed, a split seed"
+                f" (and training nodes, if any are passed); got {', '.join(map(str, lengths))}"
+            )
+
+    @staticmethod
+    def single(
+        data: "Data",
+        victim: "nn.Module",
+        *,
+        budget: float | int,
+        nodes: "Tensor",
+        labels: "Tensor",
+        seed: int,
+        train: "Tensor | None" = None,
+    ) -> "AttackRequest":
+        """Build the request for an attack on one victim.
+
+        Args:
+            data: The graph to attack.
+            victim: The model to mislead.
+            budget: The number of flips allowed: undirected edges (int) or a share of the edges (float).
+            nodes: The nodes whose loss is to rise, as indices or a mask.
+            labels: The labels of all nodes, true or guessed.
+            seed: The seed of the attack, also of one that does not use a victim.
+            train: The training nodes, for attacks on a training.
+
+        Returns:
+            A request whose sequences have one entry.
+        """
+        trains = None if train is None else [train]
+        return AttackRequest(
+            data=data, victims=[victim], budget=budget, nodes=[nodes], labels=[labels], seeds=[seed],
+            split_seeds=[seed], trains=trains,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackSpec:
+    """One attack: its names, its function, and what plans and commands need to know about it.
+
+    Attributes:
+        name: The name in settings, plans and on the command line. Records are keyed by it, so it must not change.
+        label: The name for people, in tables and figures.
+        function: The attack on one victim, as a callable or as a reference "package.module:name". It returns
+            `EdgeFlips`, and takes by name those of data, victim, budget, nodes, labels and seed that it needs, and its
+            options, which must have defaults: `(data, victim, *, budget, nodes, labels, seed, steps=10)`. It is also
+            passed the training nodes if it has a parameter `train` without default.
+        run_many: The attack on many victims at once, a callable or reference `(request, **options)` that returns one
+            `EdgeFlips` for each victim. None: `function` is called for one victim after another.
+        stages: Whether it can be used for "evasion" (of trained models), for "poisoning" (before training), or both.
+        needs: What the attack uses: "nothing" but the graph, "labels", the victim's "predictions", the victim's
+            "gradient", or a "training" of its own on the training nodes. Attacks that need nothing or labels do not
+            use the victim, and are run once for each split.
+        cost: The cost of one attack in units of one epoch of a plain GCN, for progress bars.
+        poisoning_options: Which nodes and labels the attack sees, and its options, in the protocol of poisoning.
+        evasion_options: The same in the protocol of evasion: by default, the test nodes with their true labels.
+        is_user_code: Whether the attack is named by a reference and is not in the registry.
+
+    Example:
+        >>> spec = attack_spec("pgd")
+        >>> spec.label, spec.stages, spec.needs
+        ('PGD', ('evasion', 'poisoning'), 'gradient')
+        >>> spec.options["steps"]
+        200
+    """
+
+    name: str
+    label: str
+    function: "str | Callable[..., EdgeFlips]"
+    run_many: "str | Callable[..., list[EdgeFlips]] | None" = None
+    stages: tuple[Stage, ...] = ("evasion", "poisoning")
+    needs: Needs = "gradient"
+    cost: float = 0.0
+    poisoning_options: Options = (("nodes", "train"), ("labels", "true"))
+    evasion_options: Options = (("nodes", "test"), ("labels", "true"))
+    is_user_code: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.label:
+            raise ValueError(f"an attack needs a name and a label, got {self.name!r} and {self.label!r}")
+        for field, allowed, values in (
+            ("stages", ("evasion", "poisoning"), self.stages),
+            ("needs", ("nothing", "labels", "predictions", "gradient", "training"), (self.needs,)),
+        ):
+            if not values or not set(values) <= set(allowed):
+                raise ValueError(f"{field} of attack {self.name!r} must be among {', '.join(allowed)}, got {values!r}")
+        if callable(self.function):
+            self._parameters()
+
+    @property
+    def uses_victim(self) -> bool:
+        """Whether the flips depend on the victim, so that each victim needs an attack of its own."""
+        return self.needs not in ("nothing", "labels")
+
+    @property
+    def uses_gradient(self) -> bool:
+        """Whether the attack differentiates through the victim."""
+        return self.needs == "gradient"
+
+    @property
+    def trains_surrogate(self) -> bool:
+        """Whether the attack trains a model of its own, so that it must be given the training nodes."""
+        return self.needs == "training"
+
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The options of the attack's function with their default values. Reading them imports the function."""
+        return {name: p.default for name, p in self._parameters().items() if name not in NOT_OPTIONS}
+
+    def _parameters(self) -> dict[str, Parameter]:
+        """The named parameters of the function; one that nobody could pass is an error."""
+        kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        parameters = {n: p for n, p in signature(self._function()).parameters.items() if p.kind in kinds}
+        required = [n for n, p in parameters.items() if p.default is Parameter.empty]
+        unknown = [n for n in required if n not in PASSED]
+        if unknown:
+            raise ValueError(
+                f"the function of attack {self.name!r} requires {', '.join(unknown)}: an attack takes"
+                f" {', '.join(PASSED)} by these names, and every other parameter must have a default"
+            )
+        return parameters
+
+    def _function(self) -> "Callable[..., EdgeFlips]":
+        """The function itself."""
+        if callable(self.function):
+            return self.function
+        return cast("Callable[..., EdgeFlips]", resolve(self.function))
+
+    def run(self, request: AttackRequest, **options: Any) -> "list[EdgeFlips]":
+        """Attack every victim of a request.
+
+        Args:
+            request: The graph, the victims, and nodes, labels and seeds for each of them.
+            options: Options of the attack's function.
+
+        Returns:
+            One set of flips for each victim, in their order.
+        """
+        if self.run_many is not None:
+            run_many = self.run_many if callable(self.run_many) else resolve(self.run_many)
+            return cast("Callable[..., list[EdgeFlips]]", run_many)(request, **options)
+        if not self.uses_victim:
+            return self._run_once_per_split(request, options)
+        return [self._call(request, i, request.seeds[i], options) for i in range(len(request.victims))]
+
+    def _run_once_per_split(self, request: AttackRequest, options: dict[str, Any]) -> "list[EdgeFlips]":
+        """One set of flips for each split, shared by its victims and seeded by the split's number."""
+        flips: dict[int, EdgeFlips] = {}
+        for i, seed in enumerate(request.split_seeds):
+            if seed not in flips:
+                flips[seed] = self._call(request, i, seed, options)
+        return [flips[seed] for seed in request.split_seeds]
+
+    def _call(self, request: AttackRequest, i: int, seed: int, options: dict[str, Any]) -> "EdgeFlips":
+        """The function on victim i, with those arguments that it takes."""
+        parameters = self._parameters()
+        available = {
+            "data": request.data, "victim": request.victims[i], "budget": request.budget, "nodes": request.nodes[i],
+            "labels": request.labels[i], "seed": seed,
+        }  # fmt: skip
+        if "train" in parameters and parameters["train"].default is Parameter.empty:
+            if request.trains is None:
+                raise ValueError(f"attack {self.name!r} needs the training nodes, and the request holds none")
+            available["train"] = request.trains[i]
+        return self._function()(**{n: value for n, value in available.items() if n in parameters}, **options)
+
+
+_BUILT_IN = (
+    AttackSpec(
+        name="random", label="random", function="wtawp.attacks.random_attack:random_flips", needs="nothing",
+        poisoning_options=(), evasion_options=(),
+    ),
+    AttackSpec(
+        name="dice", label="DICE", function="wtawp.attacks.dice_attack:dice", needs="labels",
+        poisoning_options=(("nodes", "all"), ("labels", "true")),
+    ),
+    AttackSpec(
+        name="pgd", label="PGD", function="wtawp.attacks.pgd_attack:pgd",
+        run_many="wtawp.attacks.pgd_attack:run_pgd", cost=15_000.0,
+        poisoning_options=(("nodes", "train"), ("labels", "true"), ("steps", 200)),
+    ),
+    AttackSpec(
+        name="minmax", label="Min-Max", function="wtawp.attacks.minmax_attack:minmax", stages=("poisoning",),
+        cost=20_000.0, poisoning_options=(("nodes", "train"), ("labels", "true"), ("steps", 200)),
+    ),
+    AttackSpec(
+        name="metattack", label="Metattack", function="wtawp.attacks.meta_attack:metattack",
+        run_many="wtawp.attacks.meta_attack:run_metattack", stages=("poisoning",), needs="training", cost=150_000.0,
+        poisoning_options=(("nodes", "unlabelled"), ("labels", "self-training"), ("steps", 100)),
+    ),
+    AttackSpec(name="prbcd", label="PRBCD", function="wtawp.attacks.prbcd_attack:prbcd", cost=20_000.0),
+    AttackSpec(name="grbcd", label="GRBCD", function="wtawp.attacks.prbcd_attack:grbcd", cost=20_000.0),
+)  # fmt: skip
+_SPECS: dict[str, AttackSpec] = {spec.name: spec for spec in _BUILT_IN}
+
+
+def attack_names(stage: Stage | None = None) -> tuple[str, ...]:
+    """List the names of the registered attacks, in the order of their registration.
+
+    Args:
+        stage: "evasion" or "poisoning" for the attacks that can be used there. None: all attacks.
+
+    Returns:
+        The names.
+
+    Example:
+        >>> attack_names("evasion")
+        ('random', 'dice', 'pgd', 'prbcd', 'grbcd')
+    """
+    return tuple(name for name, spec in _SPECS.items() if stage is None or stage in spec.stages)
+
+
+def attack_spec(name: str) -> AttackSpec:
+    """Look up an attack by its name, or describe a user's attack that is named by a reference.
+
+    Args:
+        name: The name of a registered attack, or "package.module:function" for any other function with the signature
+            that `AttackSpec` describes. A reference gets the default values of all other fields, and is not imported.
+
+    Returns:
+        The attack's entry in the registry.
+
+    Raises:
+        ValueError: If no attack has this name.
+
+    Example:
+        >>> attack_spec("dice").label
+        'DICE'
+        >>> attack_spec("my_package.attacks:swap").is_user_code
+        True
+    """
+    if name in _SPECS:
+        return _SPECS[name]
+    module, _, function = name.partition(":")
+    if module and function:
+        return AttackSpec(name=name, label=function, function=name, is_user_code=True)
+    nearest = get_close_matches(name, _SPECS, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise ValueError(f"attack must be one of {', '.join(_SPECS)}, or package.module:function, got {name!r}{hint}")
+
+
+def register_attack(spec: AttackSpec) -> AttackSpec:
+    """Add an attack of your own to the registry, under a name that is not taken.
+
+    It can then be used wherever an attack is named: in `attack`, in plans, and on the command line of a program that
+    has registered it.
+
+    Args:
+        spec: The attack. The simplest one has a name, a label and a function.
+
+    Returns:
+        The same spec.
+
+    Raises:
+        ValueError: If the name is taken, or holds a colon, which marks references.
+
+    Example:
+        >>> def swap(data, *, budget, seed):
+        ...     ...
+        >>> _ = register_attack(AttackSpec(name="swap", label="Swap", function=swap, needs="nothing"))
+        >>> unregister_attack("swap").label
+        'Swap'
+    """
+    if ":" in spec.name:
+        raise ValueError(f"the name of a registered attack must not hold a colon, got {spec.name!r}")
+    if spec.name in _SPECS:
+        raise ValueError(f"an attack named {spec.name!r} is registered already; choose another name")
+    _SPECS[spec.name] = spec
+    return spec
+
+
+def unregister_attack(name: str) -> AttackSpec:
+    """Remove an attack that `register_attack` added.
+
+    Args:
+        name: Its name.
+
+    Returns:
+        The spec that was removed.
+
+    Raises:
+        ValueError: If no attack has this name, or if the attack is built in.
+    """
+    if name not in _SPECS or _SPECS[name] in _BUILT_IN:
+        raise ValueError(f"{name!r} is not an attack that register_attack added")
+    return _SPECS.pop(name)

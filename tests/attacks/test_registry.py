@@ -1,0 +1,166 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from wtawp import attacks
+from wtawp.attacks import (
+    AttackRequest,
+    AttackSpec,
+    attack,
+    attack_names,
+    attack_spec,
+    dice,
+    metattack_many,
+    minmax,
+    pgd_many,
+    random_flips,
+    register_attack,
+    unregister_attack,
+)
+from wtawp.base import rng
+from wtawp.graphs import EdgeFlips, citation
+from wtawp.models import GCN
+
+DATA = citation(seed=0, num_nodes=60, num_words=20)
+VICTIMS = [GCN(20, 7, hidden=(8,), generator=rng("victim", i)) for i in range(3)]
+TRAIN, REST = torch.arange(0, 60, 3), torch.tensor([i for i in range(60) if i % 3])
+REQUEST = AttackRequest(
+    data=DATA, victims=VICTIMS, budget=4, nodes=[REST] * 3, labels=[DATA.y, (DATA.y + 1) % 7, DATA.y],
+    seeds=[1000, 1001, 2000], split_seeds=[1, 1, 2], trains=[TRAIN] * 3,
+)  # fmt: skip
+
+
+def first_pairs(data: Data, victim: nn.Module, *, budget: int, nodes: Tensor, labels: Tensor, seed: int, skip: int = 0
+                ) -> EdgeFlips:  # fmt: skip
+    """A user's attack: joins the first node to some others."""
+    assert isinstance(victim, nn.Module)
+    assert len(nodes) <= len(labels)
+    others = torch.arange(1 + skip, 1 + skip + budget)
+    pairs = torch.stack([torch.zeros_like(others), others])
+    return EdgeFlips.of(pairs, int(data.num_nodes), (("attack", "first"), ("seed", str(seed))))
+
+
+@pytest.fixture
+def registered() -> Iterator[AttackSpec]:
+    yield register_attack(AttackSpec(name="first", label="First", function=first_pairs))
+    unregister_attack("first")
+
+
+def test_the_names_keep_their_order() -> None:
+    assert attack_names() == ("random", "dice", "pgd", "minmax", "metattack", "prbcd", "grbcd")
+    assert attack_names("poisoning") == attack_names()
+    assert attack_names("evasion") == ("random", "dice", "pgd", "prbcd", "grbcd")
+
+
+def test_abilities() -> None:
+    specs = {name: attack_spec(name) for name in attack_names()}
+    assert [name for name, spec in specs.items() if not spec.uses_victim] == ["random", "dice"]
+    assert [name for name, spec in specs.items() if spec.uses_gradient] == ["pgd", "minmax", "prbcd", "grbcd"]
+    assert [name for name, spec in specs.items() if spec.trains_surrogate] == ["metattack"]
+
+
+@pytest.mark.parametrize("name", attack_names())
+def test_options_are_those_of_the_function_and_cover_the_protocol(name: str) -> None:
+    spec = attack_spec(name)
+    function = getattr(attacks, {"random": "random_flips"}.get(name, name))
+    taken = set(function.__kwdefaults__ or {}) - {"train", "unlabelled", "progress"}
+    assert set(spec.options) == taken
+    assert all(function.__kwdefaults__[option] == default for option, default in spec.options.items())
+    protocol = {*dict(spec.poisoning_options), *dict(spec.evasion_options)} - {"nodes", "labels"}
+    assert protocol <= set(spec.options)
+
+
+def same(found: list[EdgeFlips], expected: list[EdgeFlips]) -> bool:
+    return [(f.pairs.tolist(), f.provenance) for f in found] == [(f.pairs.tolist(), f.provenance) for f in expected]
+
+
+def test_attacks_without_a_victim_are_run_once_for_each_split() -> None:
+    of_splits = [random_flips(DATA, budget=4, seed=seed) for seed in (1, 2)]
+    assert same(attack_spec("random").run(REQUEST), [of_splits[0], of_splits[0], of_splits[1]])
+    of_splits = [dice(DATA, budget=4, labels=DATA.y, seed=seed) for seed in (1, 2)]  # those of a split's first victim
+    assert same(attack_spec("dice").run(REQUEST), [of_splits[0], of_splits[0], of_splits[1]])
+
+
+def test_attacks_on_victims_use_the_seed_of_each() -> None:
+    many = {"budget": 4, "labels": REQUEST.labels, "seeds": REQUEST.seeds, "steps": 3}
+    assert same(attack_spec("pgd").run(REQUEST, steps=3), pgd_many(DATA, VICTIMS, nodes=[REST] * 3, **many))  # type: ignore[arg-type]
+    assert same(
+        attack_spec("metattack").run(REQUEST, steps=3),
+        metattack_many(DATA, trains=[TRAIN] * 3, unlabelled=[REST] * 3, **many),  # type: ignore[arg-type]
+    )
+    each = [
+        minmax(DATA, victim, budget=4, nodes=REST, labels=labels, seed=seed, steps=3)
+        for victim, labels, seed in zip(VICTIMS, REQUEST.labels, REQUEST.seeds, strict=True)
+    ]
+    assert same(attack_spec("minmax").run(REQUEST, steps=3), each)
+
+
+def test_a_users_attack_is_used_like_ours(registered: AttackSpec) -> None:
+    assert attack_names()[-1] == "first"
+    assert attack_spec("first") is registered
+    assert dict(registered.options) == {"skip": 0}
+    flips = registered.run(REQUEST, skip=2)
+    assert [f.pairs[1].tolist() for f in flips] == [[3, 4, 5, 6]] * 3
+    assert [dict(f.provenance)["seed"] for f in flips] == ["1000", "1001", "2000"]
+    assert len(attack(DATA, VICTIMS[0], method="first", budget=3, nodes=TRAIN)) == 3
+    with pytest.raises(TypeError, match="stride"):
+        registered.run(REQUEST, stride=2)
+    with pytest.raises(ValueError, match="'first' is registered already"):
+        register_attack(registered)
+
+
+def test_a_reference_is_resolved_when_it_is_used() -> None:
+    spec = attack_spec(f"{__name__}:first_pairs")
+    assert spec.is_user_code
+    assert spec.label == "first_pairs"
+    assert attack_spec("no.such.module:flip").name == "no.such.module:flip"
+    assert len(attack(DATA, VICTIMS[0], method=spec.name, budget=3, nodes=TRAIN, skip=1)) == 3
+
+
+def test_a_users_attack_may_ask_for_the_training_nodes() -> None:
+    def spy(data: Data, *, train: Tensor, seed: int) -> EdgeFlips:
+        return EdgeFlips.of(train[:2, None], int(data.num_nodes), (("seed", str(seed)),))
+
+    spec = AttackSpec(name="spy", label="Spy", function=spy, needs="training", stages=("poisoning",))
+    assert [f.pairs.flatten().tolist() for f in spec.run(REQUEST)] == [[0, 3]] * 3
+    alone = AttackRequest.single(DATA, VICTIMS[0], budget=1, nodes=REST, labels=DATA.y, seed=0)
+    for needs_training in (spec, attack_spec("metattack")):
+        with pytest.raises(ValueError, match="needs the training nodes"):
+            needs_training.run(alone)
+
+
+def test_bad_specs_names_and_requests_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"one of random, dice, .* got 'metatack'; did you mean 'metattack'\?"):
+        attack_spec("metatack")
+    with pytest.raises(ValueError, match=r"got 'x'$"):
+        attack_spec("x")
+    with pytest.raises(ValueError, match="must not hold a colon"):
+        register_attack(AttackSpec(name="a:b", label="A", function=first_pairs))
+    with pytest.raises(ValueError, match="requires strength"):
+        AttackSpec(name="new", label="New", function=lambda data, strength: data)  # noqa: ARG005
+    with pytest.raises(ValueError, match="needs of attack 'new' must be among"):
+        AttackSpec(name="new", label="New", function=first_pairs, needs="luck")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="stages of attack 'new' must be among"):
+        AttackSpec(name="new", label="New", function=first_pairs, stages=())
+    with pytest.raises(ValueError, match="a name and a label"):
+        AttackSpec(name="", label="New", function=first_pairs)
+    for name in ("pgd", "unknown"):
+        with pytest.raises(ValueError, match="is not an attack that register_attack added"):
+            unregister_attack(name)
+    with pytest.raises(ValueError, match=r"one or more victims.* got 1, 1, 1, 2, 1"):
+        AttackRequest(data=DATA, victims=VICTIMS[:1], budget=1, nodes=[REST], labels=[DATA.y], seeds=[0, 1],
+                      split_seeds=[0])  # fmt: skip
+
+
+def test_reading_the_registry_imports_no_attack() -> None:
+    code = (
+        "import sys; from wtawp.attacks import attack_names, attack_spec; attack_spec('pgd').label; attack_names();"
+        "print(*{m.split('.')[0] for m in sys.modules})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not set(loaded) & {"torch_geometric", "numba", "scipy", "matplotlib"}
