@@ -43,7 +43,7 @@ def modules_loaded_by(statement: str) -> set[str]:
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
-@pytest.mark.parametrize("statement", ["import wtawp.core", "from wtawp import WTAWP, SAM"])
+@pytest.mark.parametrize("statement", ["from wtawp.core import WTAWP", "from wtawp import WTAWP, SAM"])
 def test_the_core_loads_torch_and_nothing_of_the_graph_world(statement: str) -> None:
     loaded = modules_loaded_by(statement)
     assert "torch" in loaded
@@ -52,11 +52,6 @@ def test_the_core_loads_torch_and_nothing_of_the_graph_world(statement: str) -> 
 
 def test_the_front_door_alone_loads_nothing() -> None:
     assert "torch" not in modules_loaded_by("import wtawp")
-
-
-def test_the_core_stays_under_500_lines() -> None:
-    lines = sum(len(p.read_text(encoding="utf-8").splitlines()) for p in (SOURCE / "core").glob("*.py"))
-    assert lines < 500
 
 
 def test_public_names_resolve_and_others_are_refused() -> None:

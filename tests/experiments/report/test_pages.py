@@ -63,7 +63,13 @@ print(*(m for m in sys.modules if m.startswith("wtawp.")))
 """
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "wtawp.experiments.report.pages" in loaded
-    trains = ("wtawp.training", "wtawp.models", "wtawp.analysis", "wtawp.experiments.demo.demo")
+    trains = (
+        "wtawp.training.loop",
+        "wtawp.training.engine",
+        "wtawp.models",
+        "wtawp.analysis",
+        "wtawp.experiments.demo.demo",
+    )
     assert not [module for module in loaded if module.startswith(trains)]
 
 

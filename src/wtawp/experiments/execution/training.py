@@ -4,6 +4,7 @@ import copy
 import hashlib
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +21,7 @@ from torch_geometric.data import Data
 
 from wtawp import __version__
 from wtawp.analysis import SaturationMonitor, SharpnessMonitor, refuse_bound
-from wtawp.base import DataError, WtawpError, isolated_rng, rng
+from wtawp.base import DataError, VanishingGradientWarning, WtawpError, isolated_rng, rng
 from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
 from wtawp.core import select
@@ -202,14 +203,16 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
         name: getattr(setting, name) for name in ("awp", "epochs", "lr", "weight_decay", "select_on")
     }
     watches = _watches(setting, data, parts, device)
-    if setting.batch_size is None:
-        fits = fit_many(
-            models, data, parts, seeds=seeds, **how, tf32=tf32, augment=_augment(setting), observe=_observe(watches)
-        )
-    else:
-        graphs = _graphs(setting.dataset, 0, setting.features)
-        each = zip(models, parts, seeds, strict=True)
-        fits = [fit_batches(m, graphs, part, seed=s, batch_size=setting.batch_size, **how) for m, part, s in each]
+    with warnings.catch_warnings():  # sweeps train settings that vanish on purpose, and the record's history shows it
+        warnings.simplefilter("ignore", VanishingGradientWarning)
+        if setting.batch_size is None:
+            fits = fit_many(
+                models, data, parts, seeds=seeds, **how, tf32=tf32, augment=_augment(setting), observe=_observe(watches)
+            )
+        else:
+            graphs = _graphs(setting.dataset, 0, setting.features)
+            each = zip(models, parts, seeds, strict=True)
+            fits = [fit_batches(m, graphs, part, seed=s, batch_size=setting.batch_size, **how) for m, part, s in each]
     for of_a_kind in watches:
         seen = zip(fits, of_a_kind, strict=True)
         fits = [replace(one, history={**one.history, **watch.history}) for one, watch in seen]

@@ -16,13 +16,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from wtawp.core import AwpConfig
+from wtawp.core.config import AwpConfig
+from wtawp.training.options import SelectOn
 
 MODELS = (  # names only: reports read plans, and train nothing
     "GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN", "GCNJaccard", "GCNSVD", "RGCN", "SimPGCN",
     "GNNGuard", "SoftMedianGCN", "PooledGCN", "PooledGIN", "PooledSAGE",
 )  # fmt: skip
-SelectOn = Literal["either", "loss", "accuracy", "last"]  # as `wtawp.training` has it
 Keep = Literal["history", "saturation", "scores", "sharpness"]  # of the logits, of the loss: in the history
 LAST = ", last epoch"  # how columns say that no epoch was selected
 CURVES = frozenset(("history", "saturation", "sharpness"))  # of these, what asks for a history
