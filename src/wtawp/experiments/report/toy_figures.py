@@ -10,7 +10,7 @@ import numpy as np
 
 from wtawp.experiments.report.drawing import GREY, drawing, legend_beside, row_styles
 from wtawp.experiments.results.summary import CellReport, PlanReport
-from wtawp.experiments.spec import Setting
+from wtawp.models.registry import model_spec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,9 @@ def decisions(report: PlanReport) -> str:
     with drawing(rows, columns, 2.3 * columns, (0.75 + 2.1 * height / width) * rows) as (axes, out):
         for ax, cell in zip(axes, cells, strict=False):
             pos, edges, y = _points(cell)
-            draw_decision(ax, pos, edges if _uses_edges(cell.cell.setting) else None, y, cell.records[0].scores)
+            draw_decision(
+                ax, pos, edges if model_spec(cell.cell.setting.model).uses_edges else None, y, cell.records[0].scores
+            )
             ax.set_title(f"{cell.cell.row}\ntest accuracy {cell.mean:.1f} %")
             ax.set(xticks=[], yticks=[], aspect="equal")
         for ax in axes[len(cells) :]:
@@ -47,11 +49,6 @@ def decisions(report: PlanReport) -> str:
 def _single_runs(report: PlanReport) -> list[CellReport]:
     """The cells that are shown run by run."""
     return [c for c in report.cells if "scores" in c.cell.setting.keep]
-
-
-def _uses_edges(setting: Setting) -> bool:
-    """Whether the model sees the graph."""
-    return setting.model != "MLP"
 
 
 def _points(cell: CellReport) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -13,7 +13,6 @@ from wtawp.experiments.spec import Measure
 
 RunId = tuple[int, int]  # split, initialisation
 SIGNIFICANCE_LEVEL = 0.05
-BOUND_TERMS = ("loss", "tail", "complexity", "remainder", "total")
 MATCHED_LOSS_FACTOR = 1.5  # two training losses match if neither is more than this factor times the other
 COMPARED_RADII = (1, 3)  # indices into the radii of a sharpness measure that are compared: the second and the last
 MATRICES = {"adjacency": "A", "features": "X"}

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike
 from wtawp.experiments.report.drawing import GREY, drawing, legend_beside, method_style, use_log_scale
 from wtawp.experiments.report.reporters import FigureSpec, Reporter
 from wtawp.experiments.report.tables import Entry, Table
-from wtawp.experiments.results.geometry import BOUND_TERMS, bounds_of
+from wtawp.experiments.results.geometry import bounds_of
 from wtawp.experiments.results.summary import PlanReport
+from wtawp.experiments.spec import BOUND_TERMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
