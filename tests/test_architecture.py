@@ -24,17 +24,19 @@ LEVEL = {"base": -1, "core": 0, "graphs": 0, "models": 1, "training": 2, "attack
 #     ----------------------
 #     execution      report          one trains and measures, the other reads what was stored
 #     ----------------------
-#     plans   store   measures   results
+#     plans                          knows the names and options of measures
+#     ----------------------
+#     store   measures   results
 #     ----------------------
 #     spec
 ROOMS = {
     "spec": (),
-    "plans": ("spec",),
+    "plans": ("spec", "measures"),
     "store": ("spec",),
     "measures": ("spec",),
     "results": ("spec",),
-    "execution": ("spec", "plans", "store", "measures"),
-    "report": ("spec", "plans", "store", "results"),
+    "execution": ("spec", "store", "measures"),
+    "report": ("spec", "plans", "results"),
     "inspection": ("spec", "plans", "store", "measures", "results", "execution", "report"),
     "demo": ("spec", "plans", "store", "measures", "results", "execution", "report"),
 }  # fmt: skip

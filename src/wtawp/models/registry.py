@@ -42,6 +42,9 @@ class ModelSpec:
         is_user_code: Whether the model comes from outside this package. The registry sets it.
         description: One line for people.
 
+    Raises:
+        ValueError: If a field has a value out of its range.
+
     Example:
         >>> model_spec("RGCN").is_perturbable
         False

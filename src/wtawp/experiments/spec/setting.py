@@ -42,6 +42,9 @@ class Setting:
         noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
+
+    Raises:
+        ValueError: If a value is out of its range, or there is no such model.
     """
 
     dataset: str
@@ -114,7 +117,14 @@ class Setting:
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Setting":
-        """The setting of which `content` is the content, also after a round trip through JSON."""
+        """Build a setting from plain data.
+
+        Args:
+            content: The `content` of a setting, also after a round trip through JSON.
+
+        Returns:
+            The setting.
+        """
         awp, poison, noise = content["awp"], content.get("poison"), content.get("noise")
         return Setting(**{**content, "options": options_from_json(content["options"]), "keep": tuple(content["keep"]),
                           "awp": None if awp is None else AwpConfig(**awp),
