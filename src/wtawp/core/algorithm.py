@@ -1,14 +1,14 @@
-r"""Algorithm 1 of the paper (alg:2): the one definition that every part of the package uses.
+"""Algorithm 1 of the paper (alg:2): the one definition that every part of the package uses.
 
 Lines 3 to 5 of an epoch, with the parameters theta = [theta^(awp); theta^(normal)]:
 
-    3.  compute the loss L(theta) and its gradient g(theta)                        `natural_gradient`
-    4.  compute the perturbation delta of theta^(awp) by Eq. 5 (eq:est)            `compute_delta`
-    5.  g = lam * g(theta + [delta, 0]) + (1 - lam) * g(theta)                     `compute_gradient`
+    3.  compute the loss L(theta) and its gradient g(theta)             by the caller, argument `natural_gradient`
+    4.  compute the perturbation delta of theta^(awp) by Eq. 5 (eq:est)                   `compute_delta`
+    5.  g = lam * g(theta + [delta, 0]) + (1 - lam) * g(theta)                            `compute_gradient`
 
 Line 6, the update of theta, belongs to the optimizer. `WTAWP.backward` runs the algorithm on one model and keys its
-tensors by the parameters themselves; the training engine runs it on a stack of models and keys them by name. Neither
-reads a value on the host, so the stacked step can be captured as a CUDA graph.
+tensors by the parameters themselves; the training engine runs it on a stack of models and keys them by name. Nothing
+here reads a value on the host, so the stacked step can be captured as a CUDA graph.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
