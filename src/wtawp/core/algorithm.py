@@ -77,7 +77,7 @@ def compute_gradient(
     perturbed: Collection[Key],
     config: AwpConfig,
     gradient_at: Callable[[Mapping[Key, Tensor]], Mapping[Key, Tensor]],
-    perturbed_gradient: Callable[[Mapping[Key, Tensor]], dict[Key, Tensor]],
+    perturbed_gradient: Callable[[dict[Key, Tensor]], dict[Key, Tensor]],
     ascent_gradient: Mapping[Key, Tensor] | None = None,
     map_members: MapOverMembers[Key] = _one_model,
 ) -> Iterator[tuple[Key, Tensor]]:
@@ -93,7 +93,8 @@ def compute_gradient(
         perturbed: The keys of theta^(awp), the parameters that delta changes (Eq. 9).
         config: The options of the method.
         gradient_at: Returns the gradient of the loss at theta + step, for the ascent. It is called steps - 1 times.
-        perturbed_gradient: Returns g(theta + delta) for every parameter that is trained. It is called once.
+        perturbed_gradient: Returns g(theta + delta) for every parameter that is trained. It is called once, and may
+            empty the dict it is given to release the memory of delta.
         ascent_gradient: The gradient that the ascent starts with. None means `natural_gradient`; it differs where the
             natural gradient contains a term, such as a regularizer, that delta is not meant to raise.
         map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does.
