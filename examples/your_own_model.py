@@ -7,8 +7,7 @@ import torch
 from torch.nn import functional as F
 from torch_geometric.nn import GCN
 
-from wtawp import WTAWP, load
-from wtawp.graphs import stratified
+from wtawp import WTAWP, load, stratified
 
 data = load("citation")
 split = stratified(data.y, seed=0)

@@ -1,6 +1,8 @@
+import math
+import subprocess
 import sys
-import warnings
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -9,11 +11,12 @@ from wtawp.base import (
     DataError,
     DownloadError,
     NotPerturbableError,
-    VanishingGradientMonitor,
-    VanishingGradientWarning,
     WtawpError,
+    find_stack_level,
     home,
     isolated_rng,
+    lazy_exports,
+    resolve,
     rng,
     write_atomic,
 )
@@ -26,7 +29,7 @@ def test_equal_names_give_equal_numbers_and_others_do_not() -> None:
     assert not torch.equal(draw[0], draw[3])
 
 
-def test_a_fence_fixes_what_is_drawn_inside_and_hides_it_outside() -> None:
+def test_an_isolated_rng_fixes_what_is_drawn_inside_and_hides_it_outside() -> None:
     before = torch.get_rng_state()
     inside = []
     for _ in range(2):
@@ -69,54 +72,36 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     assert list(tmp_path.iterdir()) == [path]
 
 
-def steps(watch: VanishingGradientMonitor, natural: float, perturbed: float, times: int, loss: float = 1.0) -> None:
-    gradients = [torch.tensor([natural, 0.0])], [torch.tensor([0.0]), torch.tensor([perturbed])]
-    for _ in range(times):
-        watch(*gradients, torch.tensor(loss, requires_grad=True), "rho=9")
+def test_the_base_is_imported_without_torch() -> None:
+    code = "import sys, wtawp.base; print('torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "False"
 
 
-@pytest.mark.parametrize(
-    "perturbed", [1e-5, 0.05, 0.0]
-)  # nothing beside the natural, a hundredth of the first, nothing
-@pytest.mark.parametrize("loss", [1.0, 0.9, -2.0])
-def test_a_perturbed_gradient_that_vanishes_is_warned_of_once(perturbed: float, loss: float) -> None:
-    watch = VanishingGradientMonitor()
-    steps(watch, 1.0, 5.0, 1, loss=-1.0 if loss < 0 else 1.0)
-    steps(watch, 1.0, perturbed, 28, loss)
-    with pytest.warns(VanishingGradientWarning, match="rho=9 is too much here: try a smaller rho") as told:
-        steps(watch, 1.0, perturbed, 100, loss)
-    assert len(told) == 1
+def test_references_are_resolved_or_refused() -> None:
+    assert resolve("math:pi") == math.pi
+    with pytest.raises(ImportError, match="module math has no attribute 'tau2'"):
+        resolve("math:tau2")
+    with pytest.raises(ImportError, match="no_such_module"):
+        resolve("no_such_module:name")
 
 
-@pytest.mark.parametrize(
-    ("natural", "perturbed", "loss"),
-    [
-        (1.0, 0.3, 1.0),
-        (1.0, 6.0, 1.0),
-        (0.01, 0.05, 1.0),
-        (1.0, 0.0, 0.7),
-        (float("nan"), 0.0, 1.0),
-        (float("inf"), 0.0, 1.0),
-        (0.0, 0.0, 1.0),
-    ],
-    ids=["shorter", "longer", "both vanish", "learnt", "no number", "infinite", "nothing"],
-)
-def test_healthy_gradients_and_models_that_learn_are_not_warned_of(
-    natural: float, perturbed: float, loss: float
-) -> None:
-    watch = VanishingGradientMonitor()
-    steps(watch, 1.0, 5.0, 1)
-    with warnings.catch_warnings(record=True, action="always") as told:
-        steps(watch, natural, perturbed, 100, loss)
-    assert told == []
+def test_lazy_exports_import_a_name_at_its_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("package")
+    monkeypatch.setitem(sys.modules, "package", package)
+    home_of = ModuleType("package.home")
+    home_of.answer = 42  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "package.home", home_of)
+    get = lazy_exports("package", {"answer": "home"})
+    assert "answer" not in vars(package)
+    assert get("answer") == 42
+    assert vars(package)["answer"] == 42
+    with pytest.raises(AttributeError, match="module 'package' has no attribute 'question'; it has answer"):
+        get("question")
 
 
-def test_looks_must_be_in_a_row_and_no_gradient_is_none() -> None:
-    watch = VanishingGradientMonitor()
-    with warnings.catch_warnings(record=True, action="always") as told:
-        for _ in range(20):
-            steps(watch, 1.0, 0.0, 19)
-            steps(watch, 1.0, 3.0, 1)  # every second look
-        watch([], [], torch.tensor(1.0), "")
-    assert told == []
-    assert watch.steps == 401
+def test_the_stack_level_names_the_caller_outside_of_the_package() -> None:
+    assert find_stack_level() == 1
+    inside = {"__name__": "wtawp.somewhere", "find_stack_level": find_stack_level}
+    exec("def outer(): return inner()\ndef inner(): return find_stack_level()", inside)
+    assert inside["outer"]() == 3  # type: ignore[operator]

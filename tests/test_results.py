@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from wtawp.experiments.plans.paper import plans
-from wtawp.experiments.report.pages import markdown
+from wtawp.experiments.report.markdown import render_markdown
 from wtawp.experiments.results.claims import check
-from wtawp.experiments.results.geometry import bounds_of, flatness_comparisons, ratios_at_matched_loss, smooth_pairs
+from wtawp.experiments.results.geometry import (
+    bounds_of,
+    geometry_comparisons,
+    ratios_at_matched_loss,
+    smoothness_comparisons,
+)
 from wtawp.experiments.results.statistics import holm
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.spec import LAST
 from wtawp.experiments.store.database import load_all
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -159,24 +163,27 @@ def test_the_smoothness_of_the_paper_is_that_of_the_released_code_in_the_last_ep
     reports: dict[str, PlanReport],
 ) -> None:
     better: Counter[tuple[str, bool]] = Counter()
-    for (column, _, definition), pairs in smooth_pairs(reports["fig:lipcora"]).items():
-        better[definition, column.endswith(LAST)] += sum(pair.is_better for pair in pairs)
+    for compared in smoothness_comparisons(reports["fig:lipcora"]):
+        better[compared.definition, compared.is_last_epoch] += compared.num_better
     assert better == {("paper", False): 12, ("released", False): 22, ("paper", True): 0, ("released", True): 36}
 
 
 def test_by_most_measures_wt_awp_is_sharper(reports: dict[str, PlanReport]) -> None:
     compared = [
-        c for c in flatness_comparisons(reports["extra:flatness"]) if c.is_flatness and c.difference is not None
+        c for c in geometry_comparisons(reports["extra:flatness"]) if c.is_flatness and c.difference is not None
     ]
     corrected = holm([c.difference.p_value for c in compared if c.difference is not None])
-    verdicts = {(c.column, c.quantity): c.verdict(p) for c, p in zip(compared, corrected, strict=True)}
+    verdicts = {(c.column, c.quantity.label): c.verdict(p) for c, p in zip(compared, corrected, strict=True)}
     assert Counter(verdicts.values()) == {"flatter": 2, "sharper": 32, "undecided": 6}
     flatter = {place for place, verdict in verdicts.items() if verdict == "flatter"}
     assert flatter == {(data, "sharpness, layer, rho=0.1") for data in ("cora", "citeseer")}
 
 
 def test_at_like_losses_wt_awp_is_flatter_by_the_measure_it_trains_with(reports: dict[str, PlanReport]) -> None:
-    found = {(c.column, c.quantity): (c.below, c.num_splits) for c in ratios_at_matched_loss(reports["extra:flatness"])}
+    found = {
+        (c.column, c.quantity.label): (c.num_below, c.num_splits)
+        for c in ratios_at_matched_loss(reports["extra:flatness"])
+    }
     for column, splits in (("cora", 10), ("citeseer", 3)):
         for measure in ("sharpness, layer, rho=0.05", "sharpness, layer, rho=0.1", "rise along random lines, unit"):
             assert found[column, measure] == (splits, splits)
@@ -199,7 +206,7 @@ def test_no_gain_on_graphs_is_told_from_chance(reports: dict[str, PlanReport]) -
 
 
 def test_the_committed_report_is_made_from_the_committed_records(reports: dict[str, PlanReport]) -> None:
-    text = markdown(list(reports.values()), figures="figures")
+    text = render_markdown(list(reports.values()), figures="figures")
     assert text == (RESULTS / "README.md").read_text(encoding="utf-8")
     drawn = [line.split("](")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")]
     assert len(drawn) == 33

@@ -1,35 +1,56 @@
 """Weighted truncated adversarial weight perturbation (WT-AWP, AAAI 2023) for any PyTorch model.
 
-The front door. Names are resolved when first used, so `import wtawp.core` loads torch and nothing else.
+These are the names that most programs need; the packages below this one have the others. A name is imported when it is
+first used, so that `import wtawp` is fast and `from wtawp import WTAWP` loads torch alone.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from wtawp.base import lazy_exports
 
 if TYPE_CHECKING:
     from wtawp.attacks import attack
-    from wtawp.certificates import certify
-    from wtawp.core import ASAM, AWP, SAM, TAWP, WAWP, WTAWP
-    from wtawp.graphs import load
-    from wtawp.training import fit, fit_many
+    from wtawp.base import rng
+    from wtawp.certificates import Noise, certify
+    from wtawp.core import ASAM, AWP, SAM, TAWP, WAWP, WTAWP, AwpConfig
+    from wtawp.graphs import Split, load, stratified
+    from wtawp.training import evaluate, fit, fit_many
 
 __version__ = "0.1.0"
-__all__ = ["ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP", "attack", "certify", "fit", "fit_many", "load"]
+__all__ = [  # noqa: RUF022, grouped by what they are for
+    # The method, for a training loop of one's own
+    "WTAWP",
+    "AWP",
+    "TAWP",
+    "WAWP",
+    "SAM",
+    "ASAM",
+    # Data
+    "load",
+    "Split",
+    "stratified",
+    # Training
+    "AwpConfig",
+    "fit",
+    "fit_many",
+    "evaluate",
+    "rng",
+    # Robustness
+    "attack",
+    "certify",
+    "Noise",
+]
 
-_HOME = {
-    **dict.fromkeys(("ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP"), "wtawp.core"),
-    "attack": "wtawp.attacks",
-    "certify": "wtawp.certificates",
-    "load": "wtawp.graphs",
-    "fit": "wtawp.training",
-    "fit_many": "wtawp.training",
+_HOMES = {
+    **dict.fromkeys(("WTAWP", "AWP", "TAWP", "WAWP", "SAM", "ASAM", "AwpConfig"), "core"),
+    **dict.fromkeys(("load", "Split", "stratified"), "graphs"),
+    **dict.fromkeys(("fit", "fit_many", "evaluate"), "training"),
+    **dict.fromkeys(("certify", "Noise"), "certificates"),
+    "attack": "attacks",
+    "rng": "base",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'wtawp' has no attribute {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(_HOME[name]), name)
+__getattr__ = lazy_exports(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

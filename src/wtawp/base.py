@@ -1,104 +1,75 @@
-"""What every level may use: errors and warnings a caller may want to catch, random numbers from names, our folder."""
+"""What every package may use: errors and warnings, random generators derived from names, files, lazy imports.
+
+This module does not import torch before a function needs it, so that reading options, plans and results stays fast.
+"""
 
 import hashlib
 import os
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
 
 
 class WtawpError(Exception):
-    """The root of this package's own errors."""
+    """The base class of all errors that this package defines."""
 
 
 class NotPerturbableError(WtawpError, ValueError):
-    """The model has weights that cannot be perturbed, such as distributions."""
+    """Raised for a model whose weights cannot be perturbed, because they are distributions."""
 
 
 class DataError(WtawpError, ValueError):
-    """A graph, a split or a data set's name is not what it must be."""
+    """Raised for a graph, a split, or the name of a data set that is not valid."""
 
 
 class AttackError(WtawpError):
-    """A victim cannot be attacked as asked: it ignores the graph, or what it returns is not a number."""
+    """Raised if a model cannot be attacked as requested: it ignores the graph, or its output is not finite."""
 
 
 class CertificateError(WtawpError):
-    """A victim cannot be certified: what it returns is not a class for every node, or votes are of something else."""
+    """Raised if a model cannot be certified: it does not return a class for every node, or votes do not match."""
 
 
 class AnalysisError(WtawpError):
-    """A model cannot be looked at as asked: its loss is not a number, or it cannot be differentiated by the graph."""
+    """Raised if a model cannot be analyzed: its loss is not finite, or not differentiable with respect to the graph."""
 
 
 class DownloadError(WtawpError):
-    """A data file is not here and could not be fetched."""
+    """Raised if a data file is neither stored locally nor available for download."""
 
 
 class VanishingGradientWarning(UserWarning):
-    """The gradient at the perturbed weights vanishes while the natural one does not: the perturbation is too large."""
+    """Warns that the gradient at the perturbed weights vanishes although the natural one does not: rho is too large."""
 
 
-class VanishingGradientMonitor:
-    """Warns once, if the perturbed gradient has vanished at three looks in a row while there is much left to learn.
+def find_stack_level() -> int:
+    """Find the `stacklevel` with which `warnings.warn` names the code that called this package.
 
-    It looks at the first step and at every tenth, because a look waits for a GPU. Vanished means: shorter than 1e-4 of
-    the natural one; or under 1/20 of its own first length and, so measured, under half of the natural one's. Much is
-    left as long as the loss is above 0.8 of the first one.
+    Returns:
+        The number of frames between the caller and the nearest one outside of `wtawp`, counted as `warnings` does.
+
+    Example:
+        >>> find_stack_level() >= 1
+        True
     """
-
-    EVERY, LOOKS = 10, 3
-    NOTHING, FALLEN, MORE, LEFT = 1e-4, 0.05, 0.5, 0.8
-
-    def __init__(self) -> None:
-        self.steps = self.in_a_row = 0
-        self.first: tuple[float, float, float] | None = None  # natural and perturbed length, and the loss
-
-    def __call__(self, natural: Iterable[Tensor], perturbed: Iterable[Tensor], loss: Tensor, what: object) -> None:
-        """Told the gradients and the natural loss of each step; `what` is to be named in the warning."""
-        self.steps += 1
-        looks = self.steps == 1 or self.steps % self.EVERY == 0
-        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
-        if not looks or self.in_a_row >= self.LOOKS or is_captured:
-            return
-        each = [[torch.linalg.vector_norm(t.detach()) for t in side] for side in (natural, perturbed)]
-        if not all(each):
-            return
-        where = each[0][0].device
-        lengths = [torch.stack([t.float().to(where) for t in side]).norm() for side in each]
-        seen = torch.stack([*lengths, loss.detach().float().reshape(()).to(where)]).tolist()
-        if self.look(*seen):
-            assert self.first is not None
-            warnings.warn(
-                f"the gradient at the perturbed weights vanishes: its length was {self.first[1]:.2g} and is"
-                f" {seen[1]:.2g} after {self.steps} steps, the natural one's {self.first[0]:.2g} and {seen[0]:.2g}, and"
-                f" the loss {self.first[2]:.3g} and {seen[2]:.3g}, so the model may learn nothing. {what} is too much"
-                " here: try a smaller rho, lam < 1, fewer layers, or balance=1",
-                VanishingGradientWarning,
-                stacklevel=3,
-            )
-
-    def look(self, natural: float, perturbed: float, loss: float) -> bool:
-        """Told the lengths of both gradients, and the loss: whether it is the third time in a row that one vanished."""
-        if not 0 < natural < float("inf"):
-            return False
-        self.first = self.first or (natural, perturbed, loss)
-        long, short, high = self.first
-        fallen = perturbed < self.FALLEN * short and perturbed * long < self.MORE * natural * short
-        is_learnt = high > 0 and loss < self.LEFT * high  # of a loss below 0 nobody knows how much is left
-        is_vanished = (perturbed < self.NOTHING * natural or fallen) and not is_learnt
-        self.in_a_row = self.in_a_row + 1 if is_vanished else 0
-        return self.in_a_row == self.LOOKS
+    level, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == "wtawp" and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def home() -> Path:
-    """Where results and downloads live: `$WTAWP_HOME`, or else the platform's user data folder."""
+    """Find the folder for results and downloads: `$WTAWP_HOME`, or else the platform's folder for user data.
+
+    Returns:
+        The folder, which may not exist yet.
+    """
     if chosen := os.environ.get("WTAWP_HOME"):
         return Path(chosen).expanduser()
     if sys.platform == "win32":
@@ -111,7 +82,12 @@ def home() -> Path:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Into a file that is there whole or not at all, also if we are killed on the way."""
+    """Write a file atomically: it has the complete new content or is left as it was, also if the process is killed.
+
+    Args:
+        path: The file, in a folder that exists.
+        content: The new content of the file.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content)
@@ -120,29 +96,59 @@ def write_atomic(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def seed_of(*what: str | int) -> int:
-    """A 56-bit seed from names."""
-    digest = hashlib.sha256("/".join(map(str, what)).encode()).digest()
+def seed_of(*names: str | int) -> int:
+    """Derive a seed from names.
+
+    Args:
+        *names: Words and numbers that together identify the use of the random numbers.
+
+    Returns:
+        A number of 56 bits, which depends on the names and their order alone.
+
+    Example:
+        >>> seed_of("split", "cora", 3)
+        15076007366361354
+    """
+    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
     return int.from_bytes(digest[:7], "big")
 
 
-def rng(*what: str | int, device: str | torch.device = "cpu") -> torch.Generator:
-    """A generator whose seed is derived from names, so that adding a run never shifts another.
+def rng(*names: str | int, device: "str | torch.device" = "cpu") -> "torch.Generator":
+    """Make a random generator with a seed derived from names, so that adding a run never changes another.
 
-    >>> bool(torch.rand(1, generator=rng("split", "cora", 3)) == torch.rand(1, generator=rng("split", "cora", 3)))
-    True
+    Args:
+        *names: Words and numbers that together identify the use of the random numbers.
+        device: The device of the tensors that will be drawn.
+
+    Returns:
+        A new generator.
+
+    Example:
+        >>> import torch
+        >>> bool(torch.rand(1, generator=rng("split", "cora", 3)) == torch.rand(1, generator=rng("split", "cora", 3)))
+        True
     """
-    return torch.Generator(device).manual_seed(seed_of(*what))
+    import torch
+
+    return torch.Generator(device).manual_seed(seed_of(*names))
 
 
 @contextmanager
-def isolated_rng(*what: str | int) -> Iterator[None]:
-    """Inside, torch's global random state follows from `what`; outside, it is as if nothing had been drawn.
+def isolated_rng(*names: str | int) -> Iterator[None]:
+    """Seed torch's global random state from names, and restore it at the end as if nothing had been drawn.
 
-    For modules that draw from the global state and take no generator, such as `F.dropout`.
+    This is for modules that draw from the global state and accept no generator, such as `F.dropout`.
+
+    Args:
+        *names: Words and numbers that together identify the use of the random numbers.
+
+    Returns:
+        A context manager, for the CPU and all CUDA devices.
     """
+    import torch
+
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed_of(*what))
+        torch.manual_seed(seed_of(*names))
         yield
 
 

@@ -190,7 +190,7 @@ def test_what_was_written_is_shown_by_the_report(tmp_path: Path, monkeypatch: py
     assert f">{told['table']['rows'][0][1]['text']}<" in text
     assert text.count('src="data:image/svg+xml;base64,') == 2
     assert "give --html FILE" in invoke("report", "--looks", looks, code=2)
-    assert "there is no look in" in invoke("report", "--html", page, "--looks", tmp_path, code=1)
+    assert "there is no artifact in" in invoke("report", "--html", page, "--looks", tmp_path, code=1)
     assert "there is no store" in invoke("report", "tab:natacc", "--html", page, "--looks", looks, code=1)
 
 

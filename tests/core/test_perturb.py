@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GAT, GCN, GIN, BatchNorm, GATConv, GCNConv, GraphSAGE
 
 from wtawp.base import NotPerturbableError, rng
-from wtawp.core import clip_relative_norm, copy_into, length, mix, project, radii, select
-from wtawp.core.perturb import ETA, kept_buffers, replaced
+from wtawp.core import clip_relative_norm, copy_into, global_norm, mix, project, radii, select
+from wtawp.core.perturb import ETA, isolated_buffers, substituted_parameters
 
 
 def matrices(*names: str, scale: float = 1.0, seed: int = 0) -> dict[str, Tensor]:
@@ -192,16 +192,16 @@ def test_an_infinite_perturbed_gradient_is_dropped_by_balance_and_nan_is_not_hid
     assert clip_relative_norm({}, {"a": one}, 1.0) == {}
 
 
-def test_length_takes_tensors_of_different_types() -> None:
-    assert float(length(torch.tensor([3.0]), torch.tensor([4.0], dtype=torch.float64))) == 5.0
+def test_the_global_norm_takes_tensors_of_different_types() -> None:
+    assert float(global_norm(torch.tensor([3.0]), torch.tensor([4.0], dtype=torch.float64))) == 5.0
 
 
-def test_length_is_that_of_all_laid_end_to_end() -> None:
+def test_the_global_norm_is_that_of_the_concatenation() -> None:
     parts = list(matrices("a", "b").values())
-    assert float(length(*parts)) == pytest.approx(float(torch.cat([p.flatten() for p in parts]).norm()), rel=1e-14)
+    assert float(global_norm(*parts)) == pytest.approx(float(torch.cat([p.flatten() for p in parts]).norm()), rel=1e-14)
 
 
-def test_placed_weights_are_the_values_bit_for_bit() -> None:
+def test_copied_weights_are_the_values_bit_for_bit() -> None:
     theta = {n: nn.Parameter(t.float()) for n, t in matrices("a", "b").items()}
     before = {n: p.detach().clone() for n, p in theta.items()}
     copy_into(theta, {"a": torch.full((4, 3), torch.nan)})
@@ -211,11 +211,11 @@ def test_placed_weights_are_the_values_bit_for_bit() -> None:
     assert all(torch.equal(theta[n], before[n]) for n in theta)
 
 
-def test_a_shared_parameter_is_replaced_in_all_its_places() -> None:
+def test_a_shared_parameter_is_substituted_in_all_its_places() -> None:
     model = Tied()
     x, other = torch.ones(1, 4), torch.randn(4, 4, generator=rng("other"))
     weight = model.embed.weight
-    with replaced(model, {weight: other}):
+    with substituted_parameters(model, {weight: other}):
         assert model.embed.weight is other
         assert model.out.weight is other
         swapped = model(x)
@@ -227,7 +227,7 @@ def test_buffers_are_copies_inside_and_the_same_objects_outside() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3))
     model.register_buffer("nothing", None)
     mean = model[0].running_mean
-    with kept_buffers(model):
+    with isolated_buffers(model):
         model(torch.ones(4, 3))
         assert model[0].running_mean.any()
     assert model[0].running_mean is mean

@@ -1,10 +1,12 @@
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments import Demo, run_demo
+from wtawp.experiments.report.drawing import observe_figures
 from wtawp.experiments.spec import Cell, Plan, Record, Run, Setting
 
 Accuracy = Callable[[Cell, int, int], float]  # of a cell, a split and an initialisation, in per cent
@@ -78,3 +80,11 @@ def small_plan() -> Plan:
             setting = Setting(dataset=dataset, awp=awp)
             cells.append(Cell(row, dataset, setting, 4, 2, printed=(number, 0.5)))
     return Plan("tab:small", "A small table", tuple(cells), (("GCN", "WT-AWP"),))
+
+
+@pytest.fixture
+def plotted() -> Iterator[list[list[Any]]]:
+    """The axes of every figure that the test draws, as they are when the figure is saved."""
+    drawn: list[list[Any]] = []
+    with observe_figures(lambda figure: drawn.append(list(figure.axes))):
+        yield drawn

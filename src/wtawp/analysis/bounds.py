@@ -20,7 +20,7 @@ from wtawp.analysis.losses import LossOn, trainable
 from wtawp.analysis.weight_sharpness import sharpness_over
 from wtawp.base import AnalysisError
 from wtawp.core import radii, select
-from wtawp.core.awp import Layers
+from wtawp.core.config import Layers
 from wtawp.graphs.collection import batched, is_collection
 from wtawp.models import GCN, Pooled
 

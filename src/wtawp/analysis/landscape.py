@@ -14,7 +14,7 @@ from wtawp.analysis.losses import LossFn, TakesStacks, loss_and_gradient, refuse
 from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.base import rng
 from wtawp.core import project, select
-from wtawp.core.awp import Layers
+from wtawp.core.config import Layers
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 
 Scale = Literal["unit", "layer", "filter"]

@@ -1,9 +1,11 @@
-"""What a perturbation does to the logits and gradients while a model is trained (sec:vanishing_gradient).
+"""Measure what a perturbation does to the logits while a model is trained (sec:vanishing_gradient).
 
-Perturbed weights are longer, logits explode, the softmax saturates, and what is left of the gradient teaches nothing.
+Perturbed weights are longer, so the logits explode, the softmax saturates, and the gradient that is left teaches
+nothing. The gradient norms themselves are in the history of `fit`.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.analysis.shifted_weights import shifted_weights
-from wtawp.core import AwpConfig, project, select
+from wtawp.core import AwpConfig, compute_delta, select
 from wtawp.models.evaluation import evaluating
 from wtawp.models.inputs import prepare
 
@@ -19,12 +21,20 @@ COLUMNS = ("logit_scale", "saturation", "perturbed_logit_scale", "perturbed_satu
 
 
 class SaturationMonitor:
-    """To be called with a model and an epoch, as `fit(observe=...)` does; what it saw is in `history`.
+    """Measures how large the logits are and how saturated the softmax is, at the weights and at the perturbed weights.
 
-    At the weights as they are and at the perturbed ones, on the training nodes, without dropout: the logit scale is the
-    mean distance between a node's largest and smallest logit, saturation the mean probability of its likeliest class.
-    The perturbation is the first step of ascent.
-    Without a perturbation both are the same. (Gradient norms are in the history of `fit` already.)
+    It is meant for `fit(observe=...)`. The logit scale is the mean difference between the largest and the smallest
+    logit of a node; saturation is the mean probability of the most likely class. Both are measured without dropout. The
+    perturbation is the first step of ascent; without a perturbation, both pairs of columns are equal.
+
+    Args:
+        data: The graph, on the device of the model.
+        nodes: The nodes to measure on, usually the training nodes.
+        awp: The options of the perturbation; None for plain training.
+
+    Attributes:
+        history: For "logit_scale", "saturation", "perturbed_logit_scale" and "perturbed_saturation" one number per
+            call.
     """
 
     def __init__(self, data: Data, nodes: Tensor, awp: AwpConfig | None) -> None:
@@ -32,29 +42,39 @@ class SaturationMonitor:
         self.history: dict[str, list[float]] = {name: [] for name in COLUMNS}
 
     def __call__(self, model: nn.Module, epoch: int) -> None:  # noqa: ARG002, as `observe` is called
-        """Measure the model once more."""
+        """Measure the model at its current weights and append the numbers to `history`.
+
+        Args:
+            model: The model, which is left as it was.
+            epoch: Number of the epoch; it is not used.
+        """
         theta = {n: p for n, p in model.named_parameters() if p.requires_grad}
         with evaluating(model):
-            given = prepare(model, self.data, self.nodes)
-            natural, gradient = self._look(model, theta, *given)
+            arguments, rows = prepare(model, self.data, self.nodes)
+            natural, gradient = self._measure(model, theta, arguments, rows)
             perturbed = natural
             if self.awp is not None and not self.awp.is_plain:
-                chosen = {n: gradient[n] for n in select(model, self.awp.layers)}
-                with torch.no_grad():
-                    delta = project(chosen, theta, rho=self.awp.rho, radius=self.awp.radius, onto=self.awp.projection)
+                delta = compute_delta(
+                    gradient,
+                    theta=theta,
+                    perturbed=select(model, self.awp.layers),
+                    config=replace(self.awp, steps=1, step_size=None, exact=False),
+                    gradient_at=lambda _: {},  # never called: there is one step
+                )
                 with shifted_weights(theta, delta):
-                    perturbed, _ = self._look(model, theta, *given)
+                    perturbed, _ = self._measure(model, theta, arguments, rows)
         for name, value in zip(COLUMNS, (*natural, *perturbed), strict=True):
             self.history[name].append(value)
 
-    def _look(
+    def _measure(
         self, model: nn.Module, theta: Mapping[str, Tensor], arguments: tuple[object, ...], rows: Tensor | None
     ) -> tuple[list[float], dict[str, Tensor]]:
+        """The logit scale and the saturation, and the gradient of the loss with respect to `theta`."""
         with torch.enable_grad():
             logits = model(*arguments)
             logits = logits if rows is None else logits[rows]
             loss = F.cross_entropy(logits, self.data.y[self.nodes])
-            found = torch.autograd.grad(loss, list(theta.values()), allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(loss, list(theta.values()), allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             scale, saturation = (logits.amax(1) - logits.amin(1)).mean(), logits.softmax(1).amax(1).mean()
-            return torch.stack([scale, saturation]).tolist(), dict(zip(theta, found, strict=True))
+            return torch.stack([scale, saturation]).tolist(), dict(zip(theta, gradients, strict=True))

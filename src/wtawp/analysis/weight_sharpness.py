@@ -12,7 +12,7 @@ from wtawp.analysis.losses import LossFn, LossOn, loss_and_gradient, refuse_trai
 from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.base import AnalysisError, rng
 from wtawp.core import Radius, project, select
-from wtawp.core.awp import Layers
+from wtawp.core.config import Layers
 from wtawp.models.evaluation import evaluating
 
 LONGEST_STEP, SHORTEST_STEP = 1e4, 1e-4  # of the ascent, in radii of the ball

@@ -88,12 +88,12 @@ def attack(
         written = []
         if html is not None or flips is not None:
             from wtawp.experiments.execution.flip_files import save_flips
-            from wtawp.experiments.report import pages as write
+            from wtawp.experiments.report.html import render_html
             from wtawp.experiments.store.database import Store
 
             with Store(store, create=False) as opened:
                 if html is not None:
-                    html.write_text(write.html(reports_of([plan], opened)), encoding="utf-8")
+                    html.write_text(render_html(reports_of([plan], opened)), encoding="utf-8")
                     written.append(html)
                 if flips is not None:
                     written += save_flips(plan, opened, flips)

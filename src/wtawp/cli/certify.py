@@ -69,7 +69,7 @@ def certify(
             plan = certificate_plan(base, wanted, awp=awp, splits=splits, inits=inits)
         sweep([plan], store, device, tf32, engine_named("local", workers, device), as_json)
         if out is not None:
-            from wtawp.experiments.report.certificate_figures import certified_accuracy
+            from wtawp.experiments.report.measures.certificate import certified_accuracy
             from wtawp.experiments.store.database import Store
 
             out.mkdir(parents=True, exist_ok=True)

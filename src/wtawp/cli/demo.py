@@ -18,8 +18,8 @@ def demo(
 ) -> None:
     """See it work: the paper's toy story, and a GCN with and without WT-AWP, as a table and a page."""
     from wtawp.experiments import demo_page, run_demo
-    from wtawp.experiments.demo.demo import SHARPNESS_RHO, TOY_RHO, demo_dataset
     from wtawp.experiments.demo.page import demo_gain, demo_rows
+    from wtawp.experiments.demo.runner import SHARPNESS_RHO, TOY_RHO, demo_dataset
 
     if not out.parent.is_dir():
         raise typer.BadParameter(f"{out.parent} is not a folder; make it first or choose another --out")

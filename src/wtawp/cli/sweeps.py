@@ -69,7 +69,7 @@ def reproduce(
         console.print(table)
         return
     if pages := [label for label in labels if label in PAGES]:
-        from wtawp.experiments.report.tables import graph_dataset_table, node_dataset_table
+        from wtawp.experiments.report.dataset_tables import graph_dataset_table, node_dataset_table
 
         for label in pages:
             print_table(label, node_dataset_table() if label == "tab:dataset" else graph_dataset_table())
@@ -187,7 +187,6 @@ def report(
 ) -> None:
     """Show what was measured beside the paper; it trains nothing."""
     with errors_in_plain_words():
-        from wtawp.experiments.report import pages as write
         from wtawp.experiments.report.artifacts import read_artifacts
         from wtawp.experiments.results.summary import summarise
         from wtawp.experiments.store.database import Store, default_path, load_all
@@ -207,11 +206,17 @@ def report(
             with Store(store, create=False) as opened:
                 found = reports_of(plans, opened)
         if folder is not None:
-            write.write_folder(found, folder)
+            from wtawp.experiments.report.markdown import write_folder
+
+            write_folder(found, folder)
         if html is not None:
-            html.write_text(write.html(found, kept), encoding="utf-8")
+            from wtawp.experiments.report.html import render_html
+
+            html.write_text(render_html(found, kept), encoding="utf-8")
         if markdown is not None:
-            markdown.write_text(write.markdown(found), encoding="utf-8")
+            from wtawp.experiments.report.markdown import render_markdown
+
+            markdown.write_text(render_markdown(found), encoding="utf-8")
     for path in (html, markdown, folder):
         if path is not None:
             stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
@@ -276,10 +281,11 @@ def reports_of(plans: "Sequence[Plan]", store: Any) -> "list[PlanReport]":
 
 
 def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
-    from wtawp.experiments.report.pages import as_data, tables_of
+    from wtawp.experiments.report.contents import tables_of
+    from wtawp.experiments.report.export import export_data
 
     if as_json:
-        typer.echo(json.dumps([as_data(r) for r in reports]))
+        typer.echo(json.dumps([export_data(r) for r in reports]))
         return
     for one in reports:
         for found in tables_of(one):

@@ -1,18 +1,57 @@
-"""The method: adversarial weight perturbation for any PyTorch model. Needs torch alone and knows nothing of graphs."""
+"""The method: adversarial weight perturbation for any PyTorch model. It needs torch alone and knows nothing of graphs.
 
-from wtawp.core.awp import ASAM, AWP, SAM, TAWP, WAWP, WTAWP, AwpConfig
-from wtawp.core.perturb import (
-    Projection,
-    Radius,
-    ascend,
-    clip_relative_norm,
-    copy_into,
-    length,
-    mix,
-    project,
-    radii,
-    select,
-)
+Names are imported when they are first used, so that `wtawp.core.config` can be imported without torch.
+"""
 
-__all__ = ["ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP", "AwpConfig", "Projection", "Radius"]
-__all__ += ["ascend", "clip_relative_norm", "copy_into", "length", "mix", "project", "radii", "select"]
+from typing import TYPE_CHECKING
+
+from wtawp.base import lazy_exports
+
+if TYPE_CHECKING:
+    from wtawp.core.algorithm import compute_delta, compute_gradient
+    from wtawp.core.awp import ASAM, AWP, SAM, TAWP, WAWP, WTAWP
+    from wtawp.core.config import LAYER_WORDS, AwpConfig, Layers, Projection, Radius
+    from wtawp.core.perturb import ascend, clip_relative_norm, copy_into, global_norm, mix, project, radii, select
+    from wtawp.core.vanishing import VanishingGradientMonitor, VanishingMembersMonitor
+
+__all__ = [
+    "ASAM",
+    "AWP",
+    "LAYER_WORDS",
+    "SAM",
+    "TAWP",
+    "WAWP",
+    "WTAWP",
+    "AwpConfig",
+    "Layers",
+    "Projection",
+    "Radius",
+    "VanishingGradientMonitor",
+    "VanishingMembersMonitor",
+    "ascend",
+    "clip_relative_norm",
+    "compute_delta",
+    "compute_gradient",
+    "copy_into",
+    "global_norm",
+    "mix",
+    "project",
+    "radii",
+    "select",
+]
+
+_HOMES = {
+    **dict.fromkeys(("ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP"), "awp"),
+    **dict.fromkeys(("AwpConfig", "LAYER_WORDS", "Layers", "Projection", "Radius"), "config"),
+    **dict.fromkeys(("compute_delta", "compute_gradient"), "algorithm"),
+    **dict.fromkeys(("VanishingGradientMonitor", "VanishingMembersMonitor"), "vanishing"),
+    **dict.fromkeys(
+        ("ascend", "clip_relative_norm", "copy_into", "global_norm", "mix", "project", "radii", "select"), "perturb"
+    ),
+}
+
+__getattr__ = lazy_exports(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,87 +1,110 @@
-"""Adversarial weight perturbation as pure functions on dicts of tensors (sections 3 and 4 of the paper).
+"""The parts of adversarial weight perturbation as pure functions on dicts of tensors (sections 3 and 4 of the paper).
 
-`select` says which parameters form theta^(awp) (Eq. 9), `ascend` climbs the loss, `project` pulls the climb back to
-the radius (Eq. 5, eq:est), `mix` weighs the two gradients (Algorithm 1, line 5). They hold no state and take no
-branch on values, so `torch.func.vmap` maps them over a stack of models and every model keeps its own norms.
+`select` determines which parameters form theta^(awp) (Eq. 9), `ascend` climbs the loss, `project` scales the climb to
+the radius (Eq. 5, eq:est), `clip_relative_norm` and `mix` combine the two gradients (Algorithm 1, line 5). The
+functions on tensors hold no state and do not branch on values, so `torch.func.vmap` maps them over a stack of models
+and each model keeps its own norms. `wtawp.core.algorithm` puts them together.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from fnmatch import fnmatchcase
 from functools import reduce
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from wtawp.base import NotPerturbableError
+from wtawp.core.config import LAYER_WORDS, Layers, Projection, Radius
 
-Key = TypeVar("Key")
-Tensors = Mapping[str, Tensor]
-Radius = Literal["layer", "global", "adaptive"]
-Projection = Literal["sphere", "ball"]
+Key = TypeVar("Key")  # what identifies a parameter: its name, or the parameter itself
 
-WORDS = ("all", "all-but-last", "first", "last")
-ETA = 0.01  # ASAM's floor under |theta|, so that a weight of zero can move
-SHORT = 1e-12  # a shorter gradient counts as vanished: it is not blown up to the radius
+ETA = 0.01  # ASAM's lower limit for |theta|, so that a weight of zero can change
+MIN_NORM = 1e-12  # a shorter gradient counts as vanished: it is not scaled up to the radius
 
 
-def select(model: nn.Module, layers: str | Sequence[str] = "all-but-last") -> tuple[str, ...]:
-    """Names of the parameters to perturb, in order of registration: by a word over layers, or by globs over names.
+def select(model: nn.Module, layers: Layers = "all-but-last") -> tuple[str, ...]:
+    """Select the parameters to perturb, theta^(awp) of Eq. 9, by a word over layers or by globs over parameter names.
 
-    A layer is the first module on the way down that owns parameters or passes messages. A word takes, inside layers,
-    the parameters named `*weight` with two or more dimensions that belong to no normalisation; a layer without any is
-    passed over. Globs take whatever they match. Frozen parameters count as layers but are never taken; a shared one
-    is taken if any chosen layer holds it, once, under its first name.
+    A layer is the first module on the way down from the root that holds parameters itself or passes messages (has a
+    method `propagate`). Inside the layers, a word selects the parameters named `*weight` that have two or more
+    dimensions and do not belong to a normalization; a layer without any is skipped. Globs select all that they match.
+    Frozen parameters count as layers but are never selected. A shared parameter is selected if any of its layers is,
+    once, under its first name.
 
-    >>> select(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
-    ('0.weight',)
+    Args:
+        model: The module whose parameters are perturbed. Wrappers such as `DataParallel` are looked through.
+        layers: One of the words "all", "all-but-last", "first" and "last", or one or several glob patterns.
+
+    Returns:
+        The names of the selected parameters, in the order of `model.named_parameters()`.
+
+    Raises:
+        ValueError: If the model has no parameters, if some have no shape yet (lazy modules), or if `layers` selects
+            nothing, or only frozen parameters.
+        NotPerturbableError: If the weights of a module are distributions, as in RGCN.
+
+    Example:
+        >>> select(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
+        ('0.weight',)
     """
     parameters = dict(model.named_parameters())
     if not parameters:
         raise ValueError(f"{type(model).__name__} has no parameters to perturb; pass the module that holds the weights")
     for name, module in model.named_modules():
         if getattr(module, "weights_are_distributions", False):
-            what = f"{name or 'the model'} ({type(module).__name__})"
-            raise NotPerturbableError(f"weights of {what} are distributions and cannot be perturbed; use lam=0")
+            owner = f"{name or 'the model'} ({type(module).__name__})"
+            raise NotPerturbableError(f"weights of {owner} are distributions and cannot be perturbed; use lam=0")
     lazy = [n for n, p in parameters.items() if nn.parameter.is_lazy(p)]
     if lazy:
         raise ValueError(f"{lazy} have no shape yet; run the model once on some input, then build the perturbation")
-    chosen = _by_word(model, layers) if isinstance(layers, str) and layers in WORDS else _by_globs(parameters, layers)
-    taken = tuple(n for n, p in parameters.items() if n in chosen and p.requires_grad)
-    if not taken:
+    is_word = isinstance(layers, str) and layers in LAYER_WORDS
+    matching = _by_word(model, str(layers)) if is_word else _by_globs(parameters, layers)
+    selected = tuple(n for n, p in parameters.items() if n in matching and p.requires_grad)
+    if not selected:
         raise ValueError(
-            f"layers={layers!r} choose only frozen parameters, {sorted(chosen)}; unfreeze or choose others"
+            f"layers={layers!r} choose only frozen parameters, {sorted(matching)}; unfreeze or choose others"
         )
-    return taken
+    return selected
 
 
-def _by_globs(parameters: Tensors, layers: str | Sequence[str]) -> set[str]:
+def _by_globs(parameters: Mapping[str, Tensor], layers: Layers) -> set[str]:
+    """The parameters that match any of the glob patterns; each pattern must match at least one."""
     globs = (layers,) if isinstance(layers, str) else tuple(layers)
-    missed = tuple(g for g in globs if not any(fnmatchcase(n, g) for n in parameters))
-    if missed or not globs:
-        raise ValueError(f"layers={missed or globs} match none of {list(parameters)}; the words are {WORDS}")
+    unmatched = tuple(g for g in globs if not any(fnmatchcase(n, g) for n in parameters))
+    if unmatched or not globs:
+        raise ValueError(f"layers={unmatched or globs} match none of {list(parameters)}; the words are {LAYER_WORDS}")
     return {n for n in parameters if any(fnmatchcase(n, g) for g in globs)}
 
 
 def _by_word(model: nn.Module, word: str) -> set[str]:
+    """The weight matrices of the layers that one of `LAYER_WORDS` names."""
     first_name = {p: n for n, p in model.named_parameters()}
     root = model
     while (inner := getattr(root, "module", getattr(root, "_orig_mod", None))) is not None:  # DataParallel, compile
         root = inner
     layers = list(dict.fromkeys(_layers(root))) or [root]  # a bare nn.Linear is its own layer
-    found = [matrices for layer in layers if (matrices := [first_name[p] for p in _matrices(layer)])]
+    names_by_layer = [matrices for layer in layers if (matrices := [first_name[p] for p in _matrices(layer)])]
     names = list(first_name.values())
-    if not found:
+    if not names_by_layer:
         raise ValueError(f"layers={word!r}: no layer has a matrix named '*weight'; choose among {names} with globs")
-    if word == "all-but-last" and len(found) == 1:
-        raise ValueError(f"one layer, {found[0]}, has no 'all-but-last'; use layers='all' or globs over {names}")
-    part = {"all": found, "all-but-last": found[:-1], "first": found[:1], "last": found[-1:]}[word]
-    return {name for matrices in part for name in matrices}
+    if word == "all-but-last" and len(names_by_layer) == 1:
+        raise ValueError(
+            f"one layer, {names_by_layer[0]}, has no 'all-but-last'; use layers='all' or globs over {names}"
+        )
+    parts = {
+        "all": names_by_layer,
+        "all-but-last": names_by_layer[:-1],
+        "first": names_by_layer[:1],
+        "last": names_by_layer[-1:],
+    }
+    return {name for matrices in parts[word] for name in matrices}
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
+    """The first modules on the way down that hold parameters themselves or pass messages."""
     for child in module.children():
         if hasattr(child, "propagate") or next(child.parameters(recurse=False), None) is not None:
             yield child
@@ -90,39 +113,81 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _matrices(layer: nn.Module) -> list[nn.Parameter]:
+    """The parameters of a layer named `*weight` with two or more dimensions, without those of normalizations."""
     owners = [m for m in layer.modules() if not re.search(r"Norm(\dd)?$", type(m).__name__)]
     named = [pair for m in owners for pair in m.named_parameters(recurse=False)]
     return [p for name, p in named if name.endswith("weight") and p.dim() >= 2]
 
 
-def length(*tensors: Tensor) -> Tensor:
-    """The Euclidean length of the tensors laid end to end, in float32 at least; at zero its derivatives are zero."""
+def global_norm(*tensors: Tensor) -> Tensor:
+    """Compute the Euclidean norm of several tensors as if they were concatenated, in float32 or wider.
+
+    With gradients enabled, its first and second derivatives at zero are zero rather than NaN.
+
+    Args:
+        *tensors: One or more tensors, of any shapes and of different types if need be.
+
+    Returns:
+        The norm, a tensor without dimensions.
+
+    Example:
+        >>> global_norm(torch.tensor([3.0]), torch.tensor([[4.0]]))
+        tensor(5.)
+    """
     wide = reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
     if not torch.is_grad_enabled():  # three times faster, but its second derivative at zero is NaN
-        each: list[Tensor] = [torch.linalg.vector_norm(t, dtype=wide) for t in tensors]
-        return each[0] if len(each) == 1 else torch.stack(each).norm()
+        norms: list[Tensor] = [torch.linalg.vector_norm(t, dtype=wide) for t in tensors]
+        return norms[0] if len(norms) == 1 else torch.stack(norms).norm()
     square = torch.stack([t.to(wide).square().sum() for t in tensors]).sum()
     return torch.where(square > 0, square, 1).sqrt() * (square > 0)
 
 
-def radii(theta: Tensors, *, rho: float, radius: Radius = "layer") -> dict[str, Tensor]:
-    """rho(theta_i) of Eq. 5: "layer" is rho * |theta_i|; "global" and "adaptive" share one radius rho among all."""
+def radii(theta: Mapping[Key, Tensor], *, rho: float, radius: Radius = "layer") -> dict[Key, Tensor]:
+    """Compute the radius rho(theta_i) of Eq. 5 (eq:est) for each tensor.
+
+    Args:
+        theta: The weights.
+        rho: The radius, relative to the norm of each tensor for "layer", absolute otherwise.
+        radius: "layer" is rho * |theta_i|; "global" and "adaptive" share one radius rho among all tensors.
+
+    Returns:
+        For each key the radius, a tensor without dimensions.
+
+    Example:
+        >>> radii({"w": torch.tensor([3.0, 4.0])}, rho=0.5)
+        {'w': tensor(2.5000)}
+    """
     if radius == "layer":
-        return {n: rho * length(w) for n, w in theta.items()}
-    return {n: torch.full_like(length(w), rho) for n, w in theta.items()}
+        return {n: rho * global_norm(w) for n, w in theta.items()}
+    return {n: torch.full_like(global_norm(w), rho) for n, w in theta.items()}
 
 
 def project(
-    step: Tensors, theta: Tensors, *, rho: float, radius: Radius = "layer", onto: Projection = "sphere"
-) -> dict[str, Tensor]:
-    """Pull `step` back to the radius, the projection of Eq. 5 (eq:est). Names and shapes are those of `step`.
+    step: Mapping[Key, Tensor],
+    theta: Mapping[Key, Tensor],
+    *,
+    rho: float,
+    radius: Radius = "layer",
+    onto: Projection = "sphere",
+) -> dict[Key, Tensor]:
+    """Scale `step` to the radius, which is the projection of Eq. 5 (eq:est). A step of zero stays zero.
 
-    "ball" is the paper's text (short steps stay short), "sphere" its released code (always full length);
-    "layer" measures each tensor by itself, "global" all together (SAM), "adaptive" all together in the coordinates
-    delta / (|theta| + ETA), where a weight moves in proportion to its size (ASAM). A zero step stays zero.
+    Args:
+        step: The direction of the perturbation, usually a gradient of the loss.
+        theta: The weights that the step would change, with at least the keys of `step`.
+        rho: The radius, relative to the norm of each tensor for "layer", absolute otherwise.
+        radius: "layer" measures each tensor on its own, "global" all of them together (SAM), "adaptive" all of them
+            together in the coordinates delta / (|theta| + 0.01), in which a weight changes in proportion to its size
+            (ASAM).
+        onto: "sphere" scales every step to the full radius, as the released code does; "ball" leaves a shorter step as
+            it is, as the paper's text says.
 
-    >>> project({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([1.0, 0.0])}, rho=1.0)
-    {'w': tensor([0.6000, 0.8000])}
+    Returns:
+        The perturbation, with the keys, shapes and types of `step`.
+
+    Example:
+        >>> project({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([1.0, 0.0])}, rho=1.0)
+        {'w': tensor([0.6000, 0.8000])}
     """
     if not step:
         return {}
@@ -131,19 +196,35 @@ def project(
         inside = project({n: s * unit[n] for n, s in step.items()}, theta, rho=rho, radius="global", onto=onto)
         return {n: d * unit[n] for n, d in inside.items()}
     limits = radii({n: theta[n] for n in step}, rho=rho, radius=radius)
-    lengths = (
-        {n: length(s) for n, s in step.items()} if radius == "layer" else dict.fromkeys(step, length(*step.values()))
-    )
-    scales = {n: limits[n] / lengths[n].clamp_min(SHORT) for n in step}
+    if radius == "layer":
+        norms = {n: global_norm(s) for n, s in step.items()}
+    else:
+        norms = dict.fromkeys(step, global_norm(*step.values()))
+    scales = {n: limits[n] / norms[n].clamp_min(MIN_NORM) for n in step}
     if onto == "ball":
         scales = {n: s.clamp_max(1.0) for n, s in scales.items()}
     return {n: (s * scales[n]).to(s.dtype) for n, s in step.items()}
 
 
 def ascend(
-    first: Tensors, gradient_at: Callable[[Tensors], Tensors], *, steps: int = 1, step_size: float | None = None
-) -> dict[str, Tensor]:
-    """The sum of `steps` raw gradient steps: `first` is the gradient at theta, `gradient_at(s)` that at theta + s."""
+    first: Mapping[Key, Tensor],
+    gradient_at: Callable[[Mapping[Key, Tensor]], Mapping[Key, Tensor]],
+    *,
+    steps: int = 1,
+    step_size: float | None = None,
+) -> dict[Key, Tensor]:
+    """Climb the loss by `steps` steps of plain gradient ascent.
+
+    Args:
+        first: The gradient at theta, which is the direction of the first step.
+        gradient_at: Returns the gradient at theta + step. It is called steps - 1 times; a key that it leaves out does
+            not move.
+        steps: Number of steps, at least 1.
+        step_size: Factor of each gradient. None means 1 / steps.
+
+    Returns:
+        The sum of all steps, not yet projected, with the keys of `first`.
+    """
     size = 1 / steps if step_size is None else step_size
     step = dict(first) if size == 1 else {n: size * g for n, g in first.items()}
     for _ in range(steps - 1):
@@ -155,37 +236,84 @@ def ascend(
 def clip_relative_norm(
     perturbed: Mapping[Key, Tensor], natural: Mapping[Key, Tensor], balance: float
 ) -> dict[Key, Tensor]:
-    """`perturbed`, over all tensors at most `balance` times as long as `natural`; an infinite one becomes zero."""
+    """Limit the norm of the perturbed gradient over all tensors to `balance` times that of the natural gradient.
+
+    Args:
+        perturbed: The gradient at the perturbed weights.
+        natural: The gradient at the weights themselves.
+        balance: The largest allowed ratio of the two norms, greater than 0.
+
+    Returns:
+        The perturbed gradient, scaled down if it was too long. An infinite one becomes zero; NaN stays NaN.
+
+    Example:
+        >>> clip_relative_norm({"w": torch.tensor([3.0, 4.0])}, {"w": torch.tensor([1.0, 0.0])}, balance=1.0)
+        {'w': tensor([0.6000, 0.8000])}
+    """
     if not (natural and perturbed):
         return dict(perturbed)
-    limit = balance * length(*natural.values()) / length(*perturbed.values()).clamp_min(SHORT)
+    limit = balance * global_norm(*natural.values()) / global_norm(*perturbed.values()).clamp_min(MIN_NORM)
     return {k: torch.where(limit == 0, 0.0, limit.clamp_max(1.0) * g).to(g.dtype) for k, g in perturbed.items()}
 
 
 def mix(natural: Mapping[Key, Tensor], perturbed: Mapping[Key, Tensor], *, lam: float) -> dict[Key, Tensor]:
-    """Line 5 of Algorithm 1, lam * g(theta + delta) + (1 - lam) * g(theta); a tensor missing on one side is zero."""
+    """Combine the two gradients as line 5 of Algorithm 1 does: lam * g(theta + delta) + (1 - lam) * g(theta).
+
+    Args:
+        natural: g(theta).
+        perturbed: g(theta + delta).
+        lam: Weight of the perturbed gradient, between 0 and 1.
+
+    Returns:
+        The combined gradient for each key of either side; a gradient that is missing on one side counts as zero.
+
+    Example:
+        >>> mix({"w": torch.tensor([1.0])}, {"w": torch.tensor([3.0])}, lam=0.5)
+        {'w': tensor([2.])}
+    """
     alone = {k: (1 - lam) * g for k, g in natural.items() if k not in perturbed}
     return alone | {k: torch.lerp(natural[k], g, lam) if k in natural else lam * g for k, g in perturbed.items()}
 
 
-def copy_into(theta: Tensors, values: Tensors) -> None:
-    """Write values into the tensors of `theta`, bit for bit, past autograd."""
+def copy_into(theta: Mapping[Key, Tensor], values: Mapping[Key, Tensor]) -> None:
+    """Overwrite tensors of `theta` with the given values, bit for bit and unseen by autograd.
+
+    Args:
+        theta: The tensors to overwrite, parameters or not.
+        values: The new values, for some or all keys of `theta`.
+    """
     for n, value in values.items():
         theta[n].detach().copy_(value)
 
 
-def replaced(model: nn.Module, by: Mapping[Tensor, Tensor]) -> AbstractContextManager[None]:
-    """Inside, the model computes with other tensors in place of its parameters, and gradients flow through them."""
-    return _swapped(model, "_parameters", lambda p: by.get(p, p))
+def substituted_parameters(model: nn.Module, substitutes: Mapping[Tensor, Tensor]) -> AbstractContextManager[None]:
+    """Let the model compute with other tensors in place of its parameters; gradients flow through the substitutes.
+
+    Args:
+        model: The module. A shared parameter is substituted wherever it is used.
+        substitutes: The tensor that takes the place of each parameter; the other parameters stay.
+
+    Returns:
+        A context manager. When it ends, the model has its own parameters again.
+    """
+    return _swapped(model, "_parameters", lambda p: substitutes.get(p, p))
 
 
-def kept_buffers(model: nn.Module) -> AbstractContextManager[None]:
-    """Inside, the model works on copies of its buffers (batch-norm statistics); outside, on the untouched originals."""
+def isolated_buffers(model: nn.Module) -> AbstractContextManager[None]:
+    """Let the model work on copies of its buffers, so that extra passes leave batch-norm statistics unchanged.
+
+    Args:
+        model: The module whose buffers are protected.
+
+    Returns:
+        A context manager. When it ends, the model has its original, unchanged buffers again.
+    """
     return _swapped(model, "_buffers", lambda b: b.detach().clone())
 
 
 @contextmanager
 def _swapped(model: nn.Module, slots: str, new: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Replace each tensor in the modules' dicts of parameters or buffers, and put the old ones back at the end."""
     places = [(s, name, old) for m in model.modules() for s in [getattr(m, slots)] for name, old in s.items()]
     try:
         for slot, name, old in places:

@@ -1,7 +1,31 @@
-"""The training loops: the only place where models meet optimisers and the method."""
+"""The training loops: the only place where models meet optimizers and the method.
 
-from wtawp.training.batches import fit_batches
-from wtawp.training.engine import SelectOn
-from wtawp.training.fit import Fit, evaluate, fit, fit_many
+Names are imported when they are first used, so that `wtawp.training.options` can be imported without torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from wtawp.base import lazy_exports
+
+if TYPE_CHECKING:
+    from wtawp.training.batches import fit_batches
+    from wtawp.training.evaluation import evaluate
+    from wtawp.training.loop import Fit, fit, fit_many
+    from wtawp.training.options import SelectOn
 
 __all__ = ["Fit", "SelectOn", "evaluate", "fit", "fit_batches", "fit_many"]
+
+_HOMES = {
+    "Fit": "loop",
+    "SelectOn": "options",
+    "evaluate": "evaluation",
+    "fit": "loop",
+    "fit_batches": "batches",
+    "fit_many": "loop",
+}
+
+__getattr__ = lazy_exports(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

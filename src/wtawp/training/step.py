@@ -1,101 +1,133 @@
-"""One WT-AWP gradient for a whole stack of models, from the core's pure functions (Algorithm 1, lines 3 to 5)."""
+"""One WT-AWP gradient for a whole stack of models: Algorithm 1 of `wtawp.core.algorithm`, mapped over the members."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import count
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from wtawp.core import AwpConfig, ascend, clip_relative_norm, mix, project
+from wtawp.core import AwpConfig, compute_gradient
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
-# Weights, number of the pass -> [b]; of pass 0 also the terms that the models add to their loss themselves, if any.
+# Weights and the number of the pass -> losses [b]. Pass 0 also returns the terms that models add to their loss, if any.
 Losses = Callable[[Stack, int], Tensor | tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class StackGradient:
-    """The gradient to descend along, and what was met on the way; everything [b] or stacked."""
+    """The gradient to descend along, with the by-products of computing it. Tensors end in [b] or are stacked.
+
+    Attributes:
+        gradient: For each parameter that has one, lam * g(theta + delta) + (1 - lam) * g(theta).
+        loss: L(theta), including the term that the models add themselves.
+        gap: L(theta + delta) - L(theta), without that term.
+        natural_norm: Norm of g(theta).
+        perturbed_norm: Norm of g(theta + delta), before it is clipped; that of g(theta) without perturbation.
+        weight_norm: Norm of theta.
+    """
 
     gradient: Stack
-    loss: Tensor  # L(theta), with the term of the model's own
-    gap: Tensor  # L(theta + delta) - L(theta)
-    natural_norm: Tensor  # |g(theta)|
-    perturbed_norm: Tensor  # |g(theta + delta)|
-    weight_norm: Tensor  # |theta|
+    loss: Tensor
+    gap: Tensor
+    natural_norm: Tensor
+    perturbed_norm: Tensor
+    weight_norm: Tensor
 
 
 def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig | None) -> StackGradient:
-    """Lam * g(theta + delta) + (1 - lam) * g(theta) for each member; `names` are the perturbed parameters.
+    """Compute lam * g(theta + delta) + (1 - lam) * g(theta) for each member of a stack.
 
-    `losses` is called with pass 0 at theta, then with the passes of the ascent, then at theta + delta: each pass has
-    dropout masks of its own. Members do not meet, so one backward pass of the sum gives each its own gradient. A term
-    of the model's own counts in g(theta) and not in the ascent: delta is to raise L, as in the released code.
+    Members do not interact, so one backward pass of the sum of their losses gives each its own gradient. A term that
+    the models add to their loss counts in g(theta) and not in the ascent: as in the released code, delta is to raise
+    the loss itself. Nothing here waits for a GPU or depends on values, so that a CUDA graph can record it.
+
+    Args:
+        losses: Computes the losses of all members. It is called with pass 0 at theta, then with the passes of the
+            ascent, and at last at theta + delta; each pass draws dropout masks of its own.
+        theta: The stacked weights; those that require gradients are trained.
+        names: The parameters to perturb.
+        config: The options of the method; None is plain training.
+
+    Returns:
+        The gradient, and the losses and norms that were computed on the way.
     """
-    exact = config is not None and config.exact
-    found = losses(theta, 0)
-    loss, extra = found if isinstance(found, tuple) else (found, None)
-    if extra is None or config is None or config.is_plain:
-        steepest = natural = _gradient(loss if extra is None else loss + extra, theta, create_graph=exact)
+    is_plain, exact = config is None or config.is_plain, config is not None and config.exact
+    first = losses(theta, 0)
+    loss, extra = first if isinstance(first, tuple) else (first, None)
+    if extra is None or is_plain:
+        ascent = natural = _gradient(loss if extra is None else loss + extra, theta, create_graph=exact)
     else:
-        steepest = _gradient(loss, theta, create_graph=exact, again=True)
-        natural = _added(steepest, _gradient(extra, theta, create_graph=exact))
-    whole = (loss if extra is None else loss + extra).detach()
-    norm, size = _norm(natural), _norm({n: w for n, w in theta.items() if w.requires_grad})
-    if config is None or config.is_plain:
-        return StackGradient(natural, whole, torch.zeros_like(norm), norm, norm, size)
+        ascent = _gradient(loss, theta, create_graph=exact, retain_graph=True)
+        natural = _sum(ascent, _gradient(extra, theta, create_graph=exact))
+    total = (loss if extra is None else loss + extra).detach()
+    natural_norm, weight_norm = _norm(natural), _norm({n: w for n, w in theta.items() if w.requires_grad})
+    if config is None or is_plain:
+        return StackGradient(natural, total, torch.zeros_like(natural_norm), natural_norm, natural_norm, weight_norm)
+    passes = count(1)
+    by_products: dict[str, Tensor] = {}
 
-    passes = iter(range(1, config.steps + 1))
-
+    @torch.enable_grad()
     def gradient_at(step: Mapping[str, Tensor]) -> Stack:
-        with torch.enable_grad():
-            at = {n: theta[n] + s for n, s in step.items()}
-            at = at if exact else {n: w.detach().requires_grad_() for n, w in at.items()}
-            return _gradient(_plain(losses({**theta, **at}, next(passes))), at, create_graph=exact)
+        shifted = {n: theta[n] + s for n, s in step.items()}
+        shifted = shifted if exact else {n: w.detach().requires_grad_() for n, w in shifted.items()}
+        return _gradient(_without_extra(losses({**theta, **shifted}, next(passes))), shifted, create_graph=exact)
 
-    first = steepest if config.steps > 1 else {n: steepest[n] for n in names if n in steepest}
-    with torch.set_grad_enabled(exact):
-        step = ascend(first, gradient_at, steps=config.steps, step_size=config.step_size)
-        step = {n: step[n] for n in names if n in step}
-        pull = partial(project, rho=config.rho, radius=config.radius, onto=config.projection)
-        delta = vmap(pull)(step, {n: theta[n] for n in step})
-    perturbed_loss = _plain(losses({**theta, **{n: theta[n] + d for n, d in delta.items()}}, next(passes)))
-    perturbed = _gradient(perturbed_loss, theta)
-    perturbed_norm = _norm(perturbed)
+    @torch.enable_grad()
+    def perturbed_gradient(delta: Mapping[str, Tensor]) -> Stack:
+        shifted = {n: theta[n] + d for n, d in delta.items()}
+        perturbed_loss = _without_extra(losses({**theta, **shifted}, next(passes)))
+        gradient = _gradient(perturbed_loss, theta)
+        by_products.update(gap=(perturbed_loss - loss).detach(), perturbed_norm=_norm(gradient))
+        return gradient
+
     with torch.no_grad():
-        if config.balance is not None:
-            perturbed = vmap(partial(clip_relative_norm, balance=config.balance))(perturbed, natural)
-        mixed = mix(natural, perturbed, lam=config.lam)  # element by element, so a stack needs no mapping
-    return StackGradient(mixed, whole, (perturbed_loss - loss).detach(), norm, perturbed_norm, size)
+        mixed = compute_gradient(
+            natural,
+            theta=theta,
+            perturbed=names,
+            config=config,
+            gradient_at=gradient_at,
+            perturbed_gradient=perturbed_gradient,
+            ascent_gradient=ascent,
+            map_members=vmap,
+        )
+        gradient = dict(mixed)
+    return StackGradient(
+        gradient=gradient, loss=total, natural_norm=natural_norm, weight_norm=weight_norm, **by_products
+    )
 
 
-def _plain(losses: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-    assert isinstance(losses, Tensor), "only pass 0 has a term of the model's own"
+def _without_extra(losses: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+    """The losses of a pass after the first one, in which models add no term."""
+    assert isinstance(losses, Tensor), "only pass 0 has a term that the models add"
     return losses
 
 
-def _gradient(loss: Tensor, at: Stack, *, create_graph: bool = False, again: bool = False) -> Stack:
-    """Of the sum; `again`: the graph is needed for another gradient."""
+def _gradient(loss: Tensor, at: Stack, *, create_graph: bool = False, retain_graph: bool = False) -> Stack:
+    """The gradient of the sum of the losses with respect to the tensors `at` that require one and are used."""
     wanted = {n: w for n, w in at.items() if w.requires_grad}
-    found = torch.autograd.grad(
-        loss.sum(), list(wanted.values()), None, create_graph or again, create_graph, allow_unused=True
+    gradients = torch.autograd.grad(
+        loss.sum(), list(wanted.values()), None, create_graph or retain_graph, create_graph, allow_unused=True
     )
-    return {n: g for n, g in zip(wanted, found, strict=True) if g is not None}
+    return {n: g for n, g in zip(wanted, gradients, strict=True) if g is not None}
 
 
-def _added(one: Stack, other: Stack) -> Stack:
+def _sum(one: Stack, other: Stack) -> Stack:
+    """The sum of two gradients; one that is missing on one side counts as zero."""
     both = {n: one[n] + other[n] for n in one.keys() & other.keys()}
     return {**one, **other, **both}
 
 
 @torch.no_grad()
 def _norm(gradient: Stack) -> Tensor:  # -> [b]
-    each = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=_wide(g)) for g in gradient.values()]
-    norms: Tensor = torch.linalg.vector_norm(torch.stack(each), dim=0)
-    return norms
+    """The norm over all tensors, of each member."""
+    norms = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=_wide(g)) for g in gradient.values()]
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    return total
 
 
 def _wide(t: Tensor) -> torch.dtype:
+    """The type of a tensor, or float32 if that is wider."""
     return torch.promote_types(t.dtype, torch.float32)

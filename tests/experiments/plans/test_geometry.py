@@ -1,3 +1,5 @@
+from wtawp.experiments.execution.checks import check_plan
+from wtawp.experiments.measures.shared.registry import options_of
 from wtawp.experiments.plans.geometry import (
     FLATNESS,
     bounds_plan,
@@ -8,9 +10,8 @@ from wtawp.experiments.plans.geometry import (
     vanishing_plan,
 )
 from wtawp.experiments.plans.paper import plan
-from wtawp.experiments.report.figures import DRAWN
-from wtawp.experiments.results.claims import check
-from wtawp.experiments.results.claims import check as check_measure
+from wtawp.experiments.plans.scale import at_scale
+from wtawp.experiments.report.figures import figure_names
 from wtawp.experiments.spec import Plan
 
 
@@ -47,10 +48,12 @@ def test_every_measure_and_figure_is_known_and_small_versions_are_small() -> Non
     for made in (smoothness_plan(), landscape_plan(), flat, bounds, sharpness_plan(), vanishing_plan()):
         for cell in made.cells:
             for measure in cell.setting.measures:
-                check_measure(measure)
-        assert set(made.figures) <= set(DRAWN)
-    (small,) = {dict(m.options)["samples"] for c in smoothness_plan().at("smoke").cells for m in c.setting.measures}
+                options_of(measure)
+        assert set(made.figures) <= set(figure_names())
+    (small,) = {
+        dict(m.options)["samples"] for c in at_scale(smoothness_plan(), "smoke").cells for m in c.setting.measures
+    }
     assert small == 2
     toys = tuple(c for c in vanishing_plan().cells if c.setting.dataset == "toy-linear")
     assert len(toys) == 18
-    check(Plan("toys", "", toys))
+    check_plan(Plan("toys", "", toys))

@@ -19,9 +19,9 @@ def draw(png: Path | None) -> str:
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    look = Artifact(TABLE, {"losses": {"GCN": [0.5, math.inf, math.nan]}}, draw)
-    svg, png, numbers = look.write(tmp_path / "new", "b", "A title", {"GCN": "GCN on wine"})
-    look.write(tmp_path / "new", "a")
+    artifact = Artifact(TABLE, {"losses": {"GCN": [0.5, math.inf, math.nan]}}, draw)
+    svg, png, numbers = artifact.write(tmp_path / "new", "b", "A title", {"GCN": "GCN on wine"})
+    artifact.write(tmp_path / "new", "a")
     assert png.read_bytes() == b"pixels"
     assert json.loads(numbers.read_text(encoding="utf-8"))["losses"] == {"GCN": [0.5, None, None]}
     first, second = read_artifacts(tmp_path / "new")
@@ -33,8 +33,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert base64.b64decode(picture).decode() == svg.read_text(encoding="utf-8")
 
 
-def test_what_is_no_look_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AnalysisError, match="there is no look in"):
+def test_what_is_no_artifact_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match="there is no artifact in"):
         read_artifacts(tmp_path)
     path = tmp_path / "x.json"
     for text in ("no JSON", "[]", '{"table": 3}', '{"title": "x", "sources": {}, "table": {"rows": [[{}]]}}'):
@@ -48,9 +48,9 @@ def test_what_is_no_look_is_refused(tmp_path: Path) -> None:
         read_artifacts(tmp_path)
 
 
-def test_another_look_of_the_same_name_gets_a_number_and_the_same_one_does_not(tmp_path: Path) -> None:
+def test_another_artifact_of_the_same_name_gets_a_number_and_the_same_one_does_not(tmp_path: Path) -> None:
     first, second = Artifact(TABLE, {"split": 0}, draw), Artifact(TABLE, {"split": 1}, draw)
-    for look in (first, second, first, second):
-        look.write(tmp_path, "x")
+    for artifact in (first, second, first, second):
+        artifact.write(tmp_path, "x")
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["x-2.json", "x.json"]
     assert len(read_artifacts(tmp_path)) == 2

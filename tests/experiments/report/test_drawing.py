@@ -1,9 +1,32 @@
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
-from wtawp.experiments.report.drawing import COLOURS, drawing, line_look, looks, method_style, use_log_scale, with_ids
+import pytest
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.report.drawing import (
+    COLOURS,
+    METHOD_COLOURS,
+    drawing,
+    log_ticks,
+    method_style,
+    observe_figures,
+    row_styles,
+    style_by_index,
+    use_log_scale,
+    with_ids,
+)
+from wtawp.experiments.results.methods import Method
 
 SVG = "{http://www.w3.org/2000/svg}"
+PLAIN_ROW = {"GCN": None}
+
+
+def awp(rho: float, lam: float, layers: str = "all-but-last", **options: Any) -> AwpConfig:
+    return AwpConfig(rho=rho, lam=lam, layers=layers, **options)
 
 
 def draw(title: str) -> str:
@@ -22,6 +45,14 @@ def words(svg: str) -> list[str]:
 def test_a_drawing_is_svg_that_repeats_byte_for_byte() -> None:
     assert draw("one") == draw("one")
     assert draw("one").startswith("<svg")
+
+
+def test_observers_get_the_finished_figure_inside_their_block_only() -> None:
+    plotted: list[list[float]] = []
+    with observe_figures(lambda figure: plotted.append(figure.axes[0].lines[0].get_ydata().tolist())):
+        draw("one")
+    draw("two")
+    assert plotted == [[1e-3, 1e3]]
 
 
 def test_pixels_are_written_where_asked_for(tmp_path: Path) -> None:
@@ -49,17 +80,70 @@ def test_ids_of_two_drawings_do_not_meet_and_references_still_resolve() -> None:
 
 
 def test_lines_beyond_the_colours_are_dashed() -> None:
-    found = [tuple(line_look(i).values()) for i in range(3 * len(COLOURS))]
-    assert len(set(found)) == len(found)
-    assert found[0] == (COLOURS[0], "-")
+    styles = [tuple(style_by_index(i).values()) for i in range(3 * len(COLOURS))]
+    assert len(set(styles)) == len(styles)
+    assert styles[0] == (COLOURS[0], "-")
 
 
-def test_a_method_has_its_colour_in_every_figure_and_no_two_rows_look_the_same() -> None:
-    kept = looks(["GCN", "AWP rho=0.5", "AWP rho=2.5", "WT-AWP rho=2.5"])
-    assert [look["color"] for look in kept.values()] == [method_style(row)["color"] for row in kept]
-    assert kept["AWP rho=0.5"]["linestyle"] != kept["AWP rho=2.5"]["linestyle"]
-    values = looks([*(f"lambda={x}" for x in (0.1, 0.3, 0.5, 0.7, 1.0)), "AWP", "W-AWP"])
-    assert values["W-AWP"]["color"] == method_style("W-AWP")["color"]
-    assert len({look["color"] for look in values.values()}) == len(values)
-    many = looks(["GCN", "GAT", "PPNP", "RGCN", "GCNSVD", "GCN+WT-AWP"])
-    assert len({tuple(look.values()) for look in many.values()}) == 6
+def test_every_method_has_a_colour_of_its_own_and_balance_is_dashed() -> None:
+    assert set(METHOD_COLOURS) == set(Method)
+    assert len(set(METHOD_COLOURS.values())) == len(Method)
+    assert method_style(None) == {"color": COLOURS[0], "linestyle": "-"}
+    assert method_style(awp(1.0, 0.5)) == {"color": COLOURS[1], "linestyle": "-"}
+    assert method_style(awp(1.0, 0.5, balance=1.0)) == {"color": COLOURS[1], "linestyle": "--"}
+
+
+def test_a_method_keeps_its_colour_and_no_two_rows_look_the_same() -> None:
+    rows = {
+        "GCN": None,
+        "AWP rho=0.5": awp(0.5, 1.0, "all"),
+        "AWP rho=2.5": awp(2.5, 1.0, "all"),
+        "WT-AWP": awp(2.5, 0.5),
+    }
+    styles = row_styles(rows)
+    assert [style["color"] for style in styles.values()] == [method_style(each)["color"] for each in rows.values()]
+    assert [style["linestyle"] for style in styles.values()] == ["-", "-", "--", "-"]
+    models = row_styles({**dict.fromkeys(["GCN", "GAT", "PPNP", "RGCN", "GCNSVD"]), "GCN+WT-AWP": awp(1.0, 0.5)})
+    assert len({tuple(style.values()) for style in models.values()}) == 6
+    assert models == {row: style_by_index(i) for i, row in enumerate(models)}, "more rows than dashes"
+
+
+def test_rows_of_a_sweep_take_the_colours_that_are_left() -> None:
+    lams = (0.1, 0.3, 0.5, 0.7, 1.0)
+    rows = {f"lambda={lam}": awp(0.05, lam) for lam in lams}
+    rows |= {"AWP": awp(0.05, 1.0, "all"), "W-AWP": awp(0.05, 0.5, "all")}
+    colours = [style["color"] for style in row_styles(rows).values()]
+    assert colours == [COLOURS[i] for i in (0, 1, 3, 5, 6, 4, 2)]
+    alone = {f"lambda={lam}": awp(0.05, lam) for lam in lams}
+    assert [style["color"] for style in row_styles(alone).values()] == list(COLOURS[:5])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"), [(0.5, 12, [0.5, 1.0, 2.0, 5.0, 10.0]), (3.0, 4.0, [3.0, 3.25, 3.5, 3.75, 4.0])]
+)
+def test_ticks_are_round(low: float, high: float, ticks: list[float]) -> None:
+    assert log_ticks(low, high) == pytest.approx(ticks)
+    assert log_ticks(1e-6, 1e6, few=True)[0] == pytest.approx(1e-6)
+    assert len(log_ticks(1e-6, 1e6, few=True)) <= 5
+
+
+def test_reports_without_figures_load_neither_matplotlib_nor_pytorch_geometric() -> None:
+    code = """
+import sys
+from wtawp.experiments.plans import paper
+from wtawp.experiments.report import html
+from wtawp.experiments.report.contents import tables_of
+from wtawp.experiments.report.export import export_data
+from wtawp.experiments.report.markdown import render_markdown
+from wtawp.experiments.report.reporters import all_reporters
+from wtawp.experiments.results.summary import summarise
+reports = [summarise(paper.plan(name), []) for name in ("tab:natacc", "fig:certcora", "extra:flatness", "extra:bounds")]
+for report in reports:
+    assert len(tables_of(report)) == len(export_data(report)["claims"]) + 1 + bool(report.pairs)
+assert "Nothing was trained yet" in render_markdown(reports, figures="figures")
+assert {"bound", "certificate", "landscape", "sharpness", "smoothness"} == set(all_reporters())
+print(*sys.modules)
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "wtawp.experiments.report.markdown" in loaded
+    assert not {"matplotlib", "torch_geometric"} & set(loaded)

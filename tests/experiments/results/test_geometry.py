@@ -7,10 +7,11 @@ import pytest
 from wtawp.experiments.plans.geometry import flatness_plan, landscape_plan, smoothness_plan
 from wtawp.experiments.results.claims import check
 from wtawp.experiments.results.geometry import (
-    flatness_comparisons,
+    Quantity,
+    geometry_comparisons,
     landscape_ends,
     ratios_at_matched_loss,
-    smooth_pairs,
+    smoothness_comparisons,
 )
 from wtawp.experiments.results.summary import PlanReport, summarise
 from wtawp.experiments.spec import Plan, Record, Run
@@ -40,8 +41,10 @@ def norms(run: Run) -> list[dict[str, object]]:
 
 def test_pairs_share_their_initialisation_and_are_counted(make_record: MakeRecord) -> None:
     report = report_of(smoothness_plan(), make_record, norms)
-    pairs = smooth_pairs(report)
-    assert len(pairs) == 16
+    compared = smoothness_comparisons(report)
+    assert len(compared) == 16
+    assert [c.is_last_epoch for c in compared] == [False] * 8 + [True] * 8
+    pairs = {(c.column, c.matrix, c.definition): c.pairs for c in compared}
     assert pairs["cora", "A", "paper"][0].before == (1.0, pytest.approx(80))
     assert [p.is_better for p in pairs["cora", "A", "paper"]] == [True] * 7 + [False] * 3
     outcome = check(report.plan.claims[0], report)
@@ -69,8 +72,9 @@ def sizes(run: Run) -> list[dict[str, object]]:
 
 def test_measures_are_compared_over_splits_with_losses_beside(make_record: MakeRecord) -> None:
     report = report_of(flatness_plan({"cora": (0.7, 1.0)}), make_record, sizes)
-    found = {c.quantity: c for c in flatness_comparisons(report) if c.column == "cora"}
+    found = {c.quantity.label: c for c in geometry_comparisons(report) if c.column == "cora"}
     assert [name for name, c in found.items() if not c.is_flatness] == ["train loss", "val loss", "test loss"]
+    assert found["train loss"].quantity == Quantity("loss", "train loss")
     layer = found["sharpness, layer, rho=0.4"]
     assert (layer.before, layer.after) == (pytest.approx(8.02), pytest.approx(4.0))
     assert layer.verdict(0.01) == "flatter"
@@ -93,10 +97,10 @@ def test_where_losses_are_alike_the_ratios_are_told_again(make_record: MakeRecor
         make_record(key=run.key, setting=run.setting.content, split=run.split, init=run.init, measured=sizes(run),
                     loss={"train": train_loss(run), "val": 0.3, "test": 0.3}) for run in plan.runs()
     ])  # fmt: skip
-    found = {c.quantity: c for c in ratios_at_matched_loss(report) if c.column == "cora"}
+    found = {c.quantity.label: c for c in ratios_at_matched_loss(report) if c.column == "cora"}
     assert "test loss" not in found
     eigenvalue = found["largest eigenvalue"]
-    assert (eigenvalue.num_splits, eigenvalue.below) == (5, 0)
+    assert (eigenvalue.num_splits, eigenvalue.num_below) == (5, 0)
     noises = [0.01 * ((split * 7) % 5) for split in range(5)]
     assert eigenvalue.ratio == pytest.approx(math.prod(0.5 / (0.3 + noise) for noise in noises) ** 0.2)
 
@@ -124,9 +128,9 @@ def test_initialisations_of_a_split_are_one_pair_and_ties_are_not_smaller(make_r
         make_record(key=run.key, setting=run.setting.content, split=run.split, init=run.init, measured=sizes(run),
                     loss=dict.fromkeys(("train", "val", "test"), 0.3)) for run in plan.runs()
     ])  # fmt: skip
-    found = {c.quantity: c for c in flatness_comparisons(report) if c.column == "cora"}
+    found = {c.quantity.label: c for c in geometry_comparisons(report) if c.column == "cora"}
     difference = found["sharpness, layer, rho=0.4"].difference
     assert difference is not None
     assert difference.num_pairs == 3
-    assert found["sharpness, layer, rho=0.4"].smaller == 3
-    assert found["train loss"].smaller == 0, "they are equal"
+    assert found["sharpness, layer, rho=0.4"].num_smaller == 3
+    assert found["train loss"].num_smaller == 0, "they are equal"

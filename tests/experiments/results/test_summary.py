@@ -28,7 +28,7 @@ def test_cells_stand_beside_the_paper_s_with_a_verdict(small_plan: Plan, make_re
     assert [report.count(v) for v in ("agrees", "differs", "reported", "incomplete")] == [2, 2, 0, 0]
     every = [shifted(small_plan.cells[0], split, init) for split in range(4) for init in range(2)]
     assert report.cells[0].std == pytest.approx(np.std(every, ddof=1))
-    assert (report.wanted, len(report.records), report.failed) == (32, 32, ())
+    assert (report.num_runs, len(report.records), report.failed) == (32, 32, ())
 
 
 def test_what_is_not_judged_or_not_printed_is_only_reported(small_plan: Plan, make_records: MakeRecords) -> None:
@@ -45,7 +45,12 @@ def test_missing_and_failed_runs_make_a_cell_incomplete(small_plan: Plan, make_r
     del records[-8:]
     report = summarise(small_plan, records)
     assert [c.verdict for c in report.cells] == ["incomplete", "agrees", "agrees", "incomplete"]
-    assert [(c.found, c.wanted, len(c.failed)) for c in report.cells] == [(7, 8, 1), (8, 8, 0), (8, 8, 0), (0, 8, 0)]
+    assert [(c.num_finished, c.num_runs, len(c.failed)) for c in report.cells] == [
+        (7, 8, 1),
+        (8, 8, 0),
+        (8, 8, 0),
+        (0, 8, 0),
+    ]
     assert report.cells[3].mean is None
     pairs = {p.column: p for p in report.pairs}
     assert not pairs["cora"].is_complete
@@ -94,7 +99,7 @@ def test_one_device_is_looked_at_and_named(small_plan: Plan, make_records: MakeR
     assert (report.device, report.cells[0].mean) == ("a-gpu", pytest.approx(82.0))
     assert report.other_devices == (("b-gpu", 32), ("cpu", 20))
     chosen = summarise(small_plan, [*on["cpu"][:20], *on["b-gpu"]], device="cpu")
-    assert (chosen.device, chosen.cells[0].mean, chosen.cells[3].found) == ("cpu", pytest.approx(80.0), 0)
+    assert (chosen.device, chosen.cells[0].mean, chosen.cells[3].num_finished) == ("cpu", pytest.approx(80.0), 0)
 
 
 def test_neither_order_nor_records_of_others_matter(small_plan: Plan, make_records: MakeRecords) -> None:

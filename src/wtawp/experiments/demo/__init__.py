@@ -1,1 +1,1 @@
-"""Room demo."""
+"""The demonstration that `wtawp demo` trains and shows on one page."""

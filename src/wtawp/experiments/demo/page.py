@@ -1,4 +1,4 @@
-"""Results as one self-contained HTML page: no script, no request to anywhere."""
+"""The demonstration as one self-contained HTML page, without scripts and without requests to the network."""
 
 from statistics import mean, stdev
 
@@ -6,11 +6,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wtawp.experiments.demo import figures
-from wtawp.experiments.demo.demo import PAIR, SHARPNESS_RHO, TOY_RHO, Demo
+from wtawp.experiments.demo.runner import COMPARED, PAIR, SHARPNESS_RHO, TOY_RHO, Demo
 
 
 def demo_rows(demo: Demo) -> list[tuple[str, str, str, str]]:
-    """Method, test accuracy, sharpness and selected epochs, as text; shared by the page and the terminal."""
+    """The table of the comparison as text, for the page and the terminal.
+
+    Args:
+        demo: The trained models.
+
+    Returns:
+        For each method its name, test accuracy, sharpness and selected epochs.
+    """
     rows = []
     for name in PAIR:
         accuracies, sharp = demo.accuracies(name), [t.sharpness for t in demo.of(name)]
@@ -27,13 +34,27 @@ def demo_rows(demo: Demo) -> list[tuple[str, str, str, str]]:
 
 
 def demo_gain(demo: Demo) -> str:
-    """The paired difference with its interval, as text."""
+    """The paired difference with its interval as text.
+
+    Args:
+        demo: The trained models.
+
+    Returns:
+        A phrase such as "+0.50 points (95 % interval ...)".
+    """
     g = demo.gain
     return f"{g.mean:+.2f} points (95 % interval {g.low:+.2f} to {g.high:+.2f}, {g.num_pairs} paired splits)"
 
 
 def demo_page(demo: Demo) -> str:
-    """The whole demonstration as HTML."""
+    """Write the demonstration as one HTML page.
+
+    Args:
+        demo: The trained models.
+
+    Returns:
+        The page; it needs no other file and no network.
+    """
     environment = Environment(
         loader=PackageLoader("wtawp.experiments.demo"),
         autoescape=True,
@@ -51,7 +72,7 @@ def demo_page(demo: Demo) -> str:
         demo=demo,
         toy_rho=TOY_RHO,
         sharpness_rho=SHARPNESS_RHO,
-        setting=PAIR["GCN + WT-AWP"],
+        setting=COMPARED,
         rows=demo_rows(demo),
         gain=demo_gain(demo),
         pairs=list(zip(*(demo.accuracies(name) for name in PAIR), strict=True)),

@@ -1,4 +1,4 @@
-"""Figures of one model, or of a pair of them: what `look` measured, as numbers that are drawn here."""
+"""Figures of one inspected model, or of a pair of them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from wtawp.analysis import SpectralDensity
-from wtawp.core import Radius
+from wtawp.core import AwpConfig, Radius
 from wtawp.experiments.report.drawing import GREY, drawing, method_style, use_log_scale
-from wtawp.experiments.report.geometry_figures import draw_lines
+from wtawp.experiments.report.measures.landscape import draw_lines
 
 Array = NDArray[np.float64]
+Methods = Mapping[str, AwpConfig | None]  # how each model was trained, for its colour
+NOT_KNOWN: Methods = {}  # drawn as plain training is
 RHO_OF: dict[Radius, str] = {  # what a radius of each kind is measured in
     "layer": "rho, relative to each layer",
     "adaptive": "rho, in sizes of each weight",
@@ -25,12 +27,17 @@ PLAIN = FuncFormatter(lambda value, _: f"{value:g}")  # no factor such as 1e18 a
 
 
 def line_figure(
-    distances: Sequence[float], found: Mapping[str, Array], here: Mapping[str, float], unit: str, png: Path | None
+    distances: Sequence[float],
+    found: Mapping[str, Array],
+    here: Mapping[str, float],
+    unit: str,
+    png: Path | None,
+    methods: Methods = NOT_KNOWN,
 ) -> str:
     """The rise of the loss of each model along its lines [k, distances]."""
     with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
         for name, values in found.items():
-            draw_lines(ax, distances, values - here[name], name, [here[name]])
+            draw_lines(ax, distances, values - here[name], name, [here[name]], style=method_style(methods.get(name)))
         if any(len(values) > 1 for values in found.values()):
             ax.set_title("mean over the lines, band between their quartiles", fontsize=9)
         ax.set(xlabel=unit, ylabel="rise of the training loss")
@@ -39,15 +46,19 @@ def line_figure(
 
 
 def between_figure(
-    distances: Sequence[float], losses: Array, ends: Mapping[str, float], png: Path | None
+    distances: Sequence[float],
+    losses: Array,
+    ends: Mapping[str, float],
+    png: Path | None,
+    methods: Methods = NOT_KNOWN,
 ) -> str:  # losses [k]
     """The loss on the line from one solution to another; what is not finite is a gap."""
     first, second = ends
     with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
         ax.plot(distances, np.where(np.isfinite(losses), losses, np.nan), color=GREY)
         for place, (name, loss) in enumerate(ends.items()):
-            look = {"color": method_style(name)["color"], "marker": "os"[place], "linestyle": ""}
-            ax.plot([place], [loss], label=f"{name}, loss {loss:.3f}", **look)
+            style = {"color": method_style(methods.get(name))["color"], "marker": "os"[place], "linestyle": ""}
+            ax.plot([place], [loss], label=f"{name}, loss {loss:.3f}", **style)
         ax.set(xlabel=f"share of the way from {first} (0) to {second} (1)", ylabel="training loss")
         ax.legend()
     return out[0]
@@ -115,13 +126,21 @@ def _name_sides(ax: Axes, solid: Any, distances: Sequence[float], unit: str) -> 
     solid.tick_params(axis="z", pad=7)
 
 
-def smoothness_figure(found: Mapping[str, Mapping[str, list[float] | str]], png: Path | None) -> str:
+def smoothness_figure(
+    found: Mapping[str, Mapping[str, list[float] | str]], png: Path | None, methods: Methods = NOT_KNOWN
+) -> str:
     """A panel for each definition and matrix: means with deviations over noisy inputs."""
     with drawing(1, len(found), 2.4 * len(found), 2.8, png=png) as (axes, out):
         for ax, (what, by_model) in zip(axes, found.items(), strict=True):
             norms = {name: values for name, values in by_model.items() if not isinstance(values, str)}
             for i, (name, values) in enumerate(norms.items()):
-                ax.bar([i], [np.mean(values)], yerr=[np.std(values)], color=method_style(name)["color"], width=0.6)
+                ax.bar(
+                    [i],
+                    [np.mean(values)],
+                    yerr=[np.std(values)],
+                    color=method_style(methods.get(name))["color"],
+                    width=0.6,
+                )
             ax.set_xticks(range(len(norms)), [name.replace("+", "\n+") for name in norms])
             if not norms:
                 ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center")
@@ -136,22 +155,30 @@ def sharpness_figure(
     rises: Mapping[Radius, Mapping[str, Sequence[float]]],
     density: Mapping[str, tuple[SpectralDensity, int]],
     png: Path | None,
+    methods: Methods = NOT_KNOWN,
 ) -> str:
     """A panel for each kind of ball, and the spectrum of the Hessian; infinite rises are gaps."""
     with drawing(1, len(rises) + 1, 3.3 * (len(rises) + 1), 3.0, png=png) as (axes, out):
         for ax, (radius, by_model) in zip(axes, rises.items(), strict=False):
             for name, rise in by_model.items():
                 shown = [r if math.isfinite(r) else math.nan for r in rise]
-                ax.plot([0, *rhos[radius]], [0, *shown], marker="o", markersize=3, label=name, **method_style(name))
+                ax.plot(
+                    [0, *rhos[radius]],
+                    [0, *shown],
+                    marker="o",
+                    markersize=3,
+                    label=name,
+                    **method_style(methods.get(name)),
+                )
             ax.set(title=f"{radius} radius", xlabel=RHO_OF[radius])
-        draw_densities(axes[-1], density)
+        draw_densities(axes[-1], density, methods)
         if rises:
             axes[0].set_ylabel("rise of the training loss")
         axes[0].legend(fontsize=8)
     return out[0]
 
 
-def draw_densities(ax: Axes, density: Mapping[str, tuple[SpectralDensity, int]]) -> None:
+def draw_densities(ax: Axes, density: Mapping[str, tuple[SpectralDensity, int]], methods: Methods = NOT_KNOWN) -> None:
     """Spectra, each with its number of eigenvalues; nothing where there is far less than one of them."""
     low = min(float(d.nodes.min()) for d, _ in density.values())
     high = max(float(d.nodes.max()) for d, _ in density.values())
@@ -160,6 +187,6 @@ def draw_densities(ax: Axes, density: Mapping[str, tuple[SpectralDensity, int]])
     for name, (one, size) in density.items():
         curve = one.at(grid, width)
         seen = np.where(curve < 0.05 / (size * width), np.nan, curve)  # the top of a single one is at 0.4 of that unit
-        ax.plot(grid, seen, linewidth=1.3, label=name, **method_style(name))
+        ax.plot(grid, seen, linewidth=1.3, label=name, **method_style(methods.get(name)))
     use_log_scale(ax, "y")
     ax.set(title="spectrum of the Hessian", xlabel="eigenvalue", ylabel="density (share per unit)")

@@ -19,6 +19,7 @@ from wtawp.analysis.smoothness import Definition
 from wtawp.base import AnalysisError
 from wtawp.core import Radius
 from wtawp.experiments.inspection.figures import (
+    Methods,
     between_figure,
     line_figure,
     plane_figure,
@@ -32,9 +33,9 @@ from wtawp.experiments.measures.sharpness import SharpnessOptions, radii_up_to, 
 from wtawp.experiments.measures.smoothness import SmoothnessOptions, gradient_norms
 from wtawp.experiments.measures.spectrum import eigenvalues_and_trace
 from wtawp.experiments.report.artifacts import Artifact
-from wtawp.experiments.report.bound_figures import draw_bound, finish_bound
-from wtawp.experiments.report.drawing import drawing
-from wtawp.experiments.report.geometry_figures import unit_of
+from wtawp.experiments.report.drawing import drawing, method_style
+from wtawp.experiments.report.measures.bound import draw_bound, finish_bound
+from wtawp.experiments.report.measures.landscape import distance_label
 from wtawp.experiments.report.tables import Entry, Table
 from wtawp.graphs import is_collection
 
@@ -46,7 +47,7 @@ def lines(inspected: InspectedModels, *, scale: Scale, reach: float, points: int
         name: losses_along_lines(inspected.models[name], loss, distances, directions=directions, scale=scale)
         for name, loss in inspected.losses().items()
     }
-    return _line_artifact(f"along {directions} lines", unit_of(scale), distances, here, found)
+    return _line_artifact(f"along {directions} lines", distance_label(scale), distances, here, found, inspected.methods)
 
 
 def adversarial_line(inspected: InspectedModels, *, reach: float, points: int) -> Artifact:
@@ -59,18 +60,23 @@ def adversarial_line(inspected: InspectedModels, *, reach: float, points: int) -
         u = analysis.adversarial_direction(inspected.models[name], loss)
         found[name] = analysis.loss_along(inspected.models[name], loss, u, distances)[None]
     unit = "distance, in perturbations of radius 1"
-    return _line_artifact("along the adversarial direction", unit, distances, here, found)
+    return _line_artifact("along the adversarial direction", unit, distances, here, found, inspected.methods)
 
 
 def _line_artifact(
-    what: str, unit: str, distances: list[float], here: dict[str, float], found: dict[str, Tensor]
+    what: str,
+    unit: str,
+    distances: list[float],
+    here: dict[str, float],
+    found: dict[str, Tensor],
+    methods: Methods,
 ) -> Artifact:  # found: name -> [k, distances]
     arrays = {name: values.numpy() for name, values in found.items()}
     ends = {name: values[:, [0, -1]].flatten() for name, values in found.items()}
     return Artifact(
         _rise_table(f"{what}, up to {distances[-1]:g} ({unit})", here, found, ends),
         {"distances": distances, "loss": here, "losses": {n: v.tolist() for n, v in found.items()}},
-        lambda png: line_figure(distances, arrays, here, unit, png),
+        lambda png: line_figure(distances, arrays, here, unit, png, methods),
     )
 
 
@@ -82,7 +88,7 @@ def plane(inspected: InspectedModels, *, scale: Scale, reach: float, points: int
         model = inspected.models[name]
         u, v = (analysis.random_direction(model, seed=0, number=i, scale=scale) for i in (0, 1))
         found[name] = analysis.losses_on_plane(model, loss, u, v, distances, distances)
-    unit, arrays = unit_of(scale), {name: values.numpy() for name, values in found.items()}
+    unit, arrays = distance_label(scale), {name: values.numpy() for name, values in found.items()}
     sides = {n: torch.cat([v[0], v[-1], v[1:-1, 0], v[1:-1, -1]]) for n, v in found.items()}
     return Artifact(
         _rise_table(f"on a plane, up to {reach:g} ({unit})", here, found, sides),
@@ -143,7 +149,7 @@ def between(inspected: InspectedModels, *, reach: float, points: int) -> Artifac
     return Artifact(
         Table(caption, headers, (row,)),
         {"distances": distances, "loss": ends, "losses": losses.tolist(), "weight_distance": apart},
-        lambda png: between_figure(distances, losses.numpy(), ends, png),
+        lambda png: between_figure(distances, losses.numpy(), ends, png, inspected.methods),
     )
 
 
@@ -165,7 +171,7 @@ def smoothness(inspected: InspectedModels, *, noise: float, samples: int) -> Art
     return Artifact(
         Table(" ".join([caption, *map(str, reasons)]), ("by", *inspected.models), tuple(rows)),
         {"noise": noise, "samples": samples, "norms": found},
-        lambda png: smoothness_figure(found, png),
+        lambda png: smoothness_figure(found, png, inspected.methods),
     )
 
 
@@ -210,7 +216,7 @@ def sharpness(
     return Artifact(
         Table(caption, ("measure", *inspected.models), tuple(rows)),
         {"rhos": rhos, "rises": risen, "eigenvalues": values, "trace": traced},
-        lambda png: sharpness_figure(rhos, risen, density, png),
+        lambda png: sharpness_figure(rhos, risen, density, png, inspected.methods),
     )
 
 
@@ -260,7 +266,7 @@ def bound(
     return Artifact(
         _bound_table(caption, found),
         {"delta": delta, "epsilon": epsilon, "bounds": content},
-        lambda png: _bound_figure(found, png),
+        lambda png: _bound_figure(found, inspected.methods, png),
     )
 
 
@@ -278,11 +284,12 @@ def _bound_table(caption: str, found: dict[str, list[analysis.BoundAt]]) -> Tabl
     return Table(caption, ("model", "rho", *terms.values(), "bound on the gap", "gap", "verdict"), tuple(rows))
 
 
-def _bound_figure(found: dict[str, list[analysis.BoundAt]], png: Path | None) -> str:
+def _bound_figure(found: dict[str, list[analysis.BoundAt]], methods: Methods, png: Path | None) -> str:
     with drawing(1, 1, 6.0, 3.4, png=png) as ((ax,), out):
         for name, each in found.items():
             totals = [at.bound.total for at in each]
-            draw_bound(ax, name, [at.rho for at in each], totals, each[0].all_loss, each[0].train_loss)
+            losses, colour = (each[0].all_loss, each[0].train_loss), method_style(methods.get(name))["color"]
+            draw_bound(ax, name, [at.rho for at in each], totals, *losses, colour=colour)
         finish_bound(ax)
         ax.set_ylabel("1 - p(right class), mean")
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))

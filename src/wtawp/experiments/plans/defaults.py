@@ -1,7 +1,7 @@
 """What commands train where the user says nothing: the perturbation that belongs to a model and a data set."""
 
 from wtawp.core import AwpConfig
-from wtawp.core.awp import Layers
+from wtawp.core.config import Layers
 from wtawp.experiments.plans.paper import GRAPHS
 from wtawp.models.registry import model_spec
 

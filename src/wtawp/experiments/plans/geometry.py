@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import LAST, Cell, Claim, Measure, Option, Plan, SelectOn, Setting
+from wtawp.experiments.spec import LAST, Cell, Claim, Measure, Option, Plan, Setting
+from wtawp.training.options import SelectOn
 
 # What is measured of flatness, by the name it has in tables; radii at which the loss rises a little and a lot.
 SMOOTHNESS = {

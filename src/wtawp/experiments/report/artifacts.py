@@ -1,6 +1,6 @@
-"""What was seen of a model, as files: written by the commands for flatness, read back for the report's page.
+"""Artifacts of single models as files: written by the commands that inspect models, read back for the report's page.
 
-It loads nothing that trains.
+This module loads nothing that trains.
 """
 
 import base64
@@ -18,24 +18,42 @@ from wtawp.experiments.report.tables import Entry, Table
 
 @dataclass(frozen=True)
 class Artifact:
-    """What was seen: for people, for machines, and as a drawing that `draw(png)` makes."""
+    """The result of inspecting models.
+
+    Attributes:
+        table: The numbers for people.
+        content: The numbers for machines, as data that JSON can hold.
+        draw: Takes a file for pixels, or None, and returns the figure as SVG text.
+    """
 
     table: Table
     content: Mapping[str, Any]
     draw: Callable[[Path | None], str]
 
     def to_json(self, title: str = "", sources: Mapping[str, str] | None = None) -> str:
-        """The content under a title, with the table; `sources` says of each model how it was made.
+        """Write title, sources, table and content as JSON.
 
-        JSON knows no infinity: numbers that are not finite are null.
+        Args:
+            title: What the artifact shows.
+            sources: How each model was made, by its name in the table.
+
+        Returns:
+            The text. Numbers that are not finite are null, as JSON has no infinity.
         """
-        whole = {"title": title, "sources": dict(sources or {}), "table": asdict(self.table), **self.content}
-        return json.dumps(_finite(whole), allow_nan=False)
+        document = {"title": title, "sources": dict(sources or {}), "table": asdict(self.table), **self.content}
+        return json.dumps(_finite(document), allow_nan=False)
 
     def write(self, folder: Path, name: str, title: str = "", sources: Mapping[str, str] | None = None) -> list[Path]:
-        """The figure as SVG and PNG, and the numbers as JSON; says where.
+        """Write the figure as SVG and PNG, and the numbers as JSON.
 
-        Where another look has the name already, a number is added to it.
+        Args:
+            folder: Where to write; it is created if necessary.
+            name: The name of the files. Where another artifact has it already, a number is appended.
+            title: What the artifact shows.
+            sources: How each model was made, by its name in the table.
+
+        Returns:
+            The three files.
         """
         folder.mkdir(parents=True, exist_ok=True)
         content = self.to_json(title, sources)
@@ -48,13 +66,21 @@ class Artifact:
 
 
 def _is_other(path: Path, content: str) -> bool:
-    """Whether the file is there and says something else."""
+    """Whether the file exists and has other content."""
     return path.is_file() and path.read_text(encoding="utf-8") != content
 
 
 @dataclass(frozen=True)
 class StoredArtifact:
-    """A look read back: what a page shows of it."""
+    """An artifact read back from its files.
+
+    Attributes:
+        name: The name of the files.
+        title: What it shows.
+        sources: How each model was made, by its name in the table.
+        table: The numbers.
+        svg: The figure.
+    """
 
     name: str
     title: str
@@ -64,30 +90,43 @@ class StoredArtifact:
 
     @property
     def address(self) -> str:
-        """The figure as an image's address: a picture runs no script, whoever wrote the file."""
+        """The figure as a data URL for an `img` element, which runs no script, whoever wrote the file."""
         return f"data:image/svg+xml;base64,{base64.b64encode(self.svg.encode()).decode()}"
 
 
 def read_artifacts(folder: Path) -> list[StoredArtifact]:
-    """All looks in a folder, by name."""
+    """Read all artifacts in a folder.
+
+    Args:
+        folder: Where the commands wrote them.
+
+    Returns:
+        The artifacts, sorted by name.
+
+    Raises:
+        AnalysisError: If there is none, or a file cannot be read or has another format.
+    """
     files = sorted(folder.glob("*.json"))
     if not files:
-        raise AnalysisError(f"there is no look in {folder}; `wtawp landscape DATASET --out {folder}` writes one")
+        raise AnalysisError(f"there is no artifact in {folder}; `wtawp landscape DATASET --out {folder}` writes one")
     return [_read(file) for file in files]
 
 
 def _read(file: Path) -> StoredArtifact:
+    """Read an artifact from its JSON file and the figure beside it."""
     figure = file.with_suffix(".svg")
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        table = kept["table"]
+        document = json.loads(file.read_text(encoding="utf-8"))
+        table = document["table"]
         rows = tuple(tuple(Entry(str(e["text"]), e["order"]) for e in row) for row in table["rows"])
-        shown = Table(str(table["caption"]), tuple(map(str, table["headers"])), rows)
-        sources = {str(name): str(source) for name, source in kept["sources"].items()}
-        return StoredArtifact(file.stem, str(kept["title"]), sources, shown, figure.read_text(encoding="utf-8"))
+        read_table = Table(str(table["caption"]), tuple(map(str, table["headers"])), rows)
+        sources = {str(name): str(source) for name, source in document["sources"].items()}
+        return StoredArtifact(
+            file.stem, str(document["title"]), sources, read_table, figure.read_text(encoding="utf-8")
+        )
     except OSError as error:
         raise AnalysisError(
-            f"{error.filename} cannot be read: {error.strerror}; a look is a .json and a .svg"
+            f"{error.filename} cannot be read: {error.strerror}; an artifact is a .json and a .svg"
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AnalysisError(
@@ -97,6 +136,7 @@ def _read(file: Path) -> StoredArtifact:
 
 
 def _finite(content: Any) -> Any:
+    """The same data with None for numbers that are not finite."""
     if isinstance(content, dict):
         return {name: _finite(value) for name, value in content.items()}
     if isinstance(content, list | tuple):

@@ -1,25 +1,42 @@
-"""What all figures share: how they look, and their way into SVG text. The same drawing gives the same bytes."""
+"""What all figures share: colours and dashes, axes, and the way into SVG text. The same drawing gives the same bytes.
+
+matplotlib is imported when something is drawn, so that reports without figures do not load it.
+"""
 
 import io
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from wtawp.experiments.results.methods import Method, method_of
 
-COLOURS = (  # of Okabe and Ito: told apart by colour-blind readers too
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from wtawp.core import AwpConfig
+
+COLOURS = (  # of Okabe and Ito, which colour-blind readers can distinguish
     "#0072b2", "#d55e00", "#e69f00", "#cc79a7", "#009e73", "#56b4e9", "#000000",
 )  # fmt: skip
-GREY = "#767676"  # of lines that only help to read
+METHOD_COLOURS = {
+    Method.PLAIN: COLOURS[0],
+    Method.WT_AWP: COLOURS[1],
+    Method.W_AWP: COLOURS[2],
+    Method.T_AWP: COLOURS[3],
+    Method.AWP: COLOURS[4],
+    Method.SAM: COLOURS[5],
+    Method.ASAM: COLOURS[6],
+}
+GREY = "#767676"  # for auxiliary lines
 DASHES = ("-", "--", ":", "-.")  # once the colours are used up
+MIN_SWEEP = 3  # values of lam from which on rows that differ in it alone are a sweep
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text: small, selectable, set in the page's own font
     "svg.hashsalt": "wtawp",
@@ -33,17 +50,35 @@ STYLE: dict[Any, Any] = {
     "figure.constrained_layout.h_pad": 0.08,  # inches: the page's font may be taller than the one measured with
     "figure.constrained_layout.w_pad": 0.08,
 }
+LineStyle = dict[str, Any]  # "color" and "linestyle", as arguments of `Axes.plot`
+_observers: list[Callable[["Figure"], None]] = []
 
 
 @contextmanager
 def drawing(
     rows: int, columns: int, width: float, height: float, *, png: Path | None = None
-) -> Iterator[tuple[list[Axes], list[str]]]:
-    """Axes to draw on; the SVG is appended to the list when the block ends, and its pixels go into `png` if given."""
+) -> Iterator[tuple[list["Axes"], list[str]]]:
+    """Create axes to draw on, and save the figure when the block ends.
+
+    Args:
+        rows: Rows of axes.
+        columns: Columns of axes.
+        width: Width of the figure in inches.
+        height: Height of the figure in inches.
+        png: A file for the figure in pixels; by default none is written.
+
+    Yields:
+        The axes, row by row, and a list to which the SVG text is appended when the block ends.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     out: list[str] = []
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield list(figure.subplots(rows, columns, squeeze=False).flat), out
+        for observer in _observers:
+            observer(figure)
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
         if png is not None:
@@ -51,68 +86,155 @@ def drawing(
         out.append(text.getvalue()[text.getvalue().index("<svg") :])
 
 
-def line_look(i: int) -> dict[str, Any]:
-    """Colour and dashes of the i-th line of a figure."""
+@contextmanager
+def observe_figures(observer: Callable[["Figure"], None]) -> Iterator[None]:
+    """Pass every figure to an observer just before it is saved; tests read the plotted numbers this way.
+
+    Args:
+        observer: Called with each figure that is drawn inside the block.
+
+    Yields:
+        Nothing.
+    """
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def style_by_index(i: int) -> LineStyle:
+    """Colour and dashes of the i-th line of a figure, where lines are not methods.
+
+    Args:
+        i: The number of the line, from 0.
+
+    Returns:
+        Arguments for `Axes.plot`; 28 lines differ.
+    """
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i // len(COLOURS) % len(DASHES)]}
 
 
-METHODS = {"WT-AWP": 1, "W-AWP": 2, "T-AWP": 3, "AWP": 4}  # in this order: the first name that a row contains
+def method_style(awp: "AwpConfig | None") -> LineStyle:
+    """Colour and dashes of a method, the same in every figure; plain training is blue, `balance` is dashed.
 
+    Args:
+        awp: Options of the perturbation; None for plain training.
 
-def method_style(row: str) -> dict[str, Any]:
-    """Colour and dashes of a method, the same in every figure that tells methods apart; plain training is blue.
+    Returns:
+        Arguments for `Axes.plot`.
 
-    >>> method_style("GCN+WT-AWP")["color"] == method_style("WT-AWP rho=0.5")["color"]
-    True
+    Example:
+        >>> method_style(None)
+        {'color': '#0072b2', 'linestyle': '-'}
     """
-    place = next((place for name, place in METHODS.items() if name in row), 0)
-    return {"color": COLOURS[place], "linestyle": "--" if "balance" in row else "-"}
+    is_balanced = awp is not None and awp.balance is not None
+    return {"color": METHOD_COLOURS[method_of(awp)], "linestyle": "--" if is_balanced else "-"}
 
 
-def looks(rows: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of each row of a figure: methods have their own colours, and dashes tell rows of one apart.
+def row_styles(rows: Mapping[str, "AwpConfig | None"]) -> dict[str, LineStyle]:
+    """Colours and dashes of the rows of a figure: each method has its colour, dashes distinguish rows of one method.
 
-    Rows that are values of a parameter ("lambda=0.3") share what colours are left. Where a method has more rows than
-    there are dashes, colours go by order.
+    Rows that differ in nothing but `lam` and `rho`, with three or more values of `lam`, are a sweep: they share the
+    colours that no other method of the figure has. Where a method has more rows than there are dashes, colours go by
+    position.
 
-    >>> [look["linestyle"] for look in looks(["AWP rho=0.5", "AWP rho=2.5", "WT-AWP"]).values()]
-    ['-', '--', '-']
+    Args:
+        rows: The label of each row, and how its weights are perturbed; None for plain training.
+
+    Returns:
+        Arguments for `Axes.plot` for each label.
+
+    Example:
+        >>> from wtawp.core import AwpConfig
+        >>> rows = {f"AWP rho={rho}": AwpConfig(rho=rho, lam=1.0, layers="all") for rho in (0.5, 2.5)}
+        >>> [style["linestyle"] for style in row_styles(rows).values()]
+        ['-', '--']
     """
-    rows = list(rows)
-    methods = {row: method_style(row)["color"] for row in rows if "AWP" in row or "=" not in row}
-    others = cycle([colour for colour in COLOURS if colour not in methods.values()] or COLOURS)
-    found: dict[str, dict[str, Any]] = {}
+    swept = _swept_rows(rows)
+    methods = {row: METHOD_COLOURS[method_of(awp)] for row, awp in rows.items() if row not in swept}
+    unused = cycle([colour for colour in COLOURS if colour not in methods.values()] or COLOURS)
+    styles: dict[str, LineStyle] = {}
     used: Counter[str] = Counter()
     for row in rows:
-        colour = methods.get(row) or next(others)
-        found[row] = {"color": colour, "linestyle": DASHES[used[colour] % len(DASHES)]}
+        colour = methods.get(row) or next(unused)
+        styles[row] = {"color": colour, "linestyle": DASHES[used[colour] % len(DASHES)]}
         used[colour] += 1
     if max(used.values(), default=0) > len(DASHES):
-        return {row: line_look(i) for i, row in enumerate(rows)}
-    return found
+        return {row: style_by_index(i) for i, row in enumerate(rows)}
+    return styles
 
 
-def use_log_scale(ax: Axes, axis: str) -> None:
-    """A logarithmic "x" or "y" axis whose labels are plain numbers, as mathematical text is switched off."""
+def _swept_rows(rows: Mapping[str, "AwpConfig | None"]) -> set[str]:
+    """The rows that belong to a sweep over `lam`."""
+    families: dict[AwpConfig, dict[str, float]] = {}
+    for row, awp in rows.items():
+        if awp is not None:
+            families.setdefault(replace(awp, lam=1.0, rho=1.0), {})[row] = awp.lam
+    return {row for family in families.values() if len(set(family.values())) >= MIN_SWEEP for row in family}
+
+
+def use_log_scale(ax: "Axes", axis: Literal["x", "y"]) -> None:
+    """Make an axis logarithmic, with plain numbers as labels, because mathematical text is switched off.
+
+    Args:
+        ax: The axes to change.
+        axis: Which axis.
+    """
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     (ax.set_xscale if axis == "x" else ax.set_yscale)("log")
     chosen = ax.xaxis if axis == "x" else ax.yaxis
     chosen.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     chosen.set_minor_formatter(NullFormatter())
 
 
-def nice_ticks(low: float, high: float, *, few: bool = False) -> list[float]:
-    """1, 2 and 5 times powers of ten; of `few`, at most five of them."""
+def log_ticks(low: float, high: float, *, few: bool = False) -> list[float]:
+    """Ticks of a logarithmic axis: 1, 2 and 5 times powers of ten.
+
+    Args:
+        low: The lower end of the axis.
+        high: The upper end.
+        few: Whether to return at most five.
+
+    Returns:
+        The ticks, rising; evenly spaced ones where the axis spans too little for two of that kind.
+
+    Example:
+        >>> log_ticks(0.5, 12)
+        [0.5, 1.0, 2.0, 5.0, 10.0]
+    """
+    from matplotlib.ticker import MaxNLocator
+
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
-    if len(found) < 2:  # less than a factor of two or so
-        found = [t for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
-    return found[:: math.ceil(len(found) / 5)] if few and found else found
+    ticks = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    if len(ticks) < 2:  # less than a factor of two or so
+        ticks = [t for t in MaxNLocator(4).tick_values(low, high) if low <= t <= high]
+    return ticks[:: math.ceil(len(ticks) / 5)] if few and ticks else ticks
+
+
+def legend_beside(ax: "Axes", **options: Any) -> None:
+    """Put the legend to the right of the axes.
+
+    Args:
+        ax: The axes.
+        options: Further arguments of `Axes.legend`.
+    """
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **options)
 
 
 def with_ids(svg: str, prefix: str) -> str:
-    """The same SVG with every id, and every reference to one, prefixed: many can then stand in one page.
+    """Prefix every id of an SVG, and every reference to one, so that one page can hold several.
 
-    >>> with_ids('<a id="b"/><use href="#b" fill="url(#b)" stroke="#bbb"/>', "c")
-    '<a id="c-b"/><use href="#c-b" fill="url(#c-b)" stroke="#bbb"/>'
+    Args:
+        svg: The text of the figure.
+        prefix: What to put, with a dash, in front of each id.
+
+    Returns:
+        The changed text.
+
+    Example:
+        >>> with_ids('<a id="b"/><use href="#b" fill="url(#b)" stroke="#bbb"/>', "c")
+        '<a id="c-b"/><use href="#c-b" fill="url(#c-b)" stroke="#bbb"/>'
     """
     return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)

@@ -1,4 +1,4 @@
-"""Sentences of the paper against measurements: each check says whether one holds, with the numbers."""
+"""Claims of the paper's text, checked against measurements: each check gives a verdict and a sentence with numbers."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,33 +9,46 @@ from typing import Literal
 
 import numpy as np
 
-from wtawp.experiments.results.geometry import flatness_comparisons, landscape_ends, smooth_pairs
+from wtawp.experiments.results.geometry import geometry_comparisons, landscape_ends, smoothness_comparisons
 from wtawp.experiments.results.statistics import PairedDifference, holm, paired_difference
 from wtawp.experiments.results.summary import CellReport, PlanReport, paired_over_splits
-from wtawp.experiments.spec import LAST, Claim
+from wtawp.experiments.spec import Claim
 
 Verdict = Literal["holds", "does not hold", "incomplete"]
-SIGNIFICANT = 0.05
-FEW = 8  # names that a sentence may list
-VANISHED = 1e-3  # of the norm over the first epochs
+SIGNIFICANCE_LEVEL = 0.05
+MAX_LISTED = 8  # names that a sentence may list
+VANISHED = 1e-3  # share of the gradient norm over the first epochs
 FIRST_EPOCHS = 5
-FOR_GOOD = 10  # epochs that it must stay vanished: the last one alone may be luck
-PRINTED_EPOCHS = {"cora": 20, "citeseer": 20, "polblogs": 80}  # from where the paper sees no gradient, fig:gdnorm_all
+MIN_VANISHED_EPOCHS = 10  # epochs that the norm must stay small: the last epoch alone may be chance
+PRINTED_EPOCHS = {"cora": 20, "citeseer": 20, "polblogs": 80}  # from which the paper sees no gradient, fig:gdnorm_all
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a claim, and one sentence with the numbers."""
+    """The outcome of checking a claim.
+
+    Attributes:
+        verdict: "holds", "does not hold", or "incomplete" where runs are missing.
+        sentence: The numbers behind the verdict.
+    """
 
     verdict: Verdict
     sentence: str
 
 
 def check(claim: Claim, report: PlanReport) -> Outcome:
-    """Hold a claim against the measurements of its plan; it waits until every run is there."""
-    missing = report.wanted - len(report.records)
+    """Check a claim against the measurements of its plan.
+
+    Args:
+        claim: A sentence of the paper; its `check` names a function of `CHECKS`.
+        report: The plan that the claim belongs to, with its measurements.
+
+    Returns:
+        The outcome; "incomplete" until every run of the plan is finished.
+    """
+    missing = report.num_runs - len(report.records)
     if missing:
-        return Outcome("incomplete", f"{missing} of {report.wanted} runs are missing.")
+        return Outcome("incomplete", f"{missing} of {report.num_runs} runs are missing.")
     return CHECKS[claim.check](report)
 
 
@@ -50,19 +63,20 @@ def rows_agree_within_half(report: PlanReport) -> Outcome:
 
 
 def _rows_agree(report: PlanReport, limit: float) -> Outcome:
-    widest, told = 0.0, []
+    """Whether the means of the rows differ by at most `limit` points, in every column."""
+    widest, sentences = 0.0, []
     for column in report.columns:
         means = {c.cell.row: c.mean for c in report.column(column) if c.mean is not None}
         spread = max(means.values()) - min(means.values())
         widest = max(widest, spread)
         numbers = ", ".join(f"{row} {mean:.2f}" for row, mean in means.items())
-        told.append(f"{column}: {numbers}, {spread:.2f} points apart")
+        sentences.append(f"{column}: {numbers}, {spread:.2f} points apart")
     agrees = round(widest, 9) <= limit
-    return Outcome("holds" if agrees else "does not hold", f"{'; '.join(told)} (at most {limit:g} allowed).")
+    return Outcome("holds" if agrees else "does not hold", f"{'; '.join(sentences)} (at most {limit:g} allowed).")
 
 
 def first_row_is_not_beaten(report: PlanReport) -> Outcome:
-    """No other row has a mean above the first row's by more than chance between splits explains."""
+    """No other row has a significantly higher mean than the first one, paired over splits."""
     compared = []
     for column in report.columns:
         first, *others = report.column(column)
@@ -72,7 +86,7 @@ def first_row_is_not_beaten(report: PlanReport) -> Outcome:
         return Outcome("incomplete", "A comparison needs two rows and two splits.")
     corrected = holm([gain.p_value for *_, gain in gains])
     judged = [(gain, p, f"{row} ({column})") for (column, row, gain), p in zip(gains, corrected, strict=True)]
-    beaten = [j for j in judged if j[0].mean > 0 and j[1] < SIGNIFICANT]
+    beaten = [j for j in judged if j[0].mean > 0 and j[1] < SIGNIFICANCE_LEVEL]
     best, p, where = max(beaten or judged, key=lambda j: j[0].mean)
     return Outcome(
         "does not hold" if beaten else "holds",
@@ -83,13 +97,13 @@ def first_row_is_not_beaten(report: PlanReport) -> Outcome:
 
 
 def every_pair_gains(report: PlanReport) -> Outcome:
-    """In every column, the second row of a pair has the higher mean, by more than chance between splits explains."""
+    """In every column, the second row of a pair has a significantly higher mean, paired over splits."""
     gains = [(pair.column, pair.gain, pair.holm_p_value) for pair in report.pairs]
     return _all_significant(gains, 1.0, "points of accuracy")
 
 
 def every_pair_varies_less(report: PlanReport) -> Outcome:
-    """In every column, the initialisations of a split lie closer together with the second row of a pair."""
+    """In every column, the second row of a pair varies significantly less over the initialisations of a split."""
     spreads = []
     for pair in report.pairs:
         cells = {c.cell.row: c for c in report.column(pair.column)}
@@ -97,8 +111,8 @@ def every_pair_varies_less(report: PlanReport) -> Outcome:
         enough = min(len(before), len(after)) > 1
         spreads.append((pair.column, paired_difference(before, after) if enough else None))
     corrected = iter(holm([change.p_value for _, change in spreads if change is not None]))
-    told = [(column, change, None if change is None else next(corrected)) for column, change in spreads]
-    return _all_significant(told, -1.0, "points of standard deviation within a split")
+    changes = [(column, change, None if change is None else next(corrected)) for column, change in spreads]
+    return _all_significant(changes, -1.0, "points of standard deviation within a split")
 
 
 def _spreads(cell: CellReport) -> list[float]:
@@ -112,23 +126,25 @@ def _spreads(cell: CellReport) -> list[float]:
 def _all_significant(
     changes: list[tuple[str, PairedDifference | None, float | None]], sign: float, unit: str
 ) -> Outcome:
-    holds, told = True, []
+    """Whether every change has the given sign and is significant."""
+    holds, sentences = True, []
     for column, change, p in changes:
         if change is None or p is None:
             return Outcome("incomplete", f"{column}: a comparison needs two splits, and two runs in each.")
-        holds &= sign * change.mean > 0 and p < SIGNIFICANT
-        told.append(f"{column} {change.mean:+.2f} (95 % interval {change.low:+.2f} to {change.high:+.2f}, p = {p:.2g})")
+        holds &= sign * change.mean > 0 and p < SIGNIFICANCE_LEVEL
+        interval = f"95 % interval {change.low:+.2f} to {change.high:+.2f}"
+        sentences.append(f"{column} {change.mean:+.2f} ({interval}, p = {p:.2g})")
     return Outcome(
-        "holds" if holds else "does not hold", f"{unit.capitalize()}, paired over splits: {'; '.join(told)}."
+        "holds" if holds else "does not hold", f"{unit.capitalize()}, paired over splits: {'; '.join(sentences)}."
     )
 
 
 def gradient_vanishes(report: PlanReport) -> Outcome:
-    """In every cell the gradient at the perturbed weights falls under a thousandth of its first norm, and stays there.
+    """In every cell the gradient at the perturbed weights falls below a thousandth of its initial norm for good.
 
-    Norms are medians over the runs, epoch by epoch; the first norm is their mean over the first five epochs.
+    Norms are medians over the runs, epoch by epoch; the initial norm is their mean over the first five epochs.
     """
-    vanished, told = True, []
+    vanished, sentences = True, []
     for cell in report.cells:
         curves = cell.histories("perturbed_norm")
         if not curves:
@@ -137,86 +153,95 @@ def gradient_vanishes(report: PlanReport) -> Outcome:
         vanished &= epoch is not None
         printed = PRINTED_EPOCHS.get(cell.cell.column)
         beside = "" if printed is None else f" (paper: about {printed})"
-        told.append(f"{cell.cell.column} {'never' if epoch is None else f'from epoch {epoch}'}{beside}")
+        sentences.append(f"{cell.cell.column} {'never' if epoch is None else f'from epoch {epoch}'}{beside}")
     return Outcome(
         "holds" if vanished else "does not hold",
         f"Median gradient norm for good under {VANISHED:g} of that over the first {FIRST_EPOCHS} epochs: "
-        f"{', '.join(told)}; asked is that it gets there before training ends, not at the printed epoch.",
+        f"{', '.join(sentences)}; asked is that it gets there before training ends, not at the printed epoch.",
     )
 
 
 def vanishing_epoch(norms: list[float]) -> int | None:
-    """The first epoch, from 0, from which on all norms (ten or more) lie under a thousandth of the first ones' mean.
+    """The epoch from which on a gradient has vanished.
 
-    >>> vanishing_epoch([1.0] * 5 + [1e-4, 0.5] + [1e-4] * 10)
-    7
+    Args:
+        norms: Gradient norms, one for each epoch.
+
+    Returns:
+        The first epoch, counted from 0, from which on all norms lie below a thousandth of the mean over the first five
+        epochs; None where there is none, or where fewer than ten epochs follow.
+
+    Example:
+        >>> vanishing_epoch([1.0] * 5 + [1e-4, 0.5] + [1e-4] * 10)
+        7
     """
     limit = VANISHED * fmean(norms[:FIRST_EPOCHS])
-    above = [epoch for epoch, norm in enumerate(norms) if not norm < limit]  # what is not a number has not vanished
+    above = [epoch for epoch, norm in enumerate(norms) if not norm < limit]  # NaN has not vanished
     epoch = above[-1] + 1 if above else 0
-    return epoch if epoch <= len(norms) - FOR_GOOD else None
+    return epoch if epoch <= len(norms) - MIN_VANISHED_EPOCHS else None
 
 
 def more_accurate_and_smoother(report: PlanReport) -> Outcome:
-    """In more than half of all pairs the second row is both: in the paper's definition, at the selected weights.
+    """In more than half of all pairs the second row is both more accurate and smoother.
 
-    The other definition, and the weights of the last epoch, are told beside.
+    This is judged in the paper's definition at the selected weights. The counts in the other definition, and at the
+    weights of the last epoch, stand beside it.
     """
     counts: Counter[tuple[bool, str]] = Counter()
     totals: Counter[tuple[bool, str]] = Counter()
-    for (column, _, definition), pairs in smooth_pairs(report).items():
-        key = column.endswith(LAST), definition
-        counts[key] += sum(p.is_better for p in pairs)
-        totals[key] += len(pairs)
-    asked = False, "paper"
-    if not totals[asked]:
+    for compared in smoothness_comparisons(report):
+        key = compared.is_last_epoch, compared.definition
+        counts[key] += compared.num_better
+        totals[key] += len(compared.pairs)
+    judged = False, "paper"
+    if not totals[judged]:
         return Outcome("incomplete", "Nothing was measured in the paper's definition.")
     words = {(False, "released"): "in the released code's definition", (True, "paper"): "at the last epoch",
              (True, "released"): "in the released code's definition at the last epoch"}  # fmt: skip
     beside = "; ".join(f"{words[key]} {counts[key]} of {totals[key]}" for key in words if totals[key])
     return Outcome(
-        "holds" if 2 * counts[asked] > totals[asked] else "does not hold",
-        f"{counts[asked]} of {totals[asked]} pairs, data set by data set and by A and X (paper: 37 of 40; asked is "
+        "holds" if 2 * counts[judged] > totals[judged] else "does not hold",
+        f"{counts[judged]} of {totals[judged]} pairs, data set by data set and by A and X (paper: 37 of 40; asked is "
         f"more than half){'; ' if beside else ''}{beside}.",
     )
 
 
 def landscapes_in_order(report: PlanReport) -> Outcome:
-    """The loss rises least for the last row and most for the first, whatever the directions are scaled to."""
+    """For every scale of the directions, the loss rises most for the first row and least for the last."""
     ends = landscape_ends(report)
     if not ends or any(len(rises) < 2 for rises in ends.values()):
         return Outcome("incomplete", "A comparison needs two rows.")
-    in_order = {place: all(a > b for a, b in pairwise(rises.values())) for place, rises in ends.items()}
-    told = [
+    in_order = {key: all(a > b for a, b in pairwise(rises.values())) for key, rises in ends.items()}
+    sentences = [
         f"{column}, {scale} directions: {', '.join(f'{row} {rise:.3g}' for row, rise in rises.items())}"
         f" ({'in' if in_order[column, scale] else 'not in'} that order)"
         for (column, scale), rises in ends.items()
     ]
     verdict: Verdict = "holds" if all(in_order.values()) else "does not hold"
-    return Outcome(verdict, f"Mean rise of the training loss at the ends of the lines, {'; '.join(told)}.")
+    return Outcome(verdict, f"Mean rise of the training loss at the ends of the lines, {'; '.join(sentences)}.")
 
 
 def flatter_by_every_measure(report: PlanReport) -> Outcome:
-    """On every data set, by every measure of flatness, the second row is flatter by more than chance explains."""
-    every = [c for c in flatness_comparisons(report) if c.is_flatness]
+    """On every data set and by every measure of flatness, the second row is significantly flatter."""
+    every = [c for c in geometry_comparisons(report) if c.is_flatness]
     compared = [c for c in every if c.difference is not None]
     if not compared:
         return Outcome("incomplete", "A comparison needs two splits.")
     corrected = holm([c.difference.p_value for c in compared if c.difference is not None])
     verdicts = [(c, c.verdict(p)) for c, p in zip(compared, corrected, strict=True)]
     named = {
-        word: [f"{c.quantity} ({c.column})" for c, verdict in verdicts if verdict == word]
+        word: [f"{c.quantity.label} ({c.column})" for c, verdict in verdicts if verdict == word]
         for word in ("flatter", "sharper", "undecided")
     }
-    named["not comparable, as not finite,"] = [f"{c.quantity} ({c.column})" for c in every if c.num_gaps]
+    named["not comparable, as not finite,"] = [f"{c.quantity.label} ({c.column})" for c in every if c.num_gaps]
     # Where most measures agree, the table names them better than a sentence.
-    told = [
-        f"{word} by {len(by)} of {len(every)}" + (f": {'; '.join(by)}" if len(by) <= FEW else "")
+    sentences = [
+        f"{word} by {len(by)} of {len(every)}" + (f": {'; '.join(by)}" if len(by) <= MAX_LISTED else "")
         for word, by in named.items()
         if by
     ]
     agrees = len(compared) == len(every) and all(verdict == "flatter" for _, verdict in verdicts)
-    return Outcome("holds" if agrees else "does not hold", f"{'. '.join(told)}.")
+    return Outcome("holds" if agrees else "does not hold", f"{'. '.join(sentences)}.")
 
 
 CHECKS: dict[str, Callable[[PlanReport], Outcome]] = {

@@ -1,9 +1,9 @@
-"""Flatness and smoothness of trained models in numbers, from records alone."""
+"""Sharpness, curvature, loss landscapes, smoothness and bounds of trained models, from records alone."""
 
 import math
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -11,175 +11,313 @@ from wtawp.experiments.results.statistics import PairedDifference, paired_differ
 from wtawp.experiments.results.summary import CellReport, PlanReport
 from wtawp.experiments.spec import Measure
 
-Place = tuple[int, int]  # split, initialisation
-SIGNIFICANT = 0.05
+RunId = tuple[int, int]  # split, initialisation
+SIGNIFICANCE_LEVEL = 0.05
 BOUND_TERMS = ("loss", "tail", "complexity", "remainder", "total")
-LIKE = 1.5
-TOLD = (1, 3)  # of the radii at which sharpness was measured: the second, and the last
+MATCHED_LOSS_FACTOR = 1.5  # two training losses match if neither is more than this factor times the other
+COMPARED_RADII = (1, 3)  # indices into the radii of a sharpness measure that are compared: the second and the last
 MATRICES = {"adjacency": "A", "features": "X"}
 
 
 @dataclass(frozen=True)
-class SmoothPair:
-    """A model without and with the method: gradient norm and test accuracy in per cent."""
+class SmoothnessPair:
+    """Two models from one initialisation, without and with the method.
+
+    Attributes:
+        before: Gradient norm and test accuracy in per cent of the model without the method.
+        after: The same of the model with the method.
+    """
 
     before: tuple[float, float]
     after: tuple[float, float]
 
     @property
     def is_better(self) -> bool:
-        """More accurate, and smoother."""
+        """Whether the second model is both more accurate and smoother."""
         return self.after[0] < self.before[0] and self.after[1] > self.before[1]
 
 
-def smooth_pairs(report: PlanReport) -> dict[tuple[str, str, str], list[SmoothPair]]:
-    """By column, matrix (A or X) and definition: the pairs that share split and initialisation."""
-    found: dict[tuple[str, str, str], list[SmoothPair]] = {}
+@dataclass(frozen=True)
+class SmoothnessComparison:
+    """The pairs of one column of a plan, for one matrix and one definition of smoothness.
+
+    Attributes:
+        column: The column of the plan.
+        matrix: "A" (adjacency) or "X" (features): by which the loss is differentiated.
+        definition: "paper" or "released".
+        is_last_epoch: Whether the weights of the last epoch were measured, and not those selected by validation.
+        pairs: One for each split and initialisation that both methods have.
+    """
+
+    column: str
+    matrix: str
+    definition: str
+    is_last_epoch: bool
+    pairs: tuple[SmoothnessPair, ...]
+
+    @property
+    def num_better(self) -> int:
+        """The number of pairs whose second model is both more accurate and smoother."""
+        return sum(pair.is_better for pair in self.pairs)
+
+
+def smoothness_comparisons(report: PlanReport) -> list[SmoothnessComparison]:
+    """Pair the models that share split and initialisation, in every column with two rows.
+
+    Args:
+        report: A plan with its measurements.
+
+    Returns:
+        A comparison for each column and smoothness measure with results, in the order of the plan.
+    """
+    comparisons = []
     for column in report.columns:
         cells = report.column(column)
         if len(cells) != 2:
             continue
-        for place, measure in enumerate(cells[0].cell.setting.measures):
+        for index, measure in measures_of(report, column):
             if measure.name != "smoothness":
                 continue
-            told = dict(measure.options)
-            sides = [{p: (r["norm"], c.accuracies[p]) for p, r in results_of(c, place).items()} for c in cells]
-            pairs = [SmoothPair(sides[0][p], sides[1][p]) for p in sorted(sides[0].keys() & sides[1].keys())]
-            if pairs:
-                found[column, MATRICES[str(told["wrt"])], str(told.get("definition", "paper"))] = pairs
-    return found
+            options = dict(measure.options)
+            sides = [
+                {run: (result["norm"], c.accuracies[run]) for run, result in results_of(c, index).items()}
+                for c in cells
+            ]
+            shared = sorted(sides[0].keys() & sides[1].keys())
+            if shared:
+                comparisons.append(
+                    SmoothnessComparison(
+                        column,
+                        MATRICES[str(options["wrt"])],
+                        str(options.get("definition", "paper")),
+                        cells[0].cell.setting.select_on == "last",
+                        tuple(SmoothnessPair(sides[0][run], sides[1][run]) for run in shared),
+                    )
+                )
+    return comparisons
 
 
 @dataclass(frozen=True)
-class FlatComparison:
-    """One quantity, smaller being flatter, of two methods paired over splits."""
+class Quantity:
+    """Something measured of a trained model.
+
+    Attributes:
+        kind: "flatness" (smaller is flatter) or "loss", which is shown beside the measures of flatness.
+        label: Its name in tables and figures.
+    """
+
+    kind: Literal["flatness", "loss"]
+    label: str
+
+
+LOSSES = {part: Quantity("loss", f"{part} loss") for part in ("train", "val", "test")}
+
+
+@dataclass(frozen=True)
+class GeometryComparison:
+    """One quantity of two methods, paired over splits.
+
+    Attributes:
+        column: The column of the plan.
+        quantity: What is compared.
+        before: Mean over splits of the first method; infinite or NaN where that of a split is.
+        after: The same of the second method.
+        difference: Second less first; None with fewer than two splits, or where a value is not finite.
+        ratio: Second over first for each split; NaN where it does not exist.
+        num_smaller: Splits in which the second method's value is smaller.
+        num_gaps: Splits in which a value of either method is not finite.
+    """
 
     column: str
-    quantity: str
-    is_flatness: bool  # False: a loss, told beside it
-    before: float  # mean over splits; infinite or NaN where one of them is
+    quantity: Quantity
+    before: float
     after: float
-    difference: PairedDifference | None  # None: fewer than two splits, or not all are finite
-    ratio: tuple[float, ...]  # of each split, with / without; NaN where there is none
-    smaller: int  # splits in which the second is
-    num_gaps: int  # splits in which either method's is not finite
+    difference: PairedDifference | None
+    ratio: tuple[float, ...]
+    num_smaller: int
+    num_gaps: int
+
+    @property
+    def is_flatness(self) -> bool:
+        """Whether it compares a measure of flatness, and not a loss."""
+        return self.quantity.kind == "flatness"
 
     def verdict(self, p_value: float) -> str:
-        """Flatter, sharper, or not to be told apart."""
+        """What the comparison says of the second method.
+
+        Args:
+            p_value: Of the difference, after correction for multiple comparisons.
+
+        Returns:
+            "flatter", "sharper" or "undecided"; "" for losses and where there is no difference.
+        """
         if not self.is_flatness or self.difference is None:
             return ""
-        if p_value >= SIGNIFICANT:
+        if p_value >= SIGNIFICANCE_LEVEL:
             return "undecided"
         return "flatter" if self.difference.mean < 0 else "sharper"
 
 
-def flatness_comparisons(report: PlanReport) -> list[FlatComparison]:
-    """Every measure of flatness, and the final losses, on the splits that both methods have."""
-    found = []
+def geometry_comparisons(report: PlanReport) -> list[GeometryComparison]:
+    """Compare every measure of flatness, and the final losses, on the splits that both methods have.
+
+    Args:
+        report: A plan with its measurements.
+
+    Returns:
+        Comparisons for each column that has two rows and a measure of sharpness, in the order of the plan.
+    """
+    comparisons = []
     for column in report.columns:
         cells = report.column(column)
         if len(cells) != 2 or not any(m.name == "sharpness" for _, m in measures_of(report, column)):
             continue
         sides = [_quantities(cell) for cell in cells]
-        for name in sides[0]:
-            shared = sorted(sides[0][name].keys() & sides[1].get(name, {}).keys())
-            by_split: dict[int, list[Place]] = {}
-            for place in shared:  # the initialisations of a split are not independent: they are averaged first
-                by_split.setdefault(place[0], []).append(place)
+        for quantity in sides[0]:
+            shared = sorted(sides[0][quantity].keys() & sides[1].get(quantity, {}).keys())
+            by_split: dict[int, list[RunId]] = {}
+            for run in shared:  # the initialisations of a split are not independent: they are averaged first
+                by_split.setdefault(run[0], []).append(run)
             if shared:
-                one, two = ([fmean(side[name][p] for p in places) for places in by_split.values()] for side in sides)
-                found.append(_compared(column, name, one, two))
-    return found
+                one, two = ([fmean(side[quantity][r] for r in runs) for runs in by_split.values()] for side in sides)
+                comparisons.append(_compare(column, quantity, one, two))
+    return comparisons
 
 
-def _compared(column: str, name: str, one: list[float], two: list[float]) -> FlatComparison:
+def _compare(column: str, quantity: Quantity, one: list[float], two: list[float]) -> GeometryComparison:
+    """Compare the values of two methods, one for each split."""
     finite = np.isfinite(one) & np.isfinite(two)
     difference = paired_difference(one, two) if len(one) > 1 and finite.all() else None
     ratio = tuple(b / a if a > 0 and math.isfinite(b / a) else math.nan for a, b in zip(one, two, strict=True))
     means = float(np.mean(one)), float(np.mean(two))
-    smaller, gaps = int(np.less(two, one).sum()), int((~finite).sum())
-    return FlatComparison(column, name, not name.endswith(" loss"), *means, difference, ratio, smaller, gaps)
+    num_smaller, num_gaps = int(np.less(two, one).sum()), int((~finite).sum())
+    return GeometryComparison(column, quantity, *means, difference, ratio, num_smaller, num_gaps)
 
 
 @dataclass(frozen=True)
-class LikeLosses:
-    """A measure with the method over that without, on the splits whose training losses are alike."""
+class MatchedLossRatio:
+    """A measure of flatness, second method over first, on the splits whose training losses match.
+
+    Attributes:
+        column: The column of the plan.
+        quantity: The measure of flatness.
+        num_splits: How many splits match and have a ratio.
+        ratio: The geometric mean over these splits.
+        num_below: Splits in which the ratio is below 1: the second method is flatter.
+    """
 
     column: str
-    quantity: str
+    quantity: Quantity
     num_splits: int
-    ratio: float  # their geometric mean
-    below: int  # splits in which it is below 1
+    ratio: float
+    num_below: int
 
 
-def ratios_at_matched_loss(report: PlanReport) -> list[LikeLosses]:
-    """Every measure of flatness where neither training loss is more than LIKE times the other's."""
-    compared, found = flatness_comparisons(report), []
+def ratios_at_matched_loss(report: PlanReport) -> list[MatchedLossRatio]:
+    """Compare the measures of flatness where neither training loss is more than 1.5 times the other.
+
+    Args:
+        report: A plan with its measurements.
+
+    Returns:
+        A ratio for each column and measure of flatness that has splits with matching losses.
+    """
+    compared, matched = geometry_comparisons(report), []
     for column in dict.fromkeys(c.column for c in compared):
         ratios = {c.quantity: np.array(c.ratio) for c in compared if c.column == column}
-        losses = ratios.pop("train loss")
-        alike = (losses < LIKE) & (losses > 1 / LIKE)
-        for quantity, each in ratios.items():
-            some = each[alike & (each > 0)]
-            if len(some) and not quantity.endswith(" loss"):
+        losses = ratios[LOSSES["train"]]
+        is_matched = (losses < MATCHED_LOSS_FACTOR) & (losses > 1 / MATCHED_LOSS_FACTOR)
+        for quantity, ratio in ratios.items():
+            some = ratio[is_matched & (ratio > 0)]
+            if len(some) and quantity.kind == "flatness":
                 mean = float(np.exp(np.log(some).mean()))
-                found.append(LikeLosses(column, quantity, len(some), mean, int((some < 1).sum())))
-    return found
+                matched.append(MatchedLossRatio(column, quantity, len(some), mean, int((some < 1).sum())))
+    return matched
 
 
 def _rise(result: dict[str, Any]) -> float:
-    """The mean rise at both ends of the lines."""
+    """The rise of the loss at both ends of the lines, on average."""
     return float((result["mean"][0] + result["mean"][-1]) / 2 - result["loss"])
 
 
 def landscape_ends(report: PlanReport) -> dict[tuple[str, str], dict[str, float]]:
-    """By column and scale of the directions: each row's mean rise at the farthest distances, over runs."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    """Average the rise of the loss at the largest distances along random lines.
+
+    Args:
+        report: A plan with its measurements.
+
+    Returns:
+        For each column and scale of the directions, the mean rise of each row over its runs.
+    """
+    ends: dict[tuple[str, str], dict[str, float]] = {}
     for column in report.columns:
-        for place, measure in measures_of(report, column):
+        for index, measure in measures_of(report, column):
             if measure.name == "landscape":
                 for cell in report.column(column):
-                    if rises := [_rise(result) for result in results_of(cell, place).values()]:
+                    if rises := [_rise(result) for result in results_of(cell, index).values()]:
                         scale = str(dict(measure.options).get("scale", "layer"))
-                        found.setdefault((column, scale), {})[cell.cell.row] = float(np.mean(rises))
-    return found
+                        ends.setdefault((column, scale), {})[cell.cell.row] = float(np.mean(rises))
+    return ends
 
 
-def bounds_of(cell: CellReport) -> dict[Place, dict[str, Any]]:
-    """What the cell's first bound gave, by split and initialisation."""
-    places = [place for place, measure in enumerate(cell.cell.setting.measures) if measure.name == "bound"]
-    return results_of(cell, places[0]) if places else {}
+def bounds_of(cell: CellReport) -> dict[RunId, dict[str, Any]]:
+    """The results of the first bound among a cell's measures.
+
+    Args:
+        cell: A cell with its measurements.
+
+    Returns:
+        The result of each run, by split and initialisation; empty where no bound was measured.
+    """
+    indices = [index for index, measure in enumerate(cell.cell.setting.measures) if measure.name == "bound"]
+    return results_of(cell, indices[0]) if indices else {}
 
 
 def measures_of(report: PlanReport, column: str) -> list[tuple[int, Measure]]:
-    """Of a column's settings, with their places."""
+    """The measures of a column, taken from its first cell.
+
+    Args:
+        report: A plan with its measurements.
+        column: The name of the column.
+
+    Returns:
+        Each measure with its index in the setting; empty where the column has no cell.
+    """
     cells = report.column(column)
     return list(enumerate(cells[0].cell.setting.measures)) if cells else []
 
 
-def results_of(cell: CellReport, place: int) -> dict[Place, dict[str, Any]]:
-    """What a measure gave, by split and initialisation."""
-    records = [r for r in cell.records if r.measured is not None and len(r.measured) > place]
-    return {(r.split, r.init): (r.measured or [])[place] for r in records}
+def results_of(cell: CellReport, index: int) -> dict[RunId, dict[str, Any]]:
+    """The results of one measure of a cell.
+
+    Args:
+        cell: A cell with its measurements.
+        index: The position of the measure among those of the cell's setting.
+
+    Returns:
+        The result of each run that has one, by split and initialisation.
+    """
+    records = [r for r in cell.records if r.measured is not None and len(r.measured) > index]
+    return {(r.split, r.init): (r.measured or [])[index] for r in records}
 
 
-def _quantities(cell: CellReport) -> dict[str, dict[Place, float]]:
-    """Each measure by split and initialisation, and the final losses."""
-    found: dict[str, dict[Place, float]] = {}
-    for place, measure in enumerate(cell.cell.setting.measures):
-        results = results_of(cell, place)
-        told: dict[str, Any] = dict(measure.options)
+def _quantities(cell: CellReport) -> dict[Quantity, dict[RunId, float]]:
+    """Every measure of flatness and the final losses, by split and initialisation."""
+    values: dict[Quantity, dict[RunId, float]] = {}
+    for index, measure in enumerate(cell.cell.setting.measures):
+        results = results_of(cell, index)
+        options: dict[str, Any] = dict(measure.options)
         if measure.name == "sharpness":
-            for i in TOLD if results else ():
+            for i in COMPARED_RADII if results else ():
                 rho = next(iter(results.values()))["rhos"][i]
-                name = f"sharpness, {told.get('radius', 'layer')}, rho={rho:g}"
-                found[name] = {p: r["rises"][i] for p, r in results.items()}
+                quantity = Quantity("flatness", f"sharpness, {options.get('radius', 'layer')}, rho={rho:g}")
+                values[quantity] = {run: r["rises"][i] for run, r in results.items()}
         elif measure.name == "spectrum":
-            found["largest eigenvalue"] = {p: r["top"][0] for p, r in results.items()}
-            found["trace of the Hessian"] = {p: r["trace"] for p, r in results.items()}
+            values[Quantity("flatness", "largest eigenvalue")] = {run: r["top"][0] for run, r in results.items()}
+            values[Quantity("flatness", "trace of the Hessian")] = {run: r["trace"] for run, r in results.items()}
         elif measure.name == "landscape":
-            name = f"rise along random lines, {told.get('scale', 'layer')}"
-            found[name] = {p: _rise(r) for p, r in results.items()}
-    for part in ("train", "val", "test"):
-        found[f"{part} loss"] = {(r.split, r.init): (r.loss or {}).get(part, math.nan) for r in cell.records}
-    return found
+            quantity = Quantity("flatness", f"rise along random lines, {options.get('scale', 'layer')}")
+            values[quantity] = {run: _rise(r) for run, r in results.items()}
+    for part, quantity in LOSSES.items():
+        values[quantity] = {(r.split, r.init): (r.loss or {}).get(part, math.nan) for r in cell.records}
+    return values

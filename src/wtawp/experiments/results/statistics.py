@@ -11,22 +11,43 @@ from scipy import stats
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """The mean of `after - before` over pairs, with its 95 % confidence interval and the paired t-test."""
+    """The mean of `after - before` over pairs, with its 95 % confidence interval and the paired t-test.
+
+    Attributes:
+        mean: The mean difference.
+        low: The lower end of its 95 % confidence interval.
+        high: The upper end.
+        p_value: Of the two-sided paired t-test; 1 where the differences do not vary.
+        num_pairs: The number of pairs.
+        won: The number of pairs in which `after` is larger.
+        effect_size: Mean over standard deviation of the differences; None where they do not vary.
+    """
 
     mean: float
     low: float
     high: float
     p_value: float
     num_pairs: int
-    won: int  # pairs in which `after` is larger
-    effect_size: float | None  # mean / standard deviation of the differences; None where they do not differ
+    won: int
+    effect_size: float | None
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> PairedDifference:
     """Compare two methods on the same splits and initialisations.
 
-    >>> paired_difference([1.0, 2.0, 3.0], [2.0, 3.0, 5.0]).mean
-    1.3333333333333333
+    Args:
+        before: Values of the first method, one for each pair.
+        after: Values of the second method, in the same order.
+
+    Returns:
+        The mean difference with its 95 % confidence interval and the paired t-test.
+
+    Raises:
+        ValueError: If the series differ in length, or have fewer than two values.
+
+    Example:
+        >>> paired_difference([1.0, 2.0, 3.0], [2.0, 3.0, 5.0]).mean
+        1.3333333333333333
     """
     if len(before) != len(after) or len(before) < 2:
         raise ValueError(
@@ -34,7 +55,7 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Paired
         )
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     mean, pairs, won = float(differences.mean()), len(differences), int((differences > 0).sum())
-    if _is_constant(differences, [before, after]):  # no spread, so nothing can be said of chance: never a discovery
+    if _is_constant(differences, [before, after]):  # without spread there is no estimate of chance: never significant
         return PairedDifference(mean, mean, mean, 1.0, pairs, won, None)
     spread = float(differences.std(ddof=1))
     error = spread / math.sqrt(pairs)
@@ -46,7 +67,18 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Paired
 def unpaired_p_value(one: Sequence[float], other: Sequence[float]) -> float:
     """Student's two-sided t-test with pooled variance, which the paper applies to all runs of two cells.
 
-    It takes the runs for independent. Initialisations that share a split are not, so it finds too much significant.
+    The test treats all runs as independent. Initialisations that share a split are not, so it calls too many
+    differences significant.
+
+    Args:
+        one: Values of the first method.
+        other: Values of the second method; the two may differ in length.
+
+    Returns:
+        The p-value.
+
+    Raises:
+        ValueError: If either series has fewer than two values.
     """
     if min(len(one), len(other)) < 2:
         raise ValueError(f"a t-test needs two series of at least 2, got {len(one)} and {len(other)}")
@@ -60,10 +92,17 @@ def unpaired_p_value(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction for asking several questions at once, in the order given.
+    """Correct p-values for multiple comparisons with Holm's method.
 
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
+    Args:
+        p_values: One for each comparison.
+
+    Returns:
+        The corrected p-values, in the same order.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
     """
     corrected, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
@@ -72,6 +111,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _is_constant(values: np.ndarray, made_of: ArrayLike) -> bool:
-    """Equal but for the rounding of the numbers that they are made of."""
-    return float(values.max() - values.min()) <= 1e-9 * float(np.abs(made_of).max())
+def _is_constant(values: np.ndarray, computed_from: ArrayLike) -> bool:
+    """Whether the values are equal up to the rounding of the numbers that they were computed from."""
+    return float(values.max() - values.min()) <= 1e-9 * float(np.abs(computed_from).max())

@@ -1,6 +1,6 @@
-"""Plans and records into numbers: every cell beside the paper's, and every pair with and without the method.
+"""Summarise the records of a plan: every cell beside the paper's number, every pair with and without the method.
 
-A pure function: nothing is trained, and the order of the records does not matter.
+`summarise` is a pure function: it trains nothing, and the order of the records does not matter.
 """
 
 from collections import Counter
@@ -19,54 +19,67 @@ TOLERANCE = 0.5  # points between our mean and the printed one
 
 @dataclass(frozen=True)
 class CellReport:
-    """A cell with what was measured for it, on one device. Accuracies are those of the test set, in per cent."""
+    """A cell of a plan with its measurements on one device. Accuracies are those of the test set, in per cent.
+
+    Attributes:
+        cell: The cell.
+        keys: The content keys of all its runs.
+        records: The records of its finished runs, split by split.
+        failed: The records of its failed runs.
+    """
 
     cell: Cell
-    keys: tuple[str, ...]  # of all its runs
-    records: tuple[Record, ...]  # of finished runs, split by split
+    keys: tuple[str, ...]
+    records: tuple[Record, ...]
     failed: tuple[Record, ...]
 
     @property
-    def wanted(self) -> int:
-        """How many runs the plan asks for."""
+    def num_runs(self) -> int:
+        """The number of runs that the plan asks for."""
         return len(self.keys)
 
     @property
-    def found(self) -> int:
-        """How many of them are finished."""
+    def num_finished(self) -> int:
+        """The number of finished runs."""
         return len(self.records)
 
     @property
     def is_complete(self) -> bool:
-        return self.found == self.wanted
+        """Whether every run is finished."""
+        return self.num_finished == self.num_runs
 
     @cached_property
     def accuracies(self) -> dict[tuple[int, int], float]:
-        """By split and initialisation."""
+        """The accuracy of each finished run, by split and initialisation."""
         return {(r.split, r.init): 100 * self._accuracy(r) for r in self.records}
 
     def _accuracy(self, record: Record) -> float:
+        """The accuracy that the cell shows: that after training, or that of one of its measures."""
         if self.cell.measure is None:
             return (record.accuracy or {})["test"]
         return float((record.measured or [])[self.cell.measure]["accuracy"])
 
     @property
     def mean(self) -> float | None:
+        """The mean over runs; None where no run is finished."""
         return fmean(self.accuracies.values()) if self.records else None
 
     @property
     def std(self) -> float | None:
-        """The standard deviation over runs, where there are two."""
-        return stdev(self.accuracies.values()) if self.found > 1 else None
+        """The standard deviation over runs; None with fewer than two."""
+        return stdev(self.accuracies.values()) if self.num_finished > 1 else None
 
     @property
     def difference(self) -> float | None:
-        """Our mean less the printed one."""
+        """Our mean less the printed one; None where either is missing."""
         return None if self.mean is None or self.cell.printed is None else self.mean - self.cell.printed[0]
 
     @property
     def verdict(self) -> Verdict:
-        """A missing run is said before anything else; what is not judged, or not printed, is only reported."""
+        """How the mean compares to the printed one.
+
+        "incomplete" where runs are missing; "reported" where the cell is not judged or nothing is printed.
+        """
         if not self.is_complete:
             return "incomplete"
         if self.difference is None or not self.cell.judged:
@@ -74,82 +87,139 @@ class CellReport:
         return "agrees" if round(abs(self.difference), 9) <= TOLERANCE else "differs"
 
     def histories(self, column: str) -> list[list[float]]:
-        """A curve over the epochs for each run that kept it."""
+        """The curves over epochs that the finished runs recorded.
+
+        Args:
+            column: A column of the history, such as "train_loss".
+
+        Returns:
+            A curve for each run that has the column.
+        """
         return [r.history[column] for r in self.records if r.history is not None and column in r.history]
 
 
 @dataclass(frozen=True)
 class PairReport:
-    """Two rows of a column, compared on the runs that both have."""
+    """Two rows of a column, compared on the runs that both have.
+
+    Attributes:
+        before: The row without the method.
+        after: The row with it.
+        column: The column of both.
+        is_complete: Whether every run of both cells is finished.
+        runs_p_value: The p-value of the paper's test, which treats all runs as independent.
+        gain: The difference paired over the means of splits; None with fewer than two common splits.
+        holm_p_value: The p-value of the gain, corrected over all pairs of the plan.
+    """
 
     before: str
     after: str
     column: str
     is_complete: bool
-    runs_p_value: float | None  # the paper's test: all runs, taken for independent
-    gain: PairedDifference | None  # paired over the means of splits
-    holm_p_value: float | None  # of the gain, corrected over all pairs of the plan
+    runs_p_value: float | None
+    gain: PairedDifference | None
+    holm_p_value: float | None
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """A plan with its measurements, all from one device."""
+    """A plan with its measurements, all from one device.
+
+    Attributes:
+        plan: The plan.
+        device: The device whose records are used; None where nothing was trained yet.
+        other_devices: Devices whose records are not used, with their numbers of finished runs.
+        cells: The cells of the plan, in its order.
+        pairs: The pairs of the plan in every column that has both rows.
+    """
 
     plan: Plan
-    device: str | None  # None where nothing was trained yet
-    other_devices: tuple[tuple[str, int], ...]  # finished runs that are not looked at here
+    device: str | None
+    other_devices: tuple[tuple[str, int], ...]
     cells: tuple[CellReport, ...]
     pairs: tuple[PairReport, ...]
 
     @property
-    def wanted(self) -> int:
-        """Runs of the plan; one that several cells share counts once."""
+    def num_runs(self) -> int:
+        """The number of runs of the plan; a run that several cells share counts once."""
         return len({key for c in self.cells for key in c.keys})
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """Of all finished runs, each once."""
+        """The records of all finished runs, each once."""
         return tuple({r.key: r for c in self.cells for r in c.records}.values())
 
     @property
     def failed(self) -> tuple[Record, ...]:
+        """The records of all failed runs, each once."""
         return tuple({r.key: r for c in self.cells for r in c.failed}.values())
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """In the order of the cells."""
+        """The names of the columns, in the order of the cells."""
         return tuple(dict.fromkeys(c.cell.column for c in self.cells))
 
     def column(self, name: str) -> tuple[CellReport, ...]:
-        """Its cells, from the first row to the last."""
+        """The cells of a column.
+
+        Args:
+            name: The name of the column.
+
+        Returns:
+            Its cells from the first row to the last; empty for an unknown name.
+        """
         return tuple(c for c in self.cells if c.cell.column == name)
 
     def count(self, verdict: Verdict) -> int:
-        """How many cells have that verdict."""
+        """Count the cells with a verdict.
+
+        Args:
+            verdict: "agrees", "differs", "reported" or "incomplete".
+
+        Returns:
+            The number of cells.
+        """
         return sum(c.verdict == verdict for c in self.cells)
 
 
 def summarise(plan: Plan, records: Iterable[Record], device: str | None = None) -> PlanReport:
-    """Find the runs of a plan in the records of one device: the given one, or that with most of them finished."""
+    """Collect the records that belong to a plan, from one device.
+
+    Args:
+        plan: The plan.
+        records: Records, also of other plans and of several devices.
+        device: The device whose records are used. By default the one with the most finished runs of the plan.
+
+    Returns:
+        The plan with its cells and pairs.
+    """
     keys = [tuple(run.key for run in cell.runs()) for cell in plan.cells]
-    wanted = {key for each in keys for key in each}
+    planned = {key for each in keys for key in each}
     best: dict[tuple[str, str], Record] = {}  # (device, key) -> record
     for record in records:
-        place = record.device, record.key
-        if record.key in wanted and (place not in best or _preference(record) > _preference(best[place])):
-            best[place] = record
+        name = record.device, record.key
+        if record.key in planned and (name not in best or _preference(record) > _preference(best[name])):
+            best[name] = record
     done = Counter(d for (d, _), record in best.items() if record.status == "done")
     any_state = Counter(d for d, _ in best)
     if device is None:
         device = min(any_state, key=lambda d: (-done[d], -any_state[d], d), default=None)
-    found = {key: record for (d, key), record in best.items() if d == device}
-    cells = tuple(_cell(cell, each, found) for cell, each in zip(plan.cells, keys, strict=True))
+    chosen = {key: record for (d, key), record in best.items() if d == device}
+    cells = tuple(_cell(cell, each, chosen) for cell, each in zip(plan.cells, keys, strict=True))
     others = tuple(sorted((d, n) for d, n in done.items() if d != device))
     return PlanReport(plan, device, others, cells, _pairs(plan, cells))
 
 
 def split_means(before: CellReport, after: CellReport) -> tuple[list[float], list[float]]:
-    """The mean accuracy of each split that both have, over the initialisations that both have."""
+    """Average the accuracies of two cells over the initialisations that both have.
+
+    Args:
+        before: The first cell.
+        after: The second cell.
+
+    Returns:
+        The means of the first and of the second cell, one for each split that both have.
+    """
     one, other = before.accuracies, after.accuracies
     by_split: dict[int, list[tuple[int, int]]] = {}
     for run in sorted(one.keys() & other.keys()):
@@ -159,37 +229,46 @@ def split_means(before: CellReport, after: CellReport) -> tuple[list[float], lis
 
 
 def paired_over_splits(before: CellReport, after: CellReport) -> PairedDifference | None:
-    """The gain over the splits that both have, if there are two; the initialisations of a split are averaged first.
+    """Compare two cells over the splits that both have; the initialisations of a split are averaged first.
 
-    They share the split, so they are not independent, and counting each would make chance look like certainty.
+    Initialisations share the split, so they are not independent: counting each would make chance look like certainty.
+
+    Args:
+        before: The first cell.
+        after: The second cell.
+
+    Returns:
+        The difference of the second less the first; None with fewer than two common splits.
     """
     first, second = split_means(before, after)
     return paired_difference(first, second) if len(first) > 1 else None
 
 
 def _preference(record: Record) -> tuple[bool, str, str]:
-    """Of two records of a run on a device: a finished one, then the newer one."""
+    """The sort key by which one of several records of a run is chosen: a finished one, then the newest."""
     return record.status == "done", record.created, record.to_json()
 
 
-def _cell(cell: Cell, keys: tuple[str, ...], found: Mapping[str, Record]) -> CellReport:
-    records = [found[key] for key in keys if key in found]
+def _cell(cell: Cell, keys: tuple[str, ...], by_key: Mapping[str, Record]) -> CellReport:
+    """A cell with the records of its runs."""
+    records = [by_key[key] for key in keys if key in by_key]
     done = tuple(r for r in records if r.status == "done")
     return CellReport(cell, keys, done, tuple(r for r in records if r.status == "failed"))
 
 
 def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:
-    places = {(c.cell.row, c.cell.column): c for c in cells}
+    """The pairs of the plan in every column that has both rows."""
+    by_place = {(c.cell.row, c.cell.column): c for c in cells}
     columns = dict.fromkeys(c.cell.column for c in cells)
     compared = [
         (
-            places[before, column],
-            places[after, column],
-            paired_over_splits(places[before, column], places[after, column]),
+            by_place[before, column],
+            by_place[after, column],
+            paired_over_splits(by_place[before, column], by_place[after, column]),
         )
         for before, after in plan.pairs
         for column in columns
-        if (before, column) in places and (after, column) in places
+        if (before, column) in by_place and (after, column) in by_place
     ]
     corrected = iter(holm([gain.p_value for _, _, gain in compared if gain is not None]))
     return tuple(
@@ -207,6 +286,7 @@ def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:
 
 
 def _over_runs(before: CellReport, after: CellReport) -> float | None:
-    if min(before.found, after.found) < 2:
+    """The p-value of the paper's test over all runs; None where a cell has fewer than two."""
+    if min(before.num_finished, after.num_finished) < 2:
         return None
     return unpaired_p_value(tuple(before.accuracies.values()), tuple(after.accuracies.values()))

@@ -7,7 +7,6 @@ from wtawp.experiments.spec.run import FORMAT, MAX_INITS, MAX_TOGETHER, Run, chu
 from wtawp.experiments.spec.setting import (
     SURROGATE,
     Keep,
-    SelectOn,
     Setting,
     add_cwd_to_sys_path,
 )
@@ -15,5 +14,5 @@ from wtawp.experiments.spec.setting import (
 __all__ = [
     "BOUND_TERMS", "FORMAT", "LAST", "MAX_INITS", "MAX_TOGETHER", "SURROGATE",
     "Cell", "Claim", "Keep", "Measure", "Option", "Plan", "PlanError", "Record", "RecordError", "Run", "Scale",
-    "SelectOn", "Setting", "add_cwd_to_sys_path", "chunks", "is_option", "key_of", "options_from_json",
+    "Setting", "add_cwd_to_sys_path", "chunks", "is_option", "key_of", "options_from_json",
 ]  # fmt: skip

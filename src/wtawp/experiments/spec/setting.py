@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from wtawp.core import AwpConfig
+from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
 from wtawp.graphs.registry import dataset_names, dataset_spec
 from wtawp.models.registry import model_spec
+from wtawp.training.options import SelectOn
 
-SelectOn = Literal["either", "loss", "accuracy", "last"]  # as `wtawp.training` has it
 Keep = Literal["history", "saturation", "scores", "sharpness"]
 SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they are told otherwise
 SURROGATE_OPTIONS: tuple[tuple[str, Option], ...] = (("hidden", (16,)),)

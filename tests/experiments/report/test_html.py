@@ -12,7 +12,9 @@ import pytest
 
 from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.report.artifacts import StoredArtifact
-from wtawp.experiments.report.pages import dataset_tables, headlines, html, markdown, source
+from wtawp.experiments.report.contents import headlines
+from wtawp.experiments.report.html import render_html
+from wtawp.experiments.report.markdown import render_markdown
 from wtawp.experiments.report.tables import Entry, Table
 from wtawp.experiments.results.summary import PlanReport, summarise
 from wtawp.experiments.spec import Cell, Claim, Plan, Record
@@ -47,22 +49,28 @@ def reports(small_plan: Plan, make_records: MakeRecords) -> list[PlanReport]:
 
 @pytest.fixture(scope="module")
 def shown(reports: list[PlanReport]) -> str:
-    return html(reports)
+    return render_html(reports)
 
 
 def test_it_loads_nothing_that_trains() -> None:
     code = """
 import sys
 from wtawp.experiments.plans import paper
-from wtawp.experiments.report import pages as report
+from wtawp.experiments.report import html as report
 from wtawp.experiments.results import summary
 plans = [paper.plan(name).at("quick") for name in ("tab:natacc", "fig:2", "claim:vanishing-gradient")]
-assert "Nothing was trained yet" in report.html([summary.summarise(plan, []) for plan in plans])
+assert "Nothing was trained yet" in report.render_html([summary.summarise(plan, []) for plan in plans])
 print(*(m for m in sys.modules if m.startswith("wtawp.")))
 """
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "wtawp.experiments.report.pages" in loaded
-    trains = ("wtawp.training", "wtawp.models", "wtawp.analysis", "wtawp.experiments.demo.demo")
+    assert "wtawp.experiments.report.html" in loaded
+    trains = (
+        "wtawp.training.loop",
+        "wtawp.training.engine",
+        "wtawp.models.gcn",
+        "wtawp.analysis.losses",
+        "wtawp.experiments.demo.runner",
+    )
     assert not [module for module in loaded if module.startswith(trains)]
 
 
@@ -78,20 +86,8 @@ def test_the_summary_counts_cells_and_claims(reports: list[PlanReport], shown: s
     assert claims in shown
 
 
-def test_the_source_names_device_versions_and_what_is_not_looked_at(
-    small_plan: Plan, make_records: MakeRecords
-) -> None:
-    records = make_records(small_plan)
-    elsewhere = make_records(small_plan, device="NVIDIA H200, TF32")[:3]
-    failed = replace(records[0], status="failed", accuracy=None, error="ValueError: no")
-    assert source(summarise(small_plan, [failed, *records[1:], *elsewhere])) == (
-        "31 of 32 runs on cpu; 1 failed; with torch 2.13.0, wtawp 0.1. Not looked at: 3 runs on NVIDIA H200, TF32."
-    )
-    assert source(summarise(small_plan, [])) == "Nothing was trained yet: 32 runs are missing."
-
-
 def test_markdown_and_page_show_the_same_numbers(reports: list[PlanReport], shown: str) -> None:
-    text = markdown(reports)
+    text = render_markdown(reports)
     rows = [line for line in text.splitlines() if line.startswith("| GCN | cora")]
     assert len(rows) == 1
     assert all(f">{entry}<" in shown for entry in rows[0].strip("| ").split(" | "))
@@ -105,12 +101,12 @@ def test_the_same_records_give_the_same_bytes_in_any_order(small_plan: Plan, mak
     records = [*make_records(small_plan), *make_records(toy)]
     shuffled = random.Random(0).sample(records, len(records))
     one, other = ([summarise(p, found) for p in (small_plan, toy)] for found in (records, shuffled))
-    assert html(one) == html(other)
-    assert markdown(one) == markdown(other)
+    assert render_html(one) == render_html(other)
+    assert render_markdown(one) == render_markdown(other)
 
 
 def test_missing_runs_are_said_and_a_figure_waits_for_them(small_plan: Plan) -> None:
-    page = html([summarise(small_plan, [])])
+    page = render_html([summarise(small_plan, [])])
     assert "Nothing was trained yet: 32 runs are missing." in page
     assert "No figure yet (gains)" in page
     assert '<span class="incomplete">incomplete</span>' in page
@@ -138,29 +134,29 @@ class Balance(HTMLParser):
 
 def test_the_page_is_whole_and_its_links_lead_somewhere(reports: list[PlanReport]) -> None:
     parser = Balance()
-    parser.feed(html([reports[0], *reports[2:], reports[0]]))  # a plan shown twice
+    parser.feed(render_html([reports[0], *reports[2:], reports[0]]))  # a plan shown twice
     assert parser.open == []
     assert len(set(parser.ids)) == len(parser.ids)
     assert {"tab-small", "tab-small-2", "tab-small-plan", "tab-small-records"} <= set(parser.ids)
     assert {a.removeprefix("#") for a in parser.addresses} <= set(parser.ids)
 
 
-def test_looks_stand_after_the_plans_or_alone_and_run_nothing(reports: list[PlanReport]) -> None:
+def test_artifacts_stand_after_the_plans_or_alone_and_run_nothing(reports: list[PlanReport]) -> None:
     bad = "<script>alert(1)</script>"
-    look = StoredArtifact(
+    artifact = StoredArtifact(
         "a", bad, {bad: bad}, Table(bad, (bad, "loss"), ((Entry(bad), Entry("0.5432", 0.5432)),)), f"<svg>{bad}"
     )
     for given in (reports, []):
-        page = html(given, [look, look])
+        page = render_html(given, [artifact, artifact])
         parser = Balance()
         parser.feed(page)
         assert parser.open == []
         assert len(set(parser.ids)) == len(parser.ids)
         assert page.count("<script") == 1
         assert page.count(">0.5432</td>") == 2
-        assert [a for a in parser.addresses if a.startswith("data:")] == [look.address] * 2
+        assert [a for a in parser.addresses if a.startswith("data:")] == [artifact.address] * 2
         assert ("judged cells" in page) == bool(given)
-    assert "Looks" not in html(reports)
+    assert "Single models" not in render_html(reports)
 
 
 def test_names_are_shown_and_not_obeyed(small_plan: Plan, make_records: MakeRecords) -> None:
@@ -171,18 +167,12 @@ def test_names_are_shown_and_not_obeyed(small_plan: Plan, make_records: MakeReco
     records = make_records(evil)
     records[0] = replace(records[0], status="failed", accuracy=None, error=bad)
     report = summarise(evil, records)
-    page, text = html([report]), markdown([report])
+    page, text = render_html([report]), render_markdown([report])
     assert "<script>alert" not in page + text
     assert page.count("<script") == 1
     assert "&lt;script&gt;alert(1)&lt;/script&gt; | $x$ &amp; `y`" in page
     row = next(line for line in text.splitlines() if line.startswith("| WT-AWP"))
     assert row.replace("\\|", "").count("|") == 8
-
-
-def test_data_sets_are_a_page_of_their_own(empty_home: Path) -> None:
-    assert "| cora | 2,708 / 2,485 | 5,429 / 5,069 |" in dataset_tables()
-    assert "| imdb-binary | 136 / " in dataset_tables()
-    assert not empty_home.exists()
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,13 @@ import pytest
 
 from wtawp.base import DownloadError
 from wtawp.experiments import Demo, run_demo
-from wtawp.experiments.demo import demo
-from wtawp.experiments.demo.demo import DISTANCES, PAIR, TOY_VARIANTS, demo_dataset
+from wtawp.experiments.demo import runner
+from wtawp.experiments.demo.runner import DISTANCES, PAIR, TOY_VARIANTS, demo_dataset
 
 
 def test_it_trains_five_toys_and_a_pair_on_every_split(small_demo: Demo) -> None:
-    assert [p.name for p in small_demo.toys] == list(TOY_VARIANTS)
+    assert {p.name: p.awp for p in small_demo.toys} == TOY_VARIANTS
+    assert all(t.awp == PAIR[t.name] for t in small_demo.trained)
     assert [(t.split, t.name) for t in small_demo.trained] == [(i, name) for i in range(2) for name in PAIR]
     assert all(t.landscape.shape == (10, len(DISTANCES)) for t in small_demo.trained)
     assert all(abs(float(t.landscape[:, len(DISTANCES) // 2].abs().max())) < 1e-5 for t in small_demo.trained)
@@ -40,7 +41,7 @@ def with_gains(demo: Demo, gains: list[float]) -> Demo:
     """The same demo with made-up test accuracies: 0.5 without, 0.5 + gain with."""
     trained = []
     for t in demo.trained:
-        accuracy = 0.5 + (gains[t.split] if t.name != "GCN" else 0.0)
+        accuracy = 0.5 + (gains[t.split] if t.awp is not None else 0.0)
         trained.append(replace(t, fit=replace(t.fit, accuracy={**t.fit.accuracy, "test": accuracy})))
     return replace(demo, trained=trained)
 
@@ -70,9 +71,9 @@ def test_without_a_network_the_generated_graph_is_taken(empty_home: Path, monkey
     def offline(name: str) -> None:
         raise DownloadError(name)
 
-    monkeypatch.setattr(demo, "fetch_dataset", offline)
+    monkeypatch.setattr(runner, "fetch_dataset", offline)
     assert demo_dataset() == ("citation", "Cora could not be fetched")
-    monkeypatch.setattr(demo, "fetch_dataset", lambda _: time.sleep(1))
+    monkeypatch.setattr(runner, "fetch_dataset", lambda _: time.sleep(1))
     assert demo_dataset(seconds=0.1) == ("citation", "Cora did not arrive within 0 s")
     assert not empty_home.exists()
 

@@ -1,9 +1,10 @@
-"""The demonstration: the paper's toy story, then a GCN with and without WT-AWP on paired splits.
+"""Train the demonstration: the paper's toy problem, then a GCN with and without WT-AWP on paired splits.
 
-It measures and reports; nothing here knows in advance who wins.
+The verdict follows from the measurements; nothing here assumes which method is better.
 """
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.analysis import loss_along_random_directions, sharpness
-from wtawp.base import DownloadError, rng
+from wtawp.base import DownloadError, VanishingGradientWarning, rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution.engines import local
 from wtawp.experiments.results.statistics import PairedDifference, paired_difference
@@ -31,7 +32,8 @@ TOY_VARIANTS: dict[str, AwpConfig | None] = {
     "W-AWP": AwpConfig(rho=TOY_RHO, lam=0.5, layers="all"),
     "WT-AWP": AwpConfig(rho=TOY_RHO, lam=0.5),
 }
-PAIR: dict[str, AwpConfig | None] = {"GCN": None, "GCN + WT-AWP": AwpConfig(rho=1.0, lam=0.7)}  # Cora's in the paper
+COMPARED = AwpConfig(rho=1.0, lam=0.7)  # the paper's values for Cora
+PAIR: dict[str, AwpConfig | None] = {"GCN": None, "GCN + WT-AWP": COMPARED}  # without and with, by their labels
 SHARPNESS_RHO = 0.1
 DISTANCES = tuple(i / 10 for i in range(-10, 11))
 TOY_EPOCHS = 200
@@ -39,52 +41,94 @@ TOY_EPOCHS = 200
 
 @dataclass(frozen=True)
 class ToyPanel:
-    """One trained model of the toy story."""
+    """One trained model of the toy problem.
+
+    Attributes:
+        name: The name of the method.
+        awp: How its weights were perturbed; None for plain training.
+        data: The graph.
+        scores: The probability of class 1 less that of class 0, [n].
+        fit: The training.
+    """
 
     name: str
+    awp: AwpConfig | None
     data: Data
-    scores: Tensor  # [n], the probability of class 1 less that of class 0
+    scores: Tensor
     fit: Fit
 
 
 @dataclass(frozen=True)
 class Trained:
-    """One trained model of the comparison."""
+    """One trained model of the comparison.
+
+    Attributes:
+        name: The name of the method, as in `PAIR`.
+        awp: How its weights were perturbed; None for plain training.
+        split: The number of the split.
+        fit: The training.
+        sharpness: The largest rise of the training loss in a ball of radius `SHARPNESS_RHO`.
+        landscape: The rise of the training loss along random directions, [directions, distances].
+    """
 
     name: str
+    awp: AwpConfig | None
     split: int
     fit: Fit
     sharpness: float
-    landscape: Tensor  # [directions, distances], the rise of the training loss
+    landscape: Tensor
 
 
 @dataclass(frozen=True)
 class Demo:
-    """All that the demonstration measured."""
+    """The results of the demonstration.
+
+    Attributes:
+        dataset: The name of the data set of the comparison.
+        num_nodes: Its number of nodes.
+        num_edges: Its number of edges.
+        epochs: The epochs of each training.
+        toys: The models of the toy problem.
+        trained: The models of the comparison, ordered by split, then as in `PAIR`.
+    """
 
     dataset: str
     num_nodes: int
     num_edges: int
     epochs: int
     toys: list[ToyPanel]
-    trained: list[Trained]  # ordered by split, then as in PAIR
+    trained: list[Trained]
 
     def of(self, name: str) -> list[Trained]:
-        """The models of one method, in the order of the splits."""
+        """The models of one method.
+
+        Args:
+            name: "GCN" or "GCN + WT-AWP".
+
+        Returns:
+            A model for each split, in their order.
+        """
         return [t for t in self.trained if t.name == name]
 
     def accuracies(self, name: str) -> list[float]:
-        """Test accuracies in per cent."""
+        """The test accuracies of one method.
+
+        Args:
+            name: "GCN" or "GCN + WT-AWP".
+
+        Returns:
+            Per cent, one for each split.
+        """
         return [100 * t.fit.accuracy["test"] for t in self.of(name)]
 
     @property
     def gain(self) -> PairedDifference:
-        """Test accuracy with WT-AWP less that without, in points."""
+        """The test accuracy with WT-AWP less that without, in points, paired over splits."""
         return paired_difference(*(self.accuracies(name) for name in PAIR))
 
     @property
     def verdict(self) -> str:
-        """One line that says what the difference means."""
+        """One sentence on what the difference means."""
         g = self.gain
         if g.low > 0:
             return "WT-AWP is better here, by more than chance between splits explains."
@@ -98,7 +142,14 @@ class Demo:
 
 
 def demo_dataset(seconds: float = 8.0) -> tuple[str, str]:
-    """Cora if it is here or comes within seconds, the generated network otherwise; and why."""
+    """Choose the data set of the demonstration: Cora if it can be had quickly, otherwise a generated network.
+
+    Args:
+        seconds: How long to wait for a download; eight seconds suffice for Cora's small file.
+
+    Returns:
+        The name of the data set, and the reason for the choice.
+    """
     if locate_dataset("cora") != "not here":
         return "cora", "Cora is on this machine"
     failed: list[DownloadError] = []
@@ -125,11 +176,25 @@ def run_demo(
     workers: int | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> Demo:
-    """Train everything, `workers` models at a time (default: one per core); `progress(share, what)` is told of each."""
+    """Train the models of the demonstration and measure their sharpness and loss landscapes.
+
+    Args:
+        dataset: The data set of the comparison: any node-level graph; by default one that needs no download.
+        num_splits: Paired splits, at least 2; five show a difference without taking long.
+        epochs: Epochs of each training; WT-AWP needs more of them than plain training.
+        workers: Models that are trained at the same time; by default one for each core.
+        progress: Called after each model with the share of the work that is done and the name of the model.
+
+    Returns:
+        The trained models with their measurements.
+
+    Raises:
+        ValueError: If there are fewer than 2 splits.
+    """
     if num_splits < 2:
         raise ValueError(f"a paired comparison needs at least 2 splits, got {num_splits}")
     data = load(dataset)
-    # A job is (its cost in arbitrary units, what it is, the work itself); the short ones go last.
+    # A job is its cost in arbitrary units, its name and the work itself; short jobs go last.
     jobs: list[tuple[float, str, Callable[[], ToyPanel | Trained]]] = [
         (
             epochs * (7 if config is None else 12),
@@ -141,13 +206,13 @@ def run_demo(
     ]
     jobs += [(TOY_EPOCHS, f"toy, {name}", partial(_toy, name, config)) for name, config in TOY_VARIANTS.items()]
     total, done = sum(cost for cost, _, _ in jobs), 0.0
-    found: dict[int, ToyPanel | Trained] = {}
+    finished: dict[int, ToyPanel | Trained] = {}
     for i, result in local(workers or os.cpu_count() or 1)([work for _, _, work in jobs], _call):
-        found[i] = result
+        finished[i] = result
         done += jobs[i][0]
         if progress is not None:
             progress(done / total, jobs[i][1])
-    results = [found[i] for i in range(len(jobs))]
+    results = [finished[i] for i in range(len(jobs))]
     return Demo(
         dataset=dataset,
         num_nodes=int(data.num_nodes or 0),
@@ -159,27 +224,33 @@ def run_demo(
 
 
 def _call(work: Callable[[], ToyPanel | Trained]) -> ToyPanel | Trained:
+    """Do a job, in whichever process."""
     return work()
 
 
 def _toy(name: str, config: AwpConfig | None) -> ToyPanel:
+    """Train one model of the toy problem."""
     data = load("toy-linear")
     model = GCN(2, 2, generator=rng("init", 0))
-    result = fit(model, data, stratified(data.y, seed=0), seed=0, awp=config, epochs=TOY_EPOCHS)
+    with warnings.catch_warnings():  # the figure shows that AWP fails here, and why
+        warnings.simplefilter("ignore", VanishingGradientWarning)
+        result = fit(model, data, stratified(data.y, seed=0), seed=0, awp=config, epochs=TOY_EPOCHS)
     with torch.no_grad():
         p = model(data.x, data.edge_index).softmax(1)
-    return ToyPanel(name, data, p[:, 1] - p[:, 0], result)
+    return ToyPanel(name, config, data, p[:, 1] - p[:, 0], result)
 
 
 def _train(name: str, config: AwpConfig | None, dataset: str, split_seed: int, epochs: int) -> Trained:
+    """Train one model of the comparison and measure it."""
     data = load(dataset)
     split = stratified(data.y, seed=split_seed)
     model = GCN(data.num_features, int(data.y.max()) + 1, generator=rng("init", split_seed))
     result = fit(model, data, split, seed=split_seed, awp=config, epochs=epochs)
     loss_fn = partial(_training_loss, model, data, split)
     rise = loss_along_random_directions(model, loss_fn, DISTANCES, seed=0, scale="layer") - result.loss["train"]
-    return Trained(name, split_seed, result, sharpness(model, loss_fn, rho=SHARPNESS_RHO), rise)
+    return Trained(name, config, split_seed, result, sharpness(model, loss_fn, rho=SHARPNESS_RHO), rise)
 
 
 def _training_loss(model: nn.Module, data: Data, split: Split) -> Tensor:
+    """The loss on the training nodes."""
     return F.cross_entropy(model(data.x, data.edge_index)[split.train], data.y[split.train])

@@ -1,4 +1,5 @@
 import math
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -8,11 +9,11 @@ from torch.nn import functional as F
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GAT, GCNConv, global_mean_pool
 
-from wtawp.base import DataError, rng
-from wtawp.core import AwpConfig
+from wtawp.base import DataError, VanishingGradientWarning, rng
+from wtawp.core import AwpConfig, VanishingGradientMonitor
 from wtawp.graphs import batched, knn_edges, load, stratified
 from wtawp.models import GCN, GIN, MLP, GraphSAGE, PooledGCN, PooledGIN, PooledSAGE
-from wtawp.training import evaluate, fit, fit_many
+from wtawp.training import Fit, evaluate, fit, fit_many
 
 
 def naive_training(model: nn.Module, data: Data, epochs: int) -> tuple[int, dict[str, torch.Tensor]]:
@@ -181,6 +182,7 @@ TOY = {  # variant: (setting, least and greatest mean accuracy over seeds)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::wtawp.base.VanishingGradientWarning")
 @pytest.mark.parametrize("variant", TOY)
 def test_the_toy_story_of_the_paper(variant: str) -> None:
     """Figure 2: at rho = 2.5 AWP is stuck at the loss of a coin toss, its truncated and weighted forms learn."""
@@ -196,6 +198,49 @@ def test_the_toy_story_of_the_paper(variant: str) -> None:
     assert least <= sum(accuracies) / 10 <= greatest
     if variant == "AWP":
         assert sum(last_losses) / 10 == pytest.approx(math.log(2), abs=0.02)
+
+
+TOO_LARGE = AwpConfig(rho=20.0, lam=1.0, layers="all")
+
+
+def test_a_training_whose_perturbed_gradient_vanishes_is_warned_of_once_and_not_changed() -> None:
+    data = load("toy-linear")
+    split = stratified(data.y, seed=0)
+    model, silent = (GCN(2, 2, generator=rng("init", 0, 0)) for _ in range(2))
+    with pytest.warns(VanishingGradientWarning, match="^the gradient at the perturbed weights vanishes") as caught:
+        result = fit(model, data, split, seed=0, awp=TOO_LARGE, epochs=200)
+    assert [str(w.message).endswith("or balance=1") for w in caught] == [True]
+    assert "rho=20.0, lam=1.0, layers='all' is too much here" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings(action="ignore"):
+        again = fit(silent, data, split, seed=0, awp=TOO_LARGE, epochs=200)
+    assert result == again
+
+
+def test_of_many_models_one_warning_says_how_many_and_names_the_first_by_its_seed() -> None:
+    data = load("toy-linear")
+    splits = [stratified(data.y, seed=s) for s in range(2)]
+    models = [GCN(2, 2, generator=rng("init", i)) for i in range(4)]
+    parts = [splits[0], splits[0], splits[1], splits[1]]
+    with pytest.warns(
+        VanishingGradientWarning, match=r"of 4 models are affected, first the one with seed 1\d"
+    ) as caught:
+        results = fit_many(models, data, parts, seeds=[10, 11, 12, 13], awp=TOO_LARGE, epochs=200)
+    assert len(caught) == 1
+
+    def vanishes(result: Fit) -> bool:
+        monitor, columns = VanishingGradientMonitor(), ("gradient_norm", "perturbed_norm", "train_loss")
+        rows = enumerate(zip(*(result.history[name] for name in columns), strict=True), start=1)
+        return any(monitor.check(*row) for step, row in rows if step == 1 or step % 10 == 0)
+
+    count = sum(map(vanishes, results))
+    assert str(caught[0].message).startswith(f"{count} of 4 models")
+
+
+@pytest.mark.parametrize("awp", [None, AwpConfig(rho=20.0, lam=0.0), AwpConfig(rho=0.5, lam=0.5)])
+def test_healthy_training_is_not_warned_of(awp: AwpConfig | None) -> None:
+    data = load("toy-linear")
+    fit(GCN(2, 2, generator=rng("init", 0, 0)), data, stratified(data.y, seed=0), seed=0, awp=awp, epochs=60)
 
 
 def small_graphs() -> list[Data]:

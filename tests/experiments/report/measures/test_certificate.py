@@ -1,19 +1,17 @@
-import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.robustness import certificate_plan, certifying
-from wtawp.experiments.report.certificate_figures import (
-    certified_accuracy,
-    certified_means,
-    certified_table,
-    has_certificates,
-)
-from wtawp.experiments.report.pages import as_data, markdown, tables_of
+from wtawp.experiments.report.contents import tables_of
+from wtawp.experiments.report.drawing import COLOURS
+from wtawp.experiments.report.export import export_data
+from wtawp.experiments.report.markdown import render_markdown
+from wtawp.experiments.report.measures.certificate import certified_accuracy, certified_means, certified_tables
 from wtawp.experiments.results.summary import PlanReport, summarise
 from wtawp.experiments.spec import Plan, Record, Setting
 
@@ -40,16 +38,16 @@ def report(make_record: Callable[..., Record]) -> PlanReport:
 
 
 def test_means_are_over_runs_of_one_size(report: PlanReport) -> None:
-    found = {(c["row"], c["column"]): np.array(c["certified"]) for c in certified_means(report)}
+    found = {(c["row"], c["column"]): np.array(c["certified"]) for c in certified_means(report)["certified"]}
     assert len(found) == 4
     assert found["GCN", "smoothed, features"] == pytest.approx(np.array([[60, 30, 0], [15, 0, 0], [0, 0, 0]]))
     assert found["GCN+WT-AWP", "smoothed, features"][0, 0] == pytest.approx(70)
     assert found["GCN", "smoothed, edges"].tolist() == [[60, 0], [0, 0]]
-    assert as_data(report)["certified"] == certified_means(report)
+    assert export_data(report)["certified"] == certified_means(report)["certified"]
 
 
 def test_the_table_tells_radii_and_abstentions(report: PlanReport) -> None:
-    table = certified_table(report)
+    (table,) = certified_tables(report)
     assert table.headers == ("column", "radius", "GCN", "GCN+WT-AWP")
     rows = {(row[0].text, row[1].text): [entry.text for entry in row[2:]] for row in table.rows}
     assert rows["smoothed, features", "(0, 0)"] == ["60.00 ± 14.14", "70.00 ± 14.14"]
@@ -57,24 +55,41 @@ def test_the_table_tells_radii_and_abstentions(report: PlanReport) -> None:
     assert rows["smoothed, features", "(1, 0)"] == ["15.00 ± 21.21", "15.00 ± 21.21"]
     assert ("smoothed, edges", "(1, 0)") not in rows
     assert table in tables_of(report)
-    assert "certified-accuracy" in markdown([report], figures="figures").replace("_", "-")
+    assert "certified-accuracy" in render_markdown([report], figures="figures").replace("_", "-")
 
 
-def test_the_figure_has_a_map_for_each_method_and_cuts(report: PlanReport, tmp_path: Path) -> None:
-    png = tmp_path / "figure.png"
-    svg = certified_accuracy(report, png=png)
-    words = ["".join(t.itertext()) for t in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
-    assert words.count("deletions, no additions") == 2
-    assert "GCN+WT-AWP" in words
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert certified_accuracy(report) == svg
+def test_the_figure_has_a_map_for_each_method_and_cuts(report: PlanReport, plotted: list[list[Any]]) -> None:
+    certified_accuracy(report)
+    (axes,) = plotted
+    features, edges = axes[:4], axes[4:8]  # two maps and two cuts each; the bars of colours come after them
+    grids = {"GCN": [[60.0, 30, 0], [15, 0, 0], [0, 0, 0]], "GCN+WT-AWP": [[70.0, 30, 0], [15, 0, 0], [0, 0, 0]]}
+    for ax, (row, grid) in zip(features[:2], grids.items(), strict=True):
+        (mesh,) = ax.collections
+        assert np.asarray(mesh.get_array()) == pytest.approx(np.array(grid))
+        assert mesh.get_clim() == (0, 100)
+        assert ax.get_title() == f"{row}\nsmoothed, features"
+        assert (ax.get_xlabel(), ax.get_ylabel()) == ("deletions", "additions")
+        assert mesh.get_coordinates()[0, :, 0].tolist() == [-0.5, 0.5, 1.5, 2.5], "radii stand in the middle"
+    for ax, cut in zip(features[2:], (np.s_[:, 0], np.s_[0, :]), strict=True):
+        for line, (row, grid), colour in zip(ax.lines, grids.items(), COLOURS, strict=False):
+            assert line.get_xydata() == pytest.approx(np.stack([np.arange(3), np.array(grid)[cut]], 1))
+            assert (line.get_label(), line.get_color()) == (row, colour)
+        ends = [y for x, y in ax.collections[0].get_paths()[0].vertices if x == 0]
+        assert (min(ends), max(ends)) == pytest.approx((60 - np.std([50, 70], ddof=1), 60 + np.std([50, 70], ddof=1)))
+    assert [ax.get_title() for ax in features[2:]] == ["additions, no deletions", "deletions, no additions"]
+    assert np.asarray(edges[0].collections[0].get_array()).tolist() == [[60, 0], [0, 0]]
+
+
+def test_pixels_are_written_where_asked_for(report: PlanReport, tmp_path: Path) -> None:
+    assert certified_accuracy(report, png=tmp_path / "figure.png") == certified_accuracy(report)
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_without_runs_there_is_nothing_to_show() -> None:
     empty = summarise(plan(), [])
     assert certified_accuracy(empty) == ""
-    assert not has_certificates(empty)
-    assert "certified" not in as_data(empty)
+    assert certified_tables(empty) == []
+    assert "certified" not in export_data(empty)
 
 
 def test_plans_certify_under_the_papers_noise_and_refuse_others_parts() -> None:

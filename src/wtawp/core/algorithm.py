@@ -1,0 +1,125 @@
+r"""Algorithm 1 of the paper (alg:2): the one definition that every part of the package uses.
+
+Lines 3 to 5 of an epoch, with the parameters theta = [theta^(awp); theta^(normal)]:
+
+    3.  compute the loss L(theta) and its gradient g(theta)                        `natural_gradient`
+    4.  compute the perturbation delta of theta^(awp) by Eq. 5 (eq:est)            `compute_delta`
+    5.  g = lam * g(theta + [delta, 0]) + (1 - lam) * g(theta)                     `compute_gradient`
+
+Line 6, the update of theta, belongs to the optimizer. `WTAWP.backward` runs the algorithm on one model and keys its
+tensors by the parameters themselves; the training engine runs it on a stack of models and keys them by name. Neither
+reads a value on the host, so the stacked step can be captured as a CUDA graph.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from wtawp.core.config import AwpConfig
+from wtawp.core.perturb import ascend, clip_relative_norm, mix, project
+
+Key = TypeVar("Key")
+_Binary = Callable[[dict[Key, Tensor], dict[Key, Tensor]], dict[Key, Tensor]]
+MapOverMembers = Callable[[_Binary[Key]], _Binary[Key]]
+
+
+def _one_model(function: _Binary[Key]) -> _Binary[Key]:
+    """Leave a function of two dicts as it is: the tensors belong to one model, not to a stack."""
+    return function
+
+
+def compute_delta(
+    ascent_gradient: Mapping[Key, Tensor],
+    *,
+    theta: Mapping[Key, Tensor],
+    perturbed: Collection[Key],
+    config: AwpConfig,
+    gradient_at: Callable[[Mapping[Key, Tensor]], Mapping[Key, Tensor]],
+    map_members: MapOverMembers[Key] = _one_model,
+) -> dict[Key, Tensor]:
+    """Compute the weight perturbation delta: line 4 of Algorithm 1, by Eq. 5 (eq:est).
+
+    With several steps all parameters in `theta` climb together, as in the released code; only the perturbed ones are
+    kept at the end, where the sum of the steps is projected once.
+
+    Args:
+        ascent_gradient: The gradient of the loss at theta, which is the direction of the first step. Parameters that
+            the loss does not use may be missing.
+        theta: The current value of each parameter that may change during the ascent.
+        perturbed: The keys of theta^(awp), the parameters that delta changes (Eq. 9).
+        config: The options of the method.
+        gradient_at: Returns the gradient of the loss at theta + step. It is called steps - 1 times.
+        map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does,
+            so that each member is projected by its own norms. The default is for one model.
+
+    Returns:
+        The perturbation of each parameter in `perturbed` that has a gradient.
+    """
+    chosen = [key for key in perturbed if key in ascent_gradient]
+    climbing = chosen if config.steps == 1 else [key for key in ascent_gradient if key in theta]
+    with torch.set_grad_enabled(config.exact):  # delta is a constant unless its own derivative is wanted
+        first = {key: ascent_gradient[key] for key in climbing}
+        total = ascend(first, gradient_at, steps=config.steps, step_size=config.step_size)
+        step = {key: total[key] for key in chosen}
+        if not step:
+            return {}
+        onto_radius: _Binary[Key] = partial(project, rho=config.rho, radius=config.radius, onto=config.projection)
+        return map_members(onto_radius)(step, {key: theta[key] for key in step})
+
+
+def compute_gradient(
+    natural_gradient: dict[Key, Tensor],
+    *,
+    theta: Mapping[Key, Tensor],
+    perturbed: Collection[Key],
+    config: AwpConfig,
+    gradient_at: Callable[[Mapping[Key, Tensor]], Mapping[Key, Tensor]],
+    perturbed_gradient: Callable[[Mapping[Key, Tensor]], dict[Key, Tensor]],
+    ascent_gradient: Mapping[Key, Tensor] | None = None,
+    map_members: MapOverMembers[Key] = _one_model,
+) -> Iterator[tuple[Key, Tensor]]:
+    """Compute the gradient to descend along: lines 4 and 5 of Algorithm 1, from the natural gradient of line 3.
+
+    All passes over the model are finished when this function returns. The two gradients are then clipped, and mixed
+    one parameter at a time, while the caller iterates. Each is released as soon as it has been used, so that the mixed
+    gradients need no memory of their own; for this purpose the iteration empties `natural_gradient`.
+
+    Args:
+        natural_gradient: g(theta), line 3, for every parameter that is trained.
+        theta: The current value of each parameter that may change during the ascent.
+        perturbed: The keys of theta^(awp), the parameters that delta changes (Eq. 9).
+        config: The options of the method.
+        gradient_at: Returns the gradient of the loss at theta + step, for the ascent. It is called steps - 1 times.
+        perturbed_gradient: Returns g(theta + delta) for every parameter that is trained. It is called once.
+        ascent_gradient: The gradient that the ascent starts with. None means `natural_gradient`; it differs where the
+            natural gradient contains a term, such as a regularizer, that delta is not meant to raise.
+        map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does.
+
+    Returns:
+        An iterator over the parameters' keys and lam * g(theta + delta) + (1 - lam) * g(theta). A gradient that is
+        missing on one side counts as zero.
+    """
+    delta = compute_delta(
+        natural_gradient if ascent_gradient is None else ascent_gradient,
+        theta=theta,
+        perturbed=perturbed,
+        config=config,
+        gradient_at=gradient_at,
+        map_members=map_members,
+    )
+    return _combine(natural_gradient, perturbed_gradient(delta), config, map_members)
+
+
+def _combine(
+    natural: dict[Key, Tensor], perturbed: dict[Key, Tensor], config: AwpConfig, map_members: MapOverMembers[Key]
+) -> Iterator[tuple[Key, Tensor]]:
+    """Line 5 of Algorithm 1 for one parameter after another; both dicts are emptied on the way."""
+    if config.balance is not None:  # not in the paper: it limits a perturbed gradient that explodes
+        clip: _Binary[Key] = partial(clip_relative_norm, balance=config.balance)
+        perturbed = map_members(clip)(perturbed, natural)
+    for key in list(natural | perturbed):
+        pair = [{key: gradient.pop(key)} if key in gradient else {} for gradient in (natural, perturbed)]
+        yield key, mix(*pair, lam=config.lam)[key]

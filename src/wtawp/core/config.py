@@ -1,0 +1,92 @@
+"""The options of the method, validated when they are built. This module does not import torch.
+
+Plans, tables and the command line read options without computing anything, and importing torch takes seconds.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+Radius = Literal["layer", "global", "adaptive"]
+Projection = Literal["sphere", "ball"]
+Layers = str | Sequence[str]
+
+LAYER_WORDS = ("all", "all-but-last", "first", "last")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AwpConfig:
+    """The options of adversarial weight perturbation: immutable and hashable, so that they can identify a run.
+
+    Attributes:
+        rho: Radius of the perturbation in Eq. 5 (eq:est), at least 0. It is relative to the norm of each tensor when
+            `radius` is "layer", and absolute otherwise. 0 is plain training.
+        lam: Weight of the perturbed loss in Eq. 10 (eq:weighted_awp), between 0 and 1. 0 is plain training, 1 is AWP.
+        layers: The perturbed parameters, theta^(awp) of Eq. 9. Either one of the words "all", "all-but-last", "first"
+            and "last", which select weight matrices by layer, or one or several glob patterns over parameter names.
+            The default leaves out the last layer, as the paper's T-AWP and WT-AWP do.
+        radius: "layer" (the paper) limits each tensor to rho times its own norm, "global" (SAM) limits all tensors
+            together to rho, "adaptive" (ASAM) does so after dividing each step by the size of the weight it changes.
+        projection: "sphere" scales every step to the full radius, as the released code does; the published numbers
+            need it. "ball" leaves a step that is shorter than the radius as it is, as Eq. 5 is written.
+        steps: Number of steps of gradient ascent, at least 1. The first one reuses the natural gradient.
+        step_size: Size of each ascent step. None means 1 / steps.
+        balance: Upper limit for the norm of the perturbed gradient over all parameters, as a multiple of the norm of
+            the natural gradient. None, as in the paper, sets no limit.
+        exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact). It is meant for studies of small models,
+            because it needs second derivatives.
+
+    Raises:
+        ValueError: If an option is outside its allowed values.
+
+    Example:
+        >>> config = AwpConfig(rho=1.0, lam=0.7)
+        >>> config.layers, config.is_plain
+        ('all-but-last', False)
+    """
+
+    rho: float
+    lam: float
+    layers: Layers = "all-but-last"
+    radius: Radius = "layer"
+    projection: Projection = "sphere"
+    steps: int = 1
+    step_size: float | None = None
+    balance: float | None = None
+    exact: bool = False
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.lam, 0.0, 1.0):
+            raise ValueError(f"lam must lie in [0, 1], got {self.lam!r}; 0 is plain training, 1 is AWP")
+        if not _is_number(self.rho, 0.0):
+            raise ValueError(f"rho must be a finite number >= 0, got {self.rho!r}; 0 is plain training")
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise ValueError(f"steps must be a whole number >= 1, got {self.steps!r}")
+        for name in ("step_size", "balance"):
+            if getattr(self, name) is not None and not _is_number(getattr(self, name), sys.float_info.min):
+                raise ValueError(f"{name} must be a finite number > 0 or None, got {getattr(self, name)!r}")
+        for name, allowed in (("radius", get_args(Radius)), ("projection", get_args(Projection))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
+        if not isinstance(self.layers, Sequence) or not all(isinstance(glob, str) for glob in self.layers):
+            raise ValueError(f"layers must be a word or globs over parameter names, got {self.layers!r}")
+        object.__setattr__(self, "layers", self.layers if isinstance(self.layers, str) else tuple(self.layers))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether these options describe plain training, without any perturbation (lam or rho is 0).
+
+        Returns:
+            True if nothing is perturbed.
+        """
+        return self.lam == 0 or self.rho == 0
+
+    def __str__(self) -> str:
+        shown = [f for f in fields(self) if f.name in ("rho", "lam") or getattr(self, f.name) != f.default]
+        return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in shown)
+
+
+def _is_number(value: object, low: float, high: float = sys.float_info.max) -> bool:
+    """Whether `value` is a number between the two limits; NaN is not."""
+    return isinstance(value, int | float) and low <= value <= high

@@ -1,0 +1,100 @@
+"""The report as one HTML page that requests nothing from the network."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from wtawp.experiments.report.artifacts import StoredArtifact
+from wtawp.experiments.report.contents import anchors, claim_verdicts, headlines, provenance, tables_of
+from wtawp.experiments.report.drawing import with_ids
+from wtawp.experiments.report.figures import figures_of
+from wtawp.experiments.report.plan_tables import failure_table, record_table, setting_table
+from wtawp.experiments.report.tables import Table
+from wtawp.experiments.results.claims import Verdict
+from wtawp.experiments.results.summary import PlanReport
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the page.
+
+    Attributes:
+        name: Its name in the plan.
+        svg: The drawing; "" where nothing was measured yet.
+        caption: What it shows.
+    """
+
+    name: str
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A plan as the page shows it.
+
+    Attributes:
+        anchor: The id of its heading.
+        report: The plan with its measurements.
+        provenance: Where the numbers come from.
+        claims: The verdicts on its claims.
+        tables: Its tables of results.
+        figures: Its figures.
+        settings: What each cell trains.
+        records: Where the numbers of each cell come from.
+        failures: The failed runs.
+    """
+
+    anchor: str
+    report: PlanReport
+    provenance: str
+    claims: list[Verdict]
+    tables: list[Table]
+    figures: list[Figure]
+    settings: Table
+    records: Table
+    failures: Table
+
+
+def render_html(reports: Sequence[PlanReport], artifacts: Sequence[StoredArtifact] = ()) -> str:
+    """Write plans as one page: sortable tables, figures, settings and records; then artifacts of single models.
+
+    Args:
+        reports: Plans with their measurements.
+        artifacts: What the commands that inspect single models wrote; none by default.
+
+    Returns:
+        The page.
+    """
+    environment = Environment(
+        loader=PackageLoader("wtawp.experiments.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = [_section(a, r) for a, r in zip(anchors(r.plan.name for r in reports), reports, strict=True)]
+    return environment.get_template("report.html.j2").render(
+        sections=sections, headlines=headlines(reports) if reports else [], artifacts=artifacts
+    )
+
+
+def _section(anchor: str, report: PlanReport) -> Section:
+    """A plan with everything that the page shows of it."""
+    figures = [
+        Figure(name, Markup(with_ids(svg, f"{anchor}-{name}")), caption)  # drawn by us, with names escaped
+        for name, svg, caption in figures_of(report)
+    ]
+    return Section(
+        anchor=anchor,
+        report=report,
+        provenance=provenance(report),
+        claims=claim_verdicts(report),
+        tables=tables_of(report),
+        figures=figures,
+        settings=setting_table(report),
+        records=record_table(report),
+        failures=failure_table(report),
+    )

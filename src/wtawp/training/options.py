@@ -1,0 +1,39 @@
+"""The options of training. This module does not import torch, so that plans can use it."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+SelectOn = Literal["either", "loss", "accuracy", "last"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long and how fast models are trained, and which epoch is selected.
+
+    Attributes:
+        epochs: Number of epochs, at least 1.
+        lr: Learning rate of Adam.
+        weight_decay: Weight decay of Adam.
+        patience: Number of epochs without improvement after which a model stops; None trains all epochs.
+        select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", or "either"
+            of them, which is the rule of the released code. "last" selects the last epoch.
+
+    Raises:
+        ValueError: If `epochs` is below 1 or `select_on` is unknown.
+
+    Example:
+        >>> Schedule(epochs=200, lr=0.01, weight_decay=5e-4, patience=None, select_on="either").epochs
+        200
+    """
+
+    epochs: int
+    lr: float
+    weight_decay: float
+    patience: int | None
+    select_on: SelectOn
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise ValueError(f"epochs must be >= 1, got {self.epochs}")
+        if self.select_on not in get_args(SelectOn):
+            raise ValueError(f"select_on must be one of {get_args(SelectOn)}, got {self.select_on!r}")

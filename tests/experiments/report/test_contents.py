@@ -1,0 +1,43 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+from wtawp.experiments.report.contents import anchors, claim_verdicts, headlines, provenance, tables_of
+from wtawp.experiments.report.plan_tables import cell_table, claim_table, pair_table
+from wtawp.experiments.results.summary import summarise
+from wtawp.experiments.spec import Claim, Plan, Record
+
+MakeRecords = Callable[..., list[Record]]
+
+
+def test_the_provenance_names_device_versions_and_what_is_not_looked_at(
+    small_plan: Plan, make_records: MakeRecords
+) -> None:
+    records = make_records(small_plan)
+    elsewhere = make_records(small_plan, device="NVIDIA H200, TF32")[:3]
+    failed = replace(records[0], status="failed", accuracy=None, error="ValueError: no")
+    assert provenance(summarise(small_plan, [failed, *records[1:], *elsewhere])) == (
+        "31 of 32 runs on cpu; 1 failed; with torch 2.13.0, wtawp 0.1. Not looked at: 3 runs on NVIDIA H200, TF32."
+    )
+    assert provenance(summarise(small_plan, [])) == "Nothing was trained yet: 32 runs are missing."
+
+
+def test_headlines_count_verdicts(small_plan: Plan, make_records: MakeRecords) -> None:
+    claimed = replace(small_plan, claims=(Claim("Rows agree.", "rows_agree_within_3"),))
+    report = summarise(claimed, make_records(claimed, lambda cell, *_: (cell.printed or (0.0,))[0] + 0.1))
+    assert claim_verdicts(report) == ["holds"]
+    assert headlines([report]) == [
+        "Of 4 judged cells, 4 agree with the paper within 0.5 points and 0 differ; 0 are reported without a verdict, "
+        "0 are incomplete.",
+        "Of 1 claims of the text, 1 holds, 0 do not, 0 wait for runs.",
+    ]
+
+
+def test_tables_are_claims_then_cells_then_pairs(small_plan: Plan, make_records: MakeRecords) -> None:
+    report = summarise(small_plan, make_records(small_plan))
+    assert tables_of(report) == [cell_table(report), pair_table(report)]
+    claimed = summarise(replace(small_plan, claims=(Claim("Rows agree.", "rows_agree_within_3"),), pairs=()), [])
+    assert tables_of(claimed) == [claim_table(claimed), cell_table(claimed)]
+
+
+def test_anchors_differ() -> None:
+    assert anchors(["tab:a b", "tab-a-b", "??"]) == ["tab-a-b", "tab-a-b-2", "plan"]

@@ -1,0 +1,33 @@
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from wtawp.base import DataError, rng
+from wtawp.graphs import load
+from wtawp.models import GCN, PooledGCN
+from wtawp.training import evaluate
+
+
+def test_loss_and_accuracy_are_those_of_the_softmax_without_dropout() -> None:
+    data, rows = load("wine"), torch.arange(0, 60, 2)
+    model = GCN(13, 3, generator=rng("init")).train()
+    loss, accuracy = evaluate(model, data, rows)
+    assert not model.training
+    p = model(data.x, data.edge_index).detach().double().softmax(1)[rows]
+    y = data.y[rows]
+    assert loss == pytest.approx(float(-p[torch.arange(len(y)), y].log().mean()), rel=1e-5)
+    assert accuracy == pytest.approx(float((p.argmax(1) == y).double().mean()))
+
+
+def test_a_mask_chooses_as_indices_do() -> None:
+    data = load("wine")
+    model, mask = GCN(13, 3, generator=rng("init")), data.y == 1
+    assert evaluate(model, data, mask) == evaluate(model, data, mask.nonzero()[:, 0])
+
+
+def test_nodes_and_graphs_are_not_mistaken_for_each_other() -> None:
+    graph = Data(x=torch.ones(3, 4), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([1]))
+    with pytest.raises(DataError, match="Pooled classifies whole graphs"):
+        evaluate(PooledGCN(13, 3, generator=rng("init")), load("wine"), torch.arange(3))
+    with pytest.raises(DataError, match="GCN classifies nodes and these are graphs"):
+        evaluate(GCN(4, 3, generator=rng("init")), [graph, graph], torch.arange(2))

@@ -1,0 +1,26 @@
+from typing import get_args
+
+import pytest
+
+from wtawp.experiments.spec.plan import Setting
+from wtawp.training.options import Schedule, SelectOn
+
+OPTIONS = {"epochs": 3, "lr": 0.01, "weight_decay": 0.0, "patience": None, "select_on": "either"}
+
+
+@pytest.mark.parametrize("select_on", get_args(SelectOn))
+def test_every_rule_is_accepted_by_training_and_by_plans(select_on: SelectOn) -> None:
+    assert Schedule(**{**OPTIONS, "select_on": select_on}).select_on == select_on
+    assert Setting(dataset="wine", select_on=select_on).select_on == select_on
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"select_on": "best"}, r"select_on must be one of \('either', 'loss', 'accuracy', 'last'\), got 'best'"),
+    ],
+)
+def test_bad_options_say_what_was_expected(changed: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Schedule(**{**OPTIONS, **changed})
