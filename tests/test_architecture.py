@@ -149,7 +149,7 @@ def test_the_check_looks_through_the_front_door_and_through_packages() -> None:
     reached = wrong_imports(
         "wtawp.experiments.report.tables", "from wtawp.experiments import run_demo, paired_difference"
     )
-    assert reached == ["wtawp.experiments.demo.demo"]
+    assert [there.rpartition(".")[0] for there in reached] == ["wtawp.experiments.demo"]
     assert wrong_imports("wtawp.experiments.spec.plan", "from wtawp import experiments") == ["wtawp.experiments"]
     assert wrong_imports("wtawp.models", "from .gcn import GCN\nfrom ..graphs import load") == []
     assert wrong_imports("wtawp.models", "from ..training import fit") != []

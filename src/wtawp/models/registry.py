@@ -43,7 +43,12 @@ class ModelSpec:
         description: One line for people.
 
     Raises:
+    <<<<<<< HEAD
         ValueError: If a field has a value out of its range.
+    =======
+        ValueError: If the name is empty, the constructor is neither callable nor a reference, the level is unknown, or
+            a number is out of its range.
+    >>>>>>> w-analysis
 
     Example:
         >>> model_spec("RGCN").is_perturbable
