@@ -18,7 +18,7 @@ from wtawp.training.options import SelectOn
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
 SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they are told otherwise
-SURROGATE_OPTIONS: tuple[tuple[str, Option], ...] = (("hidden", (16,)),)
+SURROGATE_OPTIONS: dict[str, tuple[tuple[str, Option], ...]] = {SURROGATE: (("hidden", (16,)),)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +143,7 @@ class Setting:
             return None
         attack = dict(self.poison.options)
         model = str(attack.pop("surrogate", SURROGATE))
-        options = SURROGATE_OPTIONS if model == SURROGATE else self.options
+        options = SURROGATE_OPTIONS.get(model, self.options)
         return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest, select_on="last",
                        epochs=self.epochs, measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
 
