@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -26,7 +25,7 @@ REGISTRIES = ((models, "_SPECS"), (attacks, "_SPECS"), (measures, "_REGISTERED")
 
 
 @pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The three examples, run as one module; afterwards the registries are as before."""
     for registry, name in REGISTRIES:
         monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
@@ -35,7 +34,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     assert len(PYTHON) == 3
     for block in PYTHON:
         exec(compile(block, "CONTRIBUTING.md", "exec"), module.__dict__)  # our own text
-    yield module
+    return module
 
 
 def invoke(*arguments: str) -> str:

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 from wtawp.base import rng
 from wtawp.cli import app
 from wtawp.experiments import Store
-from wtawp.experiments.execution import runner
-from wtawp.experiments.execution import training as execute
+from wtawp.experiments.execution import training
 from wtawp.experiments.spec import Record
 from wtawp.models import GCN
 
@@ -137,7 +136,7 @@ def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.
     def fails(*_: object) -> object:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(execute, "_train", fails)
+    monkeypatch.setattr(training, "_train", fails)
     arguments = ("compare", "wine", "--splits", 2, "--epochs", 1, "--workers", 1, "--store", store)
     said = invoke(*arguments, code=1)
     assert "8 failed" in said
@@ -146,7 +145,7 @@ def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.
 
 
 def test_an_interrupt_says_how_to_go_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Callable[..., list[Record]] = runner.train
+    real: Callable[..., list[Record]] = training.train
     calls: Iterator[int] = iter(range(9))
 
     def interrupted(*arguments: object, **how: object) -> list[Record]:
@@ -154,7 +153,7 @@ def test_an_interrupt_says_how_to_go_on(store: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return real(*arguments, **how)
 
-    monkeypatch.setattr(runner, "train", interrupted)
+    monkeypatch.setattr(training, "train", interrupted)
     arguments = ("compare", "wine", "--splits", 2, "--inits", 1, "--epochs", 1, "--workers", 1, "--store", store)
     assert "What is done is kept: the same command goes on from here." in invoke(*arguments, code=130)
     with Store(store) as opened:

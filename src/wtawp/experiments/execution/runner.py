@@ -9,10 +9,10 @@ import torch
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.provenance import device_name
-from wtawp.experiments.execution.training import train
+from wtawp.experiments.execution.training import train_job
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.registry import measure_spec, options_of
-from wtawp.experiments.spec import Plan, Record, Run, chunks
+from wtawp.experiments.spec import Plan, Run, chunks
 from wtawp.experiments.store.database import Store
 from wtawp.graphs import EdgeFlips
 from wtawp.models.registry import model_spec
@@ -57,7 +57,7 @@ def run_plans(
     total, done, failed = sum(map(_cost, first + trained)), 0.0, 0
     for stage in (first, trained):  # the second trains on the flips that the first finds
         jobs = [(chunk, _flips(chunk[0], store, where)) for chunk in stage]
-        for i, records in engine(jobs, partial(_work, device=device, tf32=tf32)):
+        for i, records in engine(jobs, partial(train_job, device=device, tf32=tf32)):
             fresh = [record for record in records if record.key not in known | attacked]
             store.add(fresh)
             failed += sum(record.status == "failed" for record in fresh)
@@ -72,10 +72,6 @@ def surrogate_of(run: Run) -> Run | None:
     """The run whose attack poisons the graph of this one, if any does: it depends on the split alone."""
     setting = run.setting.surrogate
     return None if setting is None else Run(setting, run.split, 0)
-
-
-def _work(job: tuple[tuple[Run, ...], EdgeFlips | None], *, device: str, tf32: bool) -> list[Record]:
-    return train(*job, device=device, tf32=tf32)
 
 
 def _flips(run: Run, store: Store, where: tuple[str, str]) -> EdgeFlips | None:
