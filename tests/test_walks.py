@@ -80,7 +80,7 @@ def traced(arguments: tuple[str, ...], folder: Path) -> dict[str, list[str]]:
     """The walk of a command in a process of its own, where nothing was computed and cached before."""
     store = folder / "s.sqlite"
     more = {"report": ["--store", str(store), "--json"]}
-    more |= dict.fromkeys(("reproduce", "attack", "certify"), ["--workers", "1", "--store", str(store)])
+    more |= {name: ["--workers", "1", "--store", str(store)] for name in ("reproduce", "attack", "certify")}
     Store(store).close()
     command = [sys.executable, __file__, *arguments, *more.get(arguments[0], [])]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
