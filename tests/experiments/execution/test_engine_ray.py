@@ -118,7 +118,7 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
 def test_a_chunk_that_kills_its_workers_is_reported_after_the_others_are_done(tmp_path: Path) -> None:
     found: list[tuple[int, int]] = []
     with pytest.raises(
-        EngineError, match=r"died 3 times on each of 1 chunks .*, 1 chunks are left; what is done is ke"
+        EngineError, match=r"died 3 times on each of 1 chunks .*, 1 chunks are left; finished chunks are ke"
     ):
         found.extend(ray_cluster()(range(6), Dies(tmp_path / "died", times=9)))
     assert sorted(found) == [(i, 2 * i) for i in range(6) if i != 3]
@@ -163,7 +163,7 @@ def test_a_chunk_must_find_all_it_needs_on_one_machine() -> None:
     def room(*nodes: dict[str, float], gpus: float) -> int:
         listed = [{"Alive": True, "Resources": node} for node in nodes]
         dead = {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 99.0}}
-        return engine_ray._room(SimpleNamespace(nodes=lambda: [*listed, dead]), gpus)  # type: ignore[arg-type]
+        return engine_ray._capacity(SimpleNamespace(nodes=lambda: [*listed, dead]), gpus)  # type: ignore[arg-type]
 
     assert room({"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}, gpus=0) == 6
     assert room({"CPU": 4.0}, {"CPU": 4.0, "GPU": 1.0}, gpus=0.5) == 2

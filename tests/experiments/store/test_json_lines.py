@@ -26,11 +26,12 @@ def test_a_folder_stands_for_the_files_of_records_in_it(tmp_path: Path, make_rec
 def test_written_lines_are_read_in_order_and_up_to_the_first_error(
     tmp_path: Path, make_record: Make, name: str
 ) -> None:
-    records, file = [make_record(split) for split in range(3)], tmp_path / name
-    lines = [record.to_json() for record in records]
-    assert write_lines(lines, file, store=tmp_path / "results.sqlite") == 3
+    file, store = tmp_path / name, tmp_path / "results.sqlite"
+    store.touch()
+    lines = [make_record(split).to_json() for split in range(3)]
+    assert write_lines(lines, file, store=store) == 3
     assert [record.to_json() for record in load_lines(file)] == lines
-    write_lines([lines[0], "{}"], file, store=tmp_path / "results.sqlite")
+    write_lines([lines[0], "{}"], file, store=store)
     reading = load_lines(file)
     assert next(reading).to_json() == lines[0]
     with pytest.raises(RecordError, match=f"{name}, line 2"):
