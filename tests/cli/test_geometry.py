@@ -34,7 +34,7 @@ def nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*_: object, **__: object) -> None:
         raise AssertionError("something is trained")
 
-    monkeypatch.setattr("wtawp.experiments.inspection.inspect_models.train_model", train)
+    monkeypatch.setattr("wtawp.experiments.inspection.models.train_model", train)
 
 
 @pytest.fixture

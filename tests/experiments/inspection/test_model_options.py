@@ -14,7 +14,7 @@ def test_options_of_models_are_read_from_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
         ("hidden", "name=value"),
         ("=8", "name=value"),
@@ -24,8 +24,8 @@ def test_options_of_models_are_read_from_text() -> None:
         ("hidden=wide", "whole numbers >= 1"),
     ],
 )
-def test_options_that_are_none_are_refused(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_options_that_are_none_are_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         options_of("GCN", [text])
     with pytest.raises(ValueError, match="given twice"):
         options_of("GCN", ["hidden=8", "hidden=9"])

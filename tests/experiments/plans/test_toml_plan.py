@@ -44,7 +44,7 @@ def test_a_plan_is_read_with_its_base_and_pairs(tmp_path: Path) -> None:
 
 def test_the_example_of_the_module_is_a_plan(tmp_path: Path) -> None:
     text = (toml_plan.__doc__ or "").split("\n\n", 1)[1]
-    assert len(read_plan(written(tmp_path, text)).runs()) == 30
+    assert len(read_plan(written(tmp_path, text)).runs()) == 40
 
 
 @pytest.mark.parametrize(
