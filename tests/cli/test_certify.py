@@ -60,9 +60,9 @@ def test_training_under_the_noise_is_another_training(graph: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (("--on", "features", "--on", "edges", "--train-under-noise"), "takes one --on"),
+        (("--on", "features", "--on", "edges", "--train-under-noise"), "takes a single --on"),
         (("--on", "labels"), "on features or on edges"),
-        (("--on", "features", "--on", "edges", "--p-add", 0.1), "noise of their own"),
+        (("--on", "features", "--on", "edges", "--p-add", 0.1), "need different noise"),
     ],
 )
 def test_bad_options_are_refused_in_plain_words(graph: Path, options: tuple[object, ...], match: str) -> None:

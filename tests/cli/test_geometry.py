@@ -172,7 +172,7 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None
 def test_a_checkpoint_of_ones_own_is_looked_at_alone(weights: Path) -> None:
     told = json.loads(invoke("sharpness", "wine", "--checkpoint", weights, *FEW["sharpness"], "--json"))
     assert told["sources"] == {"GCN": "GCN on wine with the weights of weights.pt; split 0"}
-    assert "of another architecture than GAT" in invoke(
+    assert "has another architecture than GAT" in invoke(
         "bound", "wine", "--model", "GAT", "--checkpoint", weights, code=1
     )
 
@@ -180,18 +180,20 @@ def test_a_checkpoint_of_ones_own_is_looked_at_alone(weights: Path) -> None:
 def test_what_was_written_is_shown_by_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))  # where there is no store
     monkeypatch.setattr(stderr_console, "_width", 200)
-    looks, page = tmp_path / "looks", tmp_path / "page.html"
-    invoke("smoothness", *SHORT, *FEW["smoothness"], "--out", looks)
-    invoke("landscape", *SHORT, *FEW["landscape"], "--plain", "--out", looks)
-    invoke("report", "--html", page, "--looks", looks)
+    artifacts, page = tmp_path / "artifacts", tmp_path / "page.html"
+    invoke("smoothness", *SHORT, *FEW["smoothness"], "--out", artifacts)
+    invoke("landscape", *SHORT, *FEW["landscape"], "--plain", "--out", artifacts)
+    invoke("report", "--html", page, "--artifacts", artifacts)
     text = page.read_text(encoding="utf-8")
     assert text.index("landscape (lines) of GCN on wine") < text.index("smoothness of GCN on wine")
-    told = json.loads((looks / "landscape-lines-wine-GCN.json").read_text(encoding="utf-8"))
+    told = json.loads((artifacts / "landscape-lines-wine-GCN.json").read_text(encoding="utf-8"))
     assert f">{told['table']['rows'][0][1]['text']}<" in text
     assert text.count('src="data:image/svg+xml;base64,') == 2
-    assert "give --html FILE" in invoke("report", "--looks", looks, code=2)
-    assert "there is no artifact in" in invoke("report", "--html", page, "--looks", tmp_path, code=1)
-    assert "there is no store" in invoke("report", "tab:natacc", "--html", page, "--looks", looks, code=1)
+    invoke("report", "--html", tmp_path / "again.html", "--looks", artifacts)  # the former name of the option
+    assert text == (tmp_path / "again.html").read_text(encoding="utf-8")
+    assert "add --html FILE" in invoke("report", "--artifacts", artifacts, code=2)
+    assert "there is no artifact in" in invoke("report", "--html", page, "--artifacts", tmp_path, code=1)
+    assert "there is no store" in invoke("report", "tab:natacc", "--html", page, "--artifacts", artifacts, code=1)
 
 
 def test_what_is_not_read_is_refused_and_graphs_are_trained_as_in_the_paper(tmp_path: Path) -> None:
@@ -212,5 +214,5 @@ def test_what_is_not_read_is_refused_and_graphs_are_trained_as_in_the_paper(tmp_
     assert subject.run().setting.select_on == "accuracy"
     last = Subject(dataset="wine", select_on="last", layers="all").run(perturbed=True).setting
     assert (last.select_on, str(last.awp)) == ("last", "rho=1.0, lam=0.7, layers='all'")
-    written = Subject(dataset="proteins", model="PooledGCN", rho=2.0, written=frozenset({"rho"}))
+    written = Subject(dataset="proteins", model="PooledGCN", rho=2.0, user_set=frozenset({"rho"}))
     assert str(written.run(perturbed=True).setting.awp) == "rho=2.0, lam=0.7, layers='first'"

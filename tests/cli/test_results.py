@@ -65,7 +65,7 @@ def test_results_move_between_stores(filled: list[Record], tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("filled")
 def test_results_prune_asks_first() -> None:
-    assert "say what to delete" in results("prune", code=2)
+    assert "choose what to delete" in results("prune", code=2)
     assert "Delete 1 records from" in results("prune", "--failed", code=1, typed="n\n")
     assert "1 records deleted" in results("prune", "--failed", typed="y\n")
     assert "0 records deleted" in results("prune", "--failed")  # nothing to ask about

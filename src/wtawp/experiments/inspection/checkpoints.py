@@ -28,7 +28,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
         if all(name.startswith(WRAPPER_PREFIX) for name in weights):
             advice = (
                 f"Its names begin with {WRAPPER_PREFIX!r}, as those of a model inside DataParallel or "
-                "DistributedDataParallel do: save the weights of the model inside, torch.save(model.module.state_dict(), file)"
+                "DistributedDataParallel do: save the weights of the model inside, "
+                "torch.save(model.module.state_dict(), file)"
             )
         raise AnalysisError(
             f"{path} has another architecture than {type(model).__name__} on these data: "
