@@ -55,9 +55,9 @@ def test_results_move_between_stores(filled: list[Record], tmp_path: Path) -> No
     whole, part, other = tmp_path / "all.jsonl.gz", tmp_path / "gpu.jsonl", ("--store", tmp_path / "other.sqlite")
     assert f"{len(filled)} records in {whole}" in results("export", whole)
     assert "1 records in" in results("export", part, "--device", "gpu [1]")
-    told = results("import", part, whole, *other)
-    assert f"{part}: 1 new, 0 known" in told
-    assert f"{whole}: 3 new, 1 known" in told
+    output = results("import", part, whole, *other)
+    assert f"{part}: 1 new, 0 known" in output
+    assert f"{whole}: 3 new, 1 known" in output
     assert json.loads(results("ls", "--json", *other)) == json.loads(results("ls", "--json"))
     part.write_text("{}\n")
     assert f"{part}, line 1: a record has the fields" in results("import", part, *other, code=1)

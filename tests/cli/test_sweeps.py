@@ -70,14 +70,12 @@ def test_a_plan_of_ones_own_is_carried_out_shown_and_not_trained_twice(tmp_path:
 
 
 def test_a_comparison_says_by_how_much(store: Path) -> None:
-    said = json.loads(
+    (report,) = json.loads(
         invoke("compare", "wine", "--rho", 0.1, "--lam", 0.5, "--splits", 2, "--inits", 1, "--epochs", 3,
                "--workers", 1, "--store", store, "--json")
     )  # fmt: skip
-    assert said[0]["plan"] == "comparison"
-    assert said[0]["pairs"][0]["gain"]["mean"] == pytest.approx(
-        said[0]["cells"][1]["mean"] - said[0]["cells"][0]["mean"]
-    )
+    assert report["plan"] == "comparison"
+    assert report["pairs"][0]["gain"]["mean"] == pytest.approx(report["cells"][1]["mean"] - report["cells"][0]["mean"])
 
 
 def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: Path) -> None:
@@ -98,8 +96,8 @@ def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: 
 
 def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> None:
     saved = tmp_path / "weights.pt"
-    said = json.loads(invoke("train", "wine", "--epochs", 3, "--save", saved, "--json"))
-    assert set(said["accuracy"]) == {"train", "val", "test"}
+    measured = json.loads(invoke("train", "wine", "--epochs", 3, "--save", saved, "--json"))
+    assert set(measured["accuracy"]) == {"train", "val", "test"}
     model = GCN(13, 3, generator=rng("other"))
     model.load_state_dict(torch.load(saved, weights_only=True))
     assert "wine" in invoke("train", "wine", "--epochs", 2, "--plain")
@@ -140,9 +138,9 @@ def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(training, "_train", fails)
     arguments = ("compare", "wine", "--splits", 2, "--epochs", 1, "--workers", 1, "--store", store)
-    said = invoke(*arguments, code=1)
-    assert "8 failed" in said
-    assert "wtawp results ls --failed" in said
+    output = invoke(*arguments, code=1)
+    assert "8 failed" in output
+    assert "wtawp results ls --failed" in output
     assert "no luck" in (Store(store).records(status="failed")[0].error or "")
 
 
