@@ -25,17 +25,16 @@ On = Annotated[
     list[str],
     typer.Option("--on", help="What is flipped: features or edges; may be repeated for one certificate of each."),
 ]
-Probability = Annotated[
-    float | None, typer.Option(help="Probability of a flip of this kind under the noise.", show_default="the paper's")
-]
+PAdd = Annotated[float | None, typer.Option(help="Probability that the noise adds one.", show_default="the paper's")]
+PDel = Annotated[float | None, typer.Option(help="Probability that the noise deletes one.", show_default="the paper's")]
 
 
 @app.command()
 def certify(
     dataset: Dataset,
     on: On = ["features"],  # noqa: B006, typer copies it
-    p_add: Probability = None,
-    p_del: Probability = None,
+    p_add: PAdd = None,
+    p_del: PDel = None,
     samples: Annotated[int, typer.Option(min=1, help="Noisy copies of the graph that vote.")] = 10_000,
     alpha: Annotated[float, typer.Option(help="Probability that the guarantee of a node is wrong.")] = 0.01,
     model: Model = "GCN",

@@ -102,8 +102,8 @@ class Store:
             return _connect(f"{uri}?mode=rwc")
         except sqlite3.OperationalError as error:
             log = self.path.with_name(self.path.name + "-wal")
-            has_no_log = self.path.is_file() and not (log.exists() and log.stat().st_size)
-            if not has_no_log or error_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            is_complete = self.path.is_file() and not (log.exists() and log.stat().st_size)
+            if not is_complete or error_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
         # In WAL mode SQLite writes files beside the store even to read it, unless it is called immutable; that is what
         # a read-only folder needs. Not if there is a log: the records in it would be left out silently.
