@@ -59,11 +59,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[object, 
 
 
 def test_a_sweep_done_is_not_done_again(tmp_path: Path, undisturbed: list[tuple[object, ...]]) -> None:
-    told: list[float] = []
+    shares: list[float] = []
     with Store(tmp_path / "s.sqlite") as store:
-        run_plans([PLAN], store, engine=local(1), progress=lambda share, _: told.append(share))
-        assert told[-1] == pytest.approx(1.0)
-        assert told == sorted(told)
+        run_plans([PLAN], store, engine=local(1), progress=lambda share, _: shares.append(share))
+        assert shares[-1] == pytest.approx(1.0)
+        assert shares == sorted(shares)
         assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=0, known=14, failed=0)
         assert outcomes(store) == undisturbed
 
@@ -96,10 +96,10 @@ def test_killed_at_ten_moments_it_ends_with_the_same_records(
         child.join()
         if path.exists():
             with Store(path) as store:
-                found = outcomes(store)
-            assert set(map(str, found)) <= set(map(str, undisturbed))  # whole records, the right ones
-            assert len(found) >= kept
-            kept = len(found)
+                stored = outcomes(store)
+            assert set(map(str, stored)) <= set(map(str, undisturbed))  # whole records, the right ones
+            assert len(stored) >= kept
+            kept = len(stored)
     with Store(path) as store:
         run_plans([PLAN], store, engine=local(1))
         assert outcomes(store) == undisturbed
