@@ -17,8 +17,8 @@ import torch
 from wtawp import fit, load
 from wtawp.base import rng
 from wtawp.certificates import Noise
-from wtawp.experiments.execution.training import device_name, versions
-from wtawp.experiments.inspection.soundness import soundness
+from wtawp.experiments.execution import device_name, versions
+from wtawp.experiments.inspection import check_soundness
 from wtawp.experiments.plans.robustness import PAPER_NOISE
 from wtawp.graphs import stratified
 from wtawp.models import GCN
@@ -36,17 +36,17 @@ def main() -> None:
     data = load(chosen.dataset).to(chosen.device)
     model = GCN(data.num_features, int(data.y.max()) + 1, generator=rng("init", 0, 0)).to(chosen.device)
     fit(model, data, stratified(data.y.cpu(), seed=0), seed=0)
-    found = []
+    results = []
     for on, (p_add, p_del) in PAPER_NOISE.items():
-        result = soundness(
+        result = check_soundness(
             data, model, on=on, noise=Noise(p_add=p_add, p_del=p_del), pairs=chosen.pairs // 2,
-            samples=chosen.samples, seed=0, progress=lambda _, told: print(f"\r{told}   ", end="", file=sys.stderr),
+            samples=chosen.samples, seed=0, progress=lambda _, text: print(f"\r{text}   ", end="", file=sys.stderr),
         )  # fmt: skip
         print(f"\n{on}: {result['broken']} of {result['pairs']} broken, smallest margin {result['margin']}")
-        found.append(result)
+        results.append(result)
     origin = {"dataset": chosen.dataset, "device": device_name(chosen.device, tf32=False), "versions": versions()}
-    chosen.out.write_text(json.dumps({**origin, "results": found}) + "\n", encoding="utf-8")
-    if any(result["broken"] for result in found):
+    chosen.out.write_text(json.dumps({**origin, "results": results}) + "\n", encoding="utf-8")
+    if any(result["broken"] for result in results):
         raise SystemExit(1)
 
 

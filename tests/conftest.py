@@ -1,4 +1,5 @@
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,22 @@ def make_record() -> Callable[..., Record]:
         return Record(**{**given, **changed})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Thirty paths and thirty rings of three to eight nodes, in the format of TU."""
+    indicator, edges, labels, node = [], [], [], 0
+    for i in range(60):
+        size = 3 + i % 6
+        nodes = list(range(node + 1, node + size + 1))
+        ends = list(zip(nodes, nodes[1:] + nodes[: i % 2], strict=False))  # every other one is closed
+        edges += [f"{a}, {b}" for pair in ends for a, b in (pair, pair[::-1])]
+        indicator += [str(i + 1)] * size
+        labels.append(str(i % 2))
+        node += size
+    path = tmp_path_factory.mktemp("tu") / "rings.zip"
+    with zipfile.ZipFile(path, "w") as content:
+        for part, lines in (("A", edges), ("graph_indicator", indicator), ("graph_labels", labels)):
+            content.writestr(f"RINGS/RINGS_{part}.txt", "\n".join(lines) + "\n")
+    return str(path)

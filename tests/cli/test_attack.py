@@ -11,7 +11,7 @@ from wtawp.experiments import Store
 from wtawp.graphs import EdgeFlips
 
 RUN = CliRunner()
-OWN = """
+SOURCE = """
 from torch import nn
 from torch_geometric.nn import GCNConv
 
@@ -58,8 +58,8 @@ def test_an_attack_is_shown_drawn_kept_and_its_flips_saved(tmp_path: Path, store
 
 
 def test_poisoning_trains_a_surrogate_for_each_split_first(store: Path) -> None:
-    told = invoke(*SMALL, "--attack", "dice", "--poison", "--plain", "--store", store, "--json")
-    (report,) = json.loads(told)
+    output = invoke(*SMALL, "--attack", "dice", "--poison", "--plain", "--store", store, "--json")
+    (report,) = json.loads(output)
     assert [(c["column"], c["runs"]) for c in report["cells"]] == [("no attack", 2), ("5 %", 2)]
     with Store(store) as kept:
         surrogates = [r for r in kept.records() if r.setting.get("measures")]
@@ -72,7 +72,7 @@ def test_a_model_of_ones_own_is_found_by_its_place(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "my_package_of_models.py"
-    source.write_text(OWN, encoding="utf-8")
+    source.write_text(SOURCE, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])  # as the command `wtawp` has it
     how = (*SMALL, "--attack", "pgd", "--budget", 5, "--plain", "--store", store, "--model")
@@ -81,7 +81,7 @@ def test_a_model_of_ones_own_is_found_by_its_place(
     with Store(store) as kept:
         attacked = [record.measured[0]["accuracy"] for record in kept.records() if record.measured]
     assert len(attacked) == 2
-    source.write_text(OWN.replace("8", "4"), encoding="utf-8")
+    source.write_text(SOURCE.replace("8", "4"), encoding="utf-8")
     assert "2 runs trained, 0 known" in invoke(*how, "my_package_of_models:MyGNN")  # another source, another model
     assert "there is no model my_package_of_models:Mine" in invoke(*how, "my_package_of_models:Mine", code=1)
     assert "must make a torch.nn.Module, got int" in invoke(*how, "my_package_of_models:number", code=1)

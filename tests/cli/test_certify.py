@@ -14,7 +14,7 @@ RUN = CliRunner()
 
 @pytest.fixture
 def graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small graph of one's own with binary features; results go into a folder of their own."""
+    """A small graph in a file with binary features; results go to an empty folder."""
     monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))
     data, path = citation(seed=0, num_nodes=200, num_words=30), tmp_path / "small.pt"
     torch.save({"x": data.x, "y": data.y, "edge_index": data.edge_index}, path)
@@ -44,8 +44,8 @@ def test_both_methods_are_certified_drawn_and_kept(graph: Path, tmp_path: Path) 
 
 
 def test_the_grid_comes_as_json(graph: Path) -> None:
-    told = invoke(graph, "--samples", 60, "--epochs", 5, "--workers", 1, "--plain", "--p-add", 0.05, "--json")
-    (report,) = json.loads(told)
+    output = invoke(graph, "--samples", 60, "--epochs", 5, "--workers", 1, "--plain", "--p-add", 0.05, "--json")
+    (report,) = json.loads(output)
     (certified,) = report["certified"]
     assert certified["row"] == "GCN"
     assert 0 <= certified["certified"][0][0] <= 100
@@ -60,9 +60,9 @@ def test_training_under_the_noise_is_another_training(graph: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (("--on", "features", "--on", "edges", "--train-under-noise"), "takes one --on"),
+        (("--on", "features", "--on", "edges", "--train-under-noise"), "takes a single --on"),
         (("--on", "labels"), "on features or on edges"),
-        (("--on", "features", "--on", "edges", "--p-add", 0.1), "noise of their own"),
+        (("--on", "features", "--on", "edges", "--p-add", 0.1), "need different noise"),
     ],
 )
 def test_bad_options_are_refused_in_plain_words(graph: Path, options: tuple[object, ...], match: str) -> None:

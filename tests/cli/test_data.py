@@ -62,7 +62,7 @@ def test_data_get_finds_what_is_here(offline: Path) -> None:
 
 def test_data_check_tells_intact_missing_and_damaged_apart(empty_home: Path, data_root: Path) -> None:
     result = RUN.invoke(app, ["data", "check"])
-    assert (result.exit_code, result.output.strip()) == (0, "No published file is here.")
+    assert (result.exit_code, result.output.strip()) == (0, "No published file is on this machine.")
     assert RUN.invoke(app, ["data", "check", "polblogs"]).exit_code == 1  # named, and missing
     cached = empty_home / "data/metattack_npz/polblogs.npz"
     cached.parent.mkdir(parents=True)

@@ -34,7 +34,7 @@ def nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     def train(*_: object, **__: object) -> None:
         raise AssertionError("something is trained")
 
-    monkeypatch.setattr("wtawp.experiments.inspection.inspect_models.train_model", train)
+    monkeypatch.setattr("wtawp.experiments.inspection.models.train_model", train)
 
 
 @pytest.fixture
@@ -64,21 +64,21 @@ def test_each_command_shows_a_table_and_writes_figure_and_numbers(
     assert "GCN+WT-AWP" in shown
     name = f"{command}-{kind}-wine-GCN" if kind else f"{command}-wine-GCN"
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{name}.{end}" for end in ("json", "png", "svg")]
-    told = json.loads(invoke(command, *SHORT, *FEW[command], *options, "--plain", "--json"))
-    assert told["title"] == title
-    assert list(told["sources"]) == ["GCN"]
-    assert "GCN+WT-AWP" not in json.dumps(told)
+    content = json.loads(invoke(command, *SHORT, *FEW[command], *options, "--plain", "--json"))
+    assert content["title"] == title
+    assert list(content["sources"]) == ["GCN"]
+    assert "GCN+WT-AWP" not in json.dumps(content)
 
 
 def test_the_table_is_that_of_the_json() -> None:
     shown = invoke("sharpness", *SHORT, *FEW["sharpness"], "--global-radius", 0.25)
-    told = json.loads(invoke("sharpness", *SHORT, *FEW["sharpness"], "--global-radius", 0.25, "--json"))
-    rows = {row[0]["text"]: row[1]["order"] for row in told["table"]["rows"]}
-    assert rows["sharpness, layer, rho=0.1"] == told["rises"]["layer"]["GCN"][-1]
-    assert rows["sharpness, adaptive, rho=2"] == told["rises"]["adaptive"]["GCN"][-1]
-    assert rows["sharpness, global, rho=0.25"] == told["rises"]["global"]["GCN"][-1]
+    content = json.loads(invoke("sharpness", *SHORT, *FEW["sharpness"], "--global-radius", 0.25, "--json"))
+    rows = {row[0]["text"]: row[1]["order"] for row in content["table"]["rows"]}
+    assert rows["sharpness, layer, rho=0.1"] == content["rises"]["layer"]["GCN"][-1]
+    assert rows["sharpness, adaptive, rho=2"] == content["rises"]["adaptive"]["GCN"][-1]
+    assert rows["sharpness, global, rho=0.25"] == content["rises"]["global"]["GCN"][-1]
     assert f"{rows['eigenvalue 1']:.4g}" in shown
-    assert rows["eigenvalue 1"] == told["eigenvalues"]["GCN"][0]
+    assert rows["eigenvalue 1"] == content["eigenvalues"]["GCN"][0]
 
 
 def test_the_line_between_leads_to_wt_awp_or_to_another_file(weights: Path, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_line_between_leads_to_wt_awp_or_to_another_file(weights: Path, tmp_
 
 @pytest.mark.usefixtures("nothing_is_trained")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "words"),
     [
         (("landscape", "wine", "--plane", "--line", "between"), "--plane is spanned by random directions"),
         (("landscape", "wine", "--plane", "--line", "adversarial"), "--plane is spanned by random directions"),
@@ -126,33 +126,33 @@ def test_the_line_between_leads_to_wt_awp_or_to_another_file(weights: Path, tmp_
         (("bound", "wine", "--epsilon", "-1"), "'--epsilon': must be finite and >= 0, got -1"),
     ],
 )
-def test_bad_values_are_refused_by_name_before_anything_is_trained(arguments: tuple[str, ...], told: str) -> None:
-    assert told in invoke(*arguments, code=2).replace("│ ", "")
+def test_bad_values_are_refused_by_name_before_anything_is_trained(arguments: tuple[str, ...], words: str) -> None:
+    assert words in invoke(*arguments, code=2).replace("│ ", "")
 
 
 @pytest.mark.usefixtures("nothing_is_trained")
 @pytest.mark.parametrize("arguments", [("bound", "wine"), ("landscape", "wine", "--line", "adversarial")])
 def test_weights_that_are_distributions_are_refused_in_words_that_help(arguments: tuple[str, ...]) -> None:
-    told = invoke(*arguments, "--model", "RGCN", code=1)
-    assert "weights of RGCN are distributions and cannot be perturbed" in told
-    assert "the Hessian (`wtawp sharpness`)" in told
-    assert "lam=0" not in told
+    output = invoke(*arguments, "--model", "RGCN", code=1)
+    assert "weights of RGCN are distributions and cannot be perturbed" in output
+    assert "the Hessian (`wtawp sharpness`)" in output
+    assert "lam=0" not in output
 
 
 def test_the_hessian_of_such_weights_is_measured_all_the_same() -> None:
-    told = json.loads(invoke("sharpness", *SHORT, "--model", "RGCN", *FEW["sharpness"], "--json"))
-    assert [row[0]["text"] for row in told["table"]["rows"]] == ["eigenvalue 1", "trace of the Hessian"]
-    assert list(told["eigenvalues"]) == ["RGCN"]
+    content = json.loads(invoke("sharpness", *SHORT, "--model", "RGCN", *FEW["sharpness"], "--json"))
+    assert [row[0]["text"] for row in content["table"]["rows"]] == ["eigenvalue 1", "trace of the Hessian"]
+    assert list(content["eigenvalues"]) == ["RGCN"]
 
 
 def test_an_unknown_option_is_refused_and_a_known_one_changes_the_model(tmp_path: Path) -> None:
     assert "GCN has no option 'hiden'; it has hidden, dropout" in invoke("bound", "wine", "--option", "hiden=8", code=2)
-    said = invoke("bound", "wine", "--option", "dropout=2", code=1)
-    assert "dropout must lie in [0, 1), got 2" in said, "the model says so itself, before it is trained"
+    output = invoke("bound", "wine", "--option", "dropout=2", code=1)
+    assert "dropout must lie in [0, 1), got 2" in output, "the model says so itself, before it is trained"
     assert "must be a finite number" in invoke("bound", "wine", "--option", "dropout=nan", code=2)
     path = tmp_path / "narrow.pt"
-    told = json.loads(invoke("bound", *SHORT, *FEW["bound"], "--plain", "--option", "hidden=8", "--json"))
-    assert "hidden=(8,)" in told["sources"]["GCN"]
+    content = json.loads(invoke("bound", *SHORT, *FEW["bound"], "--plain", "--option", "hidden=8", "--json"))
+    assert "hidden=(8,)" in content["sources"]["GCN"]
     from wtawp.base import rng
     from wtawp.models import GCN
 
@@ -170,9 +170,9 @@ def test_a_checkpoint_of_another_architecture_is_refused(tmp_path: Path) -> None
 
 
 def test_a_checkpoint_of_ones_own_is_looked_at_alone(weights: Path) -> None:
-    told = json.loads(invoke("sharpness", "wine", "--checkpoint", weights, *FEW["sharpness"], "--json"))
-    assert told["sources"] == {"GCN": "GCN on wine with the weights of weights.pt; split 0"}
-    assert "of another architecture than GAT" in invoke(
+    content = json.loads(invoke("sharpness", "wine", "--checkpoint", weights, *FEW["sharpness"], "--json"))
+    assert content["sources"] == {"GCN": "GCN on wine with the weights of weights.pt; split 0"}
+    assert "has another architecture than GAT" in invoke(
         "bound", "wine", "--model", "GAT", "--checkpoint", weights, code=1
     )
 
@@ -180,26 +180,28 @@ def test_a_checkpoint_of_ones_own_is_looked_at_alone(weights: Path) -> None:
 def test_what_was_written_is_shown_by_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))  # where there is no store
     monkeypatch.setattr(stderr_console, "_width", 200)
-    looks, page = tmp_path / "looks", tmp_path / "page.html"
-    invoke("smoothness", *SHORT, *FEW["smoothness"], "--out", looks)
-    invoke("landscape", *SHORT, *FEW["landscape"], "--plain", "--out", looks)
-    invoke("report", "--html", page, "--looks", looks)
+    artifacts, page = tmp_path / "artifacts", tmp_path / "page.html"
+    invoke("smoothness", *SHORT, *FEW["smoothness"], "--out", artifacts)
+    invoke("landscape", *SHORT, *FEW["landscape"], "--plain", "--out", artifacts)
+    invoke("report", "--html", page, "--artifacts", artifacts)
     text = page.read_text(encoding="utf-8")
     assert text.index("landscape (lines) of GCN on wine") < text.index("smoothness of GCN on wine")
-    told = json.loads((looks / "landscape-lines-wine-GCN.json").read_text(encoding="utf-8"))
-    assert f">{told['table']['rows'][0][1]['text']}<" in text
+    content = json.loads((artifacts / "landscape-lines-wine-GCN.json").read_text(encoding="utf-8"))
+    assert f">{content['table']['rows'][0][1]['text']}<" in text
     assert text.count('src="data:image/svg+xml;base64,') == 2
-    assert "give --html FILE" in invoke("report", "--looks", looks, code=2)
-    assert "there is no artifact in" in invoke("report", "--html", page, "--looks", tmp_path, code=1)
-    assert "there is no store" in invoke("report", "tab:natacc", "--html", page, "--looks", looks, code=1)
+    invoke("report", "--html", tmp_path / "again.html", "--looks", artifacts)  # the former name of the option
+    assert text == (tmp_path / "again.html").read_text(encoding="utf-8")
+    assert "add --html FILE" in invoke("report", "--artifacts", artifacts, code=2)
+    assert "there is no artifact in" in invoke("report", "--html", page, "--artifacts", tmp_path, code=1)
+    assert "there is no store" in invoke("report", "tab:natacc", "--html", page, "--artifacts", artifacts, code=1)
 
 
 def test_what_is_not_read_is_refused_and_graphs_are_trained_as_in_the_paper(tmp_path: Path) -> None:
     model = GCN(13, 3, generator=rng("init"))
     torch.save(model.state_dict(), tmp_path / "GCN")  # a file named as the model is
     for option in (("--rho", 2), ("--epochs", 3), ("--plain",), ("--init", 1)):
-        said = invoke("sharpness", "wine", "--checkpoint", tmp_path / "GCN", *option, code=2)
-        assert f"{option[0]} is about training" in said
+        output = invoke("sharpness", "wine", "--checkpoint", tmp_path / "GCN", *option, code=2)
+        assert f"{option[0]} is about training" in output
     both = json.loads(invoke("landscape", "wine", "--line", "between", "--points", 3, "--checkpoint", tmp_path / "GCN",
                              "--other", tmp_path / "GCN", "--json"))  # fmt: skip
     assert list(both["loss"]) == ["GCN", "GCN, other"]
@@ -212,5 +214,5 @@ def test_what_is_not_read_is_refused_and_graphs_are_trained_as_in_the_paper(tmp_
     assert subject.run().setting.select_on == "accuracy"
     last = Subject(dataset="wine", select_on="last", layers="all").run(perturbed=True).setting
     assert (last.select_on, str(last.awp)) == ("last", "rho=1.0, lam=0.7, layers='all'")
-    written = Subject(dataset="proteins", model="PooledGCN", rho=2.0, written=frozenset({"rho"}))
+    written = Subject(dataset="proteins", model="PooledGCN", rho=2.0, user_set=frozenset({"rho"}))
     assert str(written.run(perturbed=True).setting.awp) == "rho=2.0, lam=0.7, layers='first'"

@@ -27,9 +27,9 @@ def test_no_word_and_no_number_is_cut(width: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(printing, "console", Console(file=out, width=width))
     print_table("Flatness [of models]", table(*(i + 0.1234 for i in range(9))))
     print_table("Claims", Table("Ends.", ("claim", "verdict"), ((Entry(CLAIM), Entry("does not hold")),)))
-    said = out.getvalue()
-    assert "…" not in said
-    assert max(map(len, said.splitlines())) <= width
+    printed = out.getvalue()
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= width
     for words in ("Flatness [of models]", *(f"{i}.1234" for i in range(9)), "GCN+WT-AWP", "What it says."):
-        assert words in said
-    assert all(word in said for word in CLAIM.split())
+        assert words in printed
+    assert all(word in printed for word in CLAIM.split())

@@ -55,9 +55,9 @@ def test_results_move_between_stores(filled: list[Record], tmp_path: Path) -> No
     whole, part, other = tmp_path / "all.jsonl.gz", tmp_path / "gpu.jsonl", ("--store", tmp_path / "other.sqlite")
     assert f"{len(filled)} records in {whole}" in results("export", whole)
     assert "1 records in" in results("export", part, "--device", "gpu [1]")
-    told = results("import", part, whole, *other)
-    assert f"{part}: 1 new, 0 known" in told
-    assert f"{whole}: 3 new, 1 known" in told
+    output = results("import", part, whole, *other)
+    assert f"{part}: 1 new, 0 known" in output
+    assert f"{whole}: 3 new, 1 known" in output
     assert json.loads(results("ls", "--json", *other)) == json.loads(results("ls", "--json"))
     part.write_text("{}\n")
     assert f"{part}, line 1: a record has the fields" in results("import", part, *other, code=1)
@@ -65,7 +65,7 @@ def test_results_move_between_stores(filled: list[Record], tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("filled")
 def test_results_prune_asks_first() -> None:
-    assert "say what to delete" in results("prune", code=2)
+    assert "choose what to delete" in results("prune", code=2)
     assert "Delete 1 records from" in results("prune", "--failed", code=1, typed="n\n")
     assert "1 records deleted" in results("prune", "--failed", typed="y\n")
     assert "0 records deleted" in results("prune", "--failed")  # nothing to ask about

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from wtawp.base import rng
 from wtawp.cli import app
 from wtawp.experiments import Store
-from wtawp.experiments.execution import runner
-from wtawp.experiments.execution import training as execute
-from wtawp.experiments.spec import Record
+from wtawp.experiments.execution import runner, training
+from wtawp.experiments.inspection import models
+from wtawp.experiments.plans.paper import GRAPHS
+from wtawp.experiments.spec import Plan, Record, Run, Setting
 from wtawp.models import GCN
 
 RUN = CliRunner()
@@ -69,14 +70,12 @@ def test_a_plan_of_ones_own_is_carried_out_shown_and_not_trained_twice(tmp_path:
 
 
 def test_a_comparison_says_by_how_much(store: Path) -> None:
-    said = json.loads(
+    (report,) = json.loads(
         invoke("compare", "wine", "--rho", 0.1, "--lam", 0.5, "--splits", 2, "--inits", 1, "--epochs", 3,
                "--workers", 1, "--store", store, "--json")
     )  # fmt: skip
-    assert said[0]["plan"] == "comparison"
-    assert said[0]["pairs"][0]["gain"]["mean"] == pytest.approx(
-        said[0]["cells"][1]["mean"] - said[0]["cells"][0]["mean"]
-    )
+    assert report["plan"] == "comparison"
+    assert report["pairs"][0]["gain"]["mean"] == pytest.approx(report["cells"][1]["mean"] - report["cells"][0]["mean"])
 
 
 def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: Path) -> None:
@@ -90,15 +89,15 @@ def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: 
     assert "claim:second-layer" in text
     assert (folder / "datasets.md").is_file()
     assert "<!doctype html>" in page.read_text(encoding="utf-8").lower()
-    (told,) = json.loads(invoke(*same, "--store", store, "--json"))
-    assert [cell["runs"] for cell in told["cells"]] == [2, 2]
-    assert told["claims"] == []  # two short runs prove nothing
+    (report,) = json.loads(invoke(*same, "--store", store, "--json"))
+    assert [cell["runs"] for cell in report["cells"]] == [2, 2]
+    assert report["claims"] == []  # two short runs prove nothing
 
 
 def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> None:
     saved = tmp_path / "weights.pt"
-    said = json.loads(invoke("train", "wine", "--epochs", 3, "--save", saved, "--json"))
-    assert set(said["accuracy"]) == {"train", "val", "test"}
+    measured = json.loads(invoke("train", "wine", "--epochs", 3, "--save", saved, "--json"))
+    assert set(measured["accuracy"]) == {"train", "val", "test"}
     model = GCN(13, 3, generator=rng("other"))
     model.load_state_dict(torch.load(saved, weights_only=True))
     assert "wine" in invoke("train", "wine", "--epochs", 2, "--plain")
@@ -137,16 +136,16 @@ def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.
     def fails(*_: object) -> object:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(execute, "_train", fails)
+    monkeypatch.setattr(training, "_train", fails)
     arguments = ("compare", "wine", "--splits", 2, "--epochs", 1, "--workers", 1, "--store", store)
-    said = invoke(*arguments, code=1)
-    assert "8 failed" in said
-    assert "wtawp results ls --failed" in said
+    output = invoke(*arguments, code=1)
+    assert "8 failed" in output
+    assert "wtawp results ls --failed" in output
     assert "no luck" in (Store(store).records(status="failed")[0].error or "")
 
 
 def test_an_interrupt_says_how_to_go_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Callable[..., list[Record]] = runner.train
+    real: Callable[..., list[Record]] = training.train
     calls: Iterator[int] = iter(range(9))
 
     def interrupted(*arguments: object, **how: object) -> list[Record]:
@@ -154,9 +153,63 @@ def test_an_interrupt_says_how_to_go_on(store: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return real(*arguments, **how)
 
-    monkeypatch.setattr(runner, "train", interrupted)
+    monkeypatch.setattr(training, "train", interrupted)
     arguments = ("compare", "wine", "--splits", 2, "--inits", 1, "--epochs", 1, "--workers", 1, "--store", store)
-    assert "What is done is kept: the same command goes on from here." in invoke(*arguments, code=130)
+    assert "Finished runs are stored: the same command continues from here." in invoke(*arguments, code=130)
     with Store(store) as opened:
         assert len(opened.records()) == 1
     assert "3 runs trained, 1 known before, 0 failed" in invoke(*arguments)
+
+
+class StoppedError(Exception):
+    """Raised in place of a training."""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "awp"),
+    [
+        ("cora", "GCN", "rho=1.0, lam=0.7"),
+        ("proteins", "PooledGCN", "rho={1}, lam={0}, layers='first'".format(*GRAPHS["proteins"])),
+        ("imdb-multi", "PooledGIN", "rho={1}, lam={0}, layers='first'".format(*GRAPHS["imdb-multi"])),
+    ],
+)
+def test_commands_train_the_same_setting_without_options(
+    dataset: str, model: str, awp: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: list[Setting] = []
+
+    def train_one(run: Run, **_: object) -> None:
+        settings.append(run.setting)
+        raise StoppedError
+
+    def run_plans(plans: list[Plan], *_: object, **__: object) -> None:
+        settings.extend(cell.setting for plan in plans for cell in plan.cells)
+        raise StoppedError
+
+    def load_or_train(runs: dict[str, Run], **_: object) -> None:
+        settings.extend(run.setting for run in runs.values())
+        raise StoppedError
+
+    monkeypatch.setattr(training, "train_one", train_one)
+    monkeypatch.setattr(runner, "run_plans", run_plans)
+    monkeypatch.setattr(models, "load_or_train", load_or_train)
+    for command, *options in (("train", "--plain"), ("train",), ("compare", "--store", str(store)), ("sharpness",)):
+        result = RUN.invoke(app, [command, dataset, "--model", model, *options])
+        assert isinstance(result.exception, StoppedError), result.output
+    plain, perturbed = settings[:2]
+    assert settings == [plain, perturbed] * 3
+    assert (plain.awp, str(perturbed.awp)) == (None, awp)
+
+
+def test_what_commands_train_on_graphs_of_ones_own_is_the_same_setting(archive: str, store: Path) -> None:
+    how = (archive, "--model", "PooledGCN", "--epochs", 2)
+    trained = json.loads(invoke("train", *how, "--json"))["setting"]
+    assert (trained["awp"]["layers"], trained["select_on"]) == ("first", "accuracy")
+    invoke("compare", *how, "--splits", 2, "--inits", 1, "--workers", 1, "--store", store, "--json")
+    with Store(store) as opened:
+        compared = [Setting.from_content(record.setting) for record in opened.records()]
+    few = ("--points", 1, "--steps", 1, "--top", 1)
+    inspected = json.loads(invoke("sharpness", *how, *few, "--json"))["sources"]
+    perturbed = Setting.from_content(trained)
+    assert set(compared) == {perturbed, Setting(dataset=archive, model="PooledGCN", epochs=2)}
+    assert inspected["PooledGCN+WT-AWP"] == f"{perturbed}; split 0, initialisation 0"

@@ -1,6 +1,7 @@
-"""The command line: every command is a few lines over `experiments` or `graphs`.
+"""The command line: options in, tables out. Every command is a few lines around functions of `experiments` or `graphs`.
 
-Modules are imported here for the commands they add to the app.
+The modules are imported because each adds its commands to the app. They import what computes inside of the commands, so
+that `wtawp --help` loads neither torch nor PyTorch Geometric.
 """
 
 from wtawp.cli import attack, certify, data, demo, geometry, results, sweeps

@@ -1,4 +1,4 @@
-"""`python -m wtawp.cli`, where the command `wtawp` is not installed."""
+"""`python -m wtawp.cli`, for environments in which the command `wtawp` is not installed."""
 
 from wtawp.cli import app
 

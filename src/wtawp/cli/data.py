@@ -1,13 +1,13 @@
-"""`wtawp data`: data sets."""
+"""`wtawp data`: list, download, verify and describe data sets."""
 
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from wtawp.cli.shared import app, console, errors_in_plain_words
+from wtawp.cli.shared import app, console, errors_without_traceback
 
-data_app = typer.Typer(no_args_is_help=True, help="Data sets: what there is, where it is, what it is like.")
+data_app = typer.Typer(no_args_is_help=True, help="List, download, verify and describe data sets.")
 app.add_typer(data_app, name="data")
 Names = Annotated[list[str] | None, typer.Argument(help="Names as `wtawp data list` shows them.", show_default=False)]
 
@@ -15,10 +15,10 @@ Names = Annotated[list[str] | None, typer.Argument(help="Names as `wtawp data li
 @data_app.command("list")
 def data_list() -> None:
     """List every data set, its size, and where its files are."""
-    from wtawp.graphs import dataset_names, dataset_spec, locate_dataset  # none of them loads torch
+    from wtawp.graphs import dataset_names, dataset_spec, locate_dataset  # none of them imports torch
 
     table = Table("name", "classifies", "nodes", "edges", "classes", "where")
-    with errors_in_plain_words():
+    with errors_without_traceback():
         for name in dataset_names():
             spec = dataset_spec(name)
             sizes = ("?" if size is None else f"{size:,}" for size in (spec.nodes, spec.edges, spec.classes))
@@ -28,12 +28,12 @@ def data_list() -> None:
 
 @data_app.command("get")
 def data_get(names: Annotated[list[str], typer.Argument(help="Names as `wtawp data list` shows them.")]) -> None:
-    """Fetch data sets that are not here yet, and verify those that are."""
+    """Download data sets that are not on this machine, and verify those that are."""
     from wtawp.graphs import dataset_spec, fetch_dataset
 
-    with errors_in_plain_words():
+    with errors_without_traceback():
         for name in names:
-            dataset_spec(name)  # an unknown name is noticed before anything is fetched
+            dataset_spec(name)  # refuse an unknown name before anything is downloaded
         for name in names:
             paths = fetch_dataset(name)
             folder = f"in {paths[0].parent}" if paths else "comes with the package"
@@ -42,39 +42,41 @@ def data_get(names: Annotated[list[str], typer.Argument(help="Names as `wtawp da
 
 @data_app.command("check")
 def data_check(names: Names = None) -> None:
-    """Verify the sha256 of files that are here; of named data sets, every file must be."""
+    """Verify the sha256 of the files on this machine; all files of named data sets must be there."""
     from wtawp.graphs import dataset_names, dataset_spec, is_intact, locate
 
     failed, table = False, Table("file", "where", "state")
-    with errors_in_plain_words():
+    with errors_without_traceback():
         for file in (file for name in names or dataset_names() for file in dataset_spec(name).files):
-            place, path = locate(file)
-            state = "missing" if place == "not here" else "ok" if is_intact(file, path) else "DAMAGED"
+            location, path = locate(file)
+            state = "missing" if location == "not here" else "ok" if is_intact(file, path) else "DAMAGED"
             failed |= state == "DAMAGED" or (state == "missing" and bool(names))
             if names or state != "missing":
-                table.add_row(file.path, place, state)
-    console.print(table if table.row_count else "No published file is here.")
+                table.add_row(file.path, location, state)
+    console.print(table if table.row_count else "No published file is on this machine.")
     if failed:
         raise typer.Exit(1)
 
 
 @data_app.command("info")
-def data_info(name: Annotated[str, typer.Argument(help="A name, or the path of a graph of your own.")]) -> None:
-    """Print what a data set is like; it is fetched if it is not here."""
+def data_info(
+    name: Annotated[str, typer.Argument(help="A name as `wtawp data list` shows it, or the path of your own graph.")],
+) -> None:
+    """Print the sizes and statistics of a data set, which is downloaded if necessary."""
     from wtawp.graphs import describe, load
 
-    with errors_in_plain_words():
-        about = describe(load(name))
+    with errors_without_traceback():
+        description = describe(load(name))
     table = Table(title=name, show_header=False)
-    if about.homophily is None:
-        table.add_row("graphs", f"{about.graphs:,}")
-    table.add_row("nodes", f"{about.nodes:,}")
-    table.add_row("undirected edges", f"{about.edges:,}")
-    table.add_row("features", f"{about.features:,}")
-    table.add_row("classes", f"{about.classes:,}")
-    table.add_row("labelled", f"{about.labelled:,}")
-    table.add_row("majority share", f"{about.majority:.4f}")
-    table.add_row("mean degree", f"{about.mean_degree:.2f}")
-    if about.homophily is not None:
-        table.add_row("edge homophily", f"{about.homophily:.3f}")
+    if description.homophily is None:
+        table.add_row("graphs", f"{description.graphs:,}")
+    table.add_row("nodes", f"{description.nodes:,}")
+    table.add_row("undirected edges", f"{description.edges:,}")
+    table.add_row("features", f"{description.features:,}")
+    table.add_row("classes", f"{description.classes:,}")
+    table.add_row("labelled", f"{description.labelled:,}")
+    table.add_row("majority share", f"{description.majority:.4f}")
+    table.add_row("mean degree", f"{description.mean_degree:.2f}")
+    if description.homophily is not None:
+        table.add_row("edge homophily", f"{description.homophily:.3f}")
     console.print(table)

@@ -1,4 +1,4 @@
-"""`wtawp demo`."""
+"""`wtawp demo`: a demonstration that takes a minute, as tables and a page."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,20 +11,24 @@ from wtawp.cli.shared import app, console, progress_bar
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("wtawp-demo.html"),
-    splits: Annotated[int, typer.Option(min=2, help="Paired splits.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs; WT-AWP needs more than plain training.")] = 600,
-    dataset: Annotated[str | None, typer.Option(help="Any node-level graph; Cora where it can be had.")] = None,
+    out: Annotated[Path, typer.Option(help="File of the HTML page.")] = Path("wtawp-demo.html"),
+    splits: Annotated[int, typer.Option(min=2, help="Number of splits, paired with and without WT-AWP.")] = 5,
+    epochs: Annotated[
+        int, typer.Option(min=1, help="Epochs of training; WT-AWP needs more than plain training.")
+    ] = 600,
+    dataset: Annotated[
+        str | None, typer.Option(help="Any node-level graph.", show_default="Cora if it is available")
+    ] = None,
 ) -> None:
-    """See it work: the paper's toy story, and a GCN with and without WT-AWP, as a table and a page."""
+    """Demonstrate WT-AWP: the toy example of the paper, and a GCN with and without WT-AWP, as tables and a page."""
     from wtawp.experiments import demo_page, run_demo
     from wtawp.experiments.demo.page import demo_gain, demo_rows
     from wtawp.experiments.demo.runner import SHARPNESS_RHO, TOY_RHO, demo_dataset
 
     if not out.parent.is_dir():
-        raise typer.BadParameter(f"{out.parent} is not a folder; make it first or choose another --out")
-    chosen, why = (dataset, "as asked") if dataset is not None else demo_dataset()
-    console.print(f"Comparing on {chosen}: {why}.", highlight=False)
+        raise typer.BadParameter(f"{out.parent} is not a folder; create it first or choose another --out")
+    chosen, reason = (dataset, "as requested") if dataset is not None else demo_dataset()
+    console.print(f"Comparing on {chosen}: {reason}.", highlight=False)
     with progress_bar("training") as progress:
         result = run_demo(dataset=chosen, num_splits=splits, epochs=epochs, progress=progress)
     toys = Table("variant", "test accuracy", "last training loss", title=f"Toy: 200 points, rho = {TOY_RHO}")

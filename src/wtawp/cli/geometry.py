@@ -1,6 +1,6 @@
-"""`wtawp landscape | smoothness | sharpness | bound`: how flat is a model in its weights, how smooth in its inputs?
+"""`wtawp landscape | smoothness | sharpness | bound`: how flat a model is in its weights, how smooth in its inputs.
 
-Of a model trained here, with and without WT-AWP, or of a checkpoint of one's own.
+The commands measure a model that they train, with and without WT-AWP, or a checkpoint.
 """
 
 import inspect
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from wtawp.cli.options import Dataset, Device, Epochs, Json, Lam, Model, Plain, Rho, values_are_parameters
+from wtawp.cli.options import Dataset, Device, Epochs, Json, Lam, Model, Plain, Rho, as_bad_parameter
 from wtawp.cli.printing import print_table
-from wtawp.cli.shared import app, errors_in_plain_words, progress_bar, stderr_console
+from wtawp.cli.shared import app, errors_without_traceback, progress_bar, stderr_console
 from wtawp.models.registry import model_spec
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _finite(above: float, *, or_equal: bool = False, below: float = math.inf) -> Callable[[Any], Any]:
-    """Checks numbers where typer reads them, so that the error names the option; its own min and max let NaN pass."""
+    """A callback for options that refuses numbers outside of limits; typer's min and max would let NaN pass."""
 
     def check(value: Any) -> Any:
         for number in value if isinstance(value, list | tuple) else [value]:
@@ -42,10 +42,11 @@ def _finite(above: float, *, or_equal: bool = False, below: float = math.inf) ->
     return check
 
 
-def _readable(options: list[str] | None) -> list[str] | None:
+def _check_options(options: list[str] | None) -> list[str] | None:
+    """A callback that refuses texts that are not of the form name=value."""
     from wtawp.experiments.inspection.model_options import parse_options
 
-    with values_are_parameters():
+    with as_bad_parameter():
         parse_options(options or [])
     return options
 
@@ -54,42 +55,49 @@ Options = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
-        callback=_readable,
-        help="Of the model, as hidden=8 (or 8,8) or dropout=0.2; may be repeated.",
+        callback=_check_options,
+        help="An option of the model, as hidden=8 (or 8,8) or dropout=0.2; may be repeated.",
         show_default=False,
     ),
 ]
 Checkpoint = Annotated[
-    Path | None, typer.Option(help="Measure these weights (a state dict of --model) and train nothing.")
+    Path | None, typer.Option(help="Measure the weights in this file (a state dict of --model) without training.")
 ]
 SplitSeed = Annotated[int, typer.Option("--split", help="Seed of the split.")]
 Init = Annotated[int, typer.Option(help="Seed of the initial weights and of dropout.")]
 Out = Annotated[
     Path | None,
-    typer.Option(file_okay=False, help="Write the figure (SVG, PNG) and the numbers (JSON) into this folder."),
+    typer.Option(file_okay=False, help="Write the figure (SVG, PNG) and the numbers (JSON) to this folder."),
 ]
 SelectOn = Annotated[
     Literal["either", "loss", "accuracy", "last"] | None,
-    typer.Option(help="Which weights: those that validation selects on loss or accuracy, or the last epoch's.",
-                 show_default="either; of graphs accuracy"),
+    typer.Option(help="Measured weights: those that validation selects on loss or accuracy, or the last epoch's.",
+                 show_default="either; for whole graphs, accuracy"),
 ]  # fmt: skip
 PerturbedLayers = Annotated[
     Literal["all", "all-but-last", "first", "last"] | None,
-    typer.Option(help="What WT-AWP perturbs in training.", show_default="all-but-last; of graphs first"),
+    typer.Option(help="Layers that WT-AWP perturbs in training.", show_default="all-but-last; for whole graphs, first"),
 ]
 Scale = Annotated[
     Literal["unit", "layer", "filter"] | None,
-    typer.Option(help="Length of random directions: 1, or that of each layer or filter.", show_default="layer"),
+    typer.Option(help="Length of random directions: 1 (unit), or that of each layer or filter.", show_default="layer"),
 ]
 Line = Annotated[
     Literal["random", "adversarial", "between"],
-    typer.Option(help="Random ones; as WT-AWP perturbs; or from one solution to another (see --other)."),
+    typer.Option(
+        help="Random lines, the direction in which WT-AWP perturbs, or the line to another solution (see --other)."
+    ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is inspected, and where the result goes: the options that these commands share."""
+    """The options that these commands share: the model, its training, and the output.
+
+    Attributes:
+        user_set: The names of the options that the user set; all others have their defaults.
+        command_options: The values of the options that only this command has, for the JSON output.
+    """
 
     dataset: Dataset
     model: Model = "GCN"
@@ -106,8 +114,8 @@ class Subject:
     device: Device = "cpu"
     out: Out = None
     as_json: Json = False
-    written: frozenset[str] = frozenset()  # options that the user wrote; all others have their defaults
-    asked: Mapping[str, object] = field(default_factory=dict)  # what the command's own options say
+    user_set: frozenset[str] = frozenset()
+    command_options: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -116,16 +124,23 @@ class Subject:
 
     @property
     def is_pair(self) -> bool:
-        """Whether a model with WT-AWP is trained beside the one without."""
+        """Whether a second model is trained with WT-AWP."""
         return self.checkpoint is None and not self.plain and model_spec(self.model).is_perturbable
 
     def run(self, *, perturbed: bool = False) -> "Run":
-        """The training of one of the two."""
+        """The run of the model.
+
+        Args:
+            perturbed: Whether it is trained with WT-AWP.
+
+        Returns:
+            The run.
+        """
         from wtawp.experiments.inspection.model_options import options_of
         from wtawp.experiments.plans.defaults import default_awp
         from wtawp.experiments.spec import Run, Setting
 
-        with values_are_parameters():
+        with as_bad_parameter():
             awp = default_awp(self.model, self.dataset, rho=self.rho, lam=self.lam, layers=self.layers)
             setting = Setting(
                 dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
@@ -135,16 +150,27 @@ class Subject:
         return Run(setting, self.split, self.init)
 
     def inspect(self, check: "Check | None" = None, other: Path | None = None) -> "InspectedModels":
-        """The model, and beside it the `other` one of a file, or, of a pair, the one with WT-AWP."""
+        """Train or load the model, and a second one: that of a file, or the same model trained with WT-AWP.
+
+        Args:
+            check: Called with every untrained model and its data, to refuse what cannot be inspected before training.
+            other: A file with the weights of the second model.
+
+        Returns:
+            The models.
+
+        Raises:
+            typer.BadParameter: If an option about training is set although nothing is trained.
+        """
         from wtawp.experiments.inspection.models import load_or_train
 
         runs, weights = {self.name: self.run()}, {}
         if self.checkpoint is not None:
             weights[self.name] = self.checkpoint
-            for unread in ("rho", "lam", "plain", "init", "epochs", "select_on", "layers"):
-                if unread in self.written:
+            for unused in ("rho", "lam", "plain", "init", "epochs", "select_on", "layers"):
+                if unused in self.user_set:
                     raise typer.BadParameter(
-                        f"--{unread.replace('_', '-')} is about training, and with --checkpoint nothing is trained"
+                        f"--{unused.replace('_', '-')} is about training, and with --checkpoint nothing is trained"
                     )
         if other is not None:
             second = other.name if other.name != self.name else f"{other.name}, other"
@@ -155,9 +181,16 @@ class Subject:
             return load_or_train(runs, weights=weights, device=self.device, check=check, progress=progress)
 
     def show(self, what: str, inspected: "InspectedModels", artifact: "Artifact", *, kind: str | None = None) -> None:
-        """Print the artifact and, if wanted, write it; kinds do not overwrite each other."""
+        """Print an artifact, and write it if there is an output folder.
+
+        Args:
+            what: The name of the command, for the title and the names of files.
+            inspected: The models.
+            artifact: The artifact.
+            kind: The kind of landscape, which distinguishes titles and files of one command.
+        """
         title = f"{what}{f' ({kind})' if kind else ''} of {self.model} on {self.dataset}"
-        artifact = replace(artifact, content={"options": dict(self.asked), **artifact.content})
+        artifact = replace(artifact, content={"options": dict(self.command_options), **artifact.content})
         if self.as_json:
             typer.echo(artifact.to_json(title, inspected.sources))
         else:
@@ -169,13 +202,20 @@ class Subject:
 
 
 def takes_subject(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command that takes a `Subject` and options of its own have all of them as options, some with new defaults.
+    """Make a decorator for a command that takes a `Subject` and further options.
 
-    Typer reads a function's signature and knows no groups of options, so that the signature is put together here.
+    Typer reads the signature of a function and knows no groups of options, so that a signature with the options of
+    `Subject` and those of the command is put together here.
+
+    Args:
+        **defaults: Defaults of options of `Subject` that differ for this command.
+
+    Returns:
+        The decorator.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command).parameters.values())[1:]
+        specific = list(inspect.signature(command).parameters.values())[1:]
         shared = [
             inspect.Parameter(
                 f.name,
@@ -184,23 +224,23 @@ def takes_subject(**defaults: object) -> Callable[[Callable[..., None]], Callabl
                 annotation=f.type,
             )
             for f in fields(Subject)
-            if f.name not in ("written", "asked")
+            if f.name not in ("user_set", "command_options")
         ]
 
         @wraps(command)
-        def spread(context: typer.Context, **given: Any) -> None:
-            sources = {name: context.get_parameter_source(name) for name in given}
-            written = frozenset(name for name, source in sources.items() if source and source.name == "COMMANDLINE")
-            with errors_in_plain_words():
-                about = {p.name: given.pop(p.name) for p in shared}
-                asked = {name: str(v) if isinstance(v, Path) else v for name, v in given.items() if v is not None}
-                command(Subject(**about, written=written, asked=asked), **given)
+        def with_subject(context: typer.Context, **values: Any) -> None:
+            sources = {name: context.get_parameter_source(name) for name in values}
+            user_set = frozenset(name for name, source in sources.items() if source and source.name == "COMMANDLINE")
+            with errors_without_traceback():
+                of_subject = {p.name: values.pop(p.name) for p in shared}
+                options = {name: str(v) if isinstance(v, Path) else v for name, v in values.items() if v is not None}
+                command(Subject(**of_subject, user_set=user_set, command_options=options), **values)
 
         first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        parameters = [first, *shared[:2], *own, *shared[2:]]  # in the help: whose, what, and the rest
-        vars(spread)["__signature__"] = inspect.Signature(parameters)
-        spread.__annotations__ = {p.name: p.annotation for p in parameters}
-        return spread
+        parameters = [first, *shared[:2], *specific, *shared[2:]]  # the order of the help
+        vars(with_subject)["__signature__"] = inspect.Signature(parameters)
+        with_subject.__annotations__ = {p.name: p.annotation for p in parameters}
+        return with_subject
 
     return decorate
 
@@ -211,51 +251,60 @@ def landscape(
     subject: Subject,
     *,
     line: Line = "random",
-    plane: Annotated[bool, typer.Option("--plane", help="On the plane of two random directions instead.")] = False,
+    plane: Annotated[
+        bool, typer.Option("--plane", help="Use the plane of two random directions instead of a line.")
+    ] = False,
     other: Annotated[
         Path | None,
-        typer.Option(help="With --line between: weights of the other solution.", show_default="trained with WT-AWP"),
+        typer.Option(
+            help="With --line between: a file with the weights of the other solution.",
+            show_default="trained with WT-AWP",
+        ),
     ] = None,
     scale: Scale = None,
     reach: Annotated[
         float | None,
         typer.Option(
             callback=_finite(0),
-            help="Largest distance; between solutions, beyond both.",
-            show_default="1; of scale unit 30, between 0.5",
+            help="Largest distance from the model; with --line between, beyond both solutions.",
+            show_default="1; with --scale unit 30; with --line between 0.5",
         ),
     ] = None,
-    points: Annotated[int, typer.Option(min=3, help="Along a line, or a side of the plane.")] = 51,
-    directions: Annotated[int | None, typer.Option(min=1, help="Random lines.", show_default="10")] = None,
+    points: Annotated[int, typer.Option(min=3, help="Points along a line, or along a side of the plane.")] = 51,
+    directions: Annotated[int | None, typer.Option(min=1, help="Number of random lines.", show_default="10")] = None,
 ) -> None:
-    """Draw the training loss around a model, along lines or on a plane through its weights."""
+    """Draw the training loss near a model, along lines or on a plane through its weights."""
     from wtawp.experiments.inspection import geometry
     from wtawp.experiments.inspection.models import refuse_distributions
 
     kind = "plane" if plane else "lines" if line == "random" else line
     if plane and line != "random":
-        raise typer.BadParameter(f"--plane is spanned by random directions; leave out --plane or --line {line}")
+        raise typer.BadParameter(f"--plane is spanned by random directions; omit --plane or --line {line}")
     for option, value, kinds in (("--scale", scale, ("lines", "plane")), ("--directions", directions, ("lines",)),
                                  ("--other", other, ("between",))):  # fmt: skip
         if value is not None and kind not in kinds:
             raise typer.BadParameter(f"{option} is not for this landscape ({kind}) but for: {', '.join(kinds)}")
     if kind == "between" and other is None and not subject.is_pair:
         raise typer.BadParameter(
-            "--line between needs a second solution: give its weights, --other FILE, or leave out --checkpoint and "
-            "--plain and it is trained here with WT-AWP (RGCN cannot be)"
+            "--line between needs a second solution: add its weights, --other FILE, or omit --checkpoint and "
+            "--plain to train it with WT-AWP, which is impossible if weights are distributions"
         )
     inspected = subject.inspect(refuse_distributions if kind == "adversarial" else None, other)
-    far = 30.0 if scale == "unit" else 1.0  # a step of length 1 is next to nothing among thousands of weights
-    with values_are_parameters():
+    default_reach = 30.0 if scale == "unit" else 1.0  # a step of length 1 hardly changes thousands of weights
+    with as_bad_parameter():
         if kind == "plane":
-            artifact = geometry.plane(inspected, scale=scale or "layer", reach=reach or far, points=points)
+            artifact = geometry.plane(inspected, scale=scale or "layer", reach=reach or default_reach, points=points)
         elif kind == "adversarial":
             artifact = geometry.adversarial_line(inspected, reach=reach or 1.0, points=points)
         elif kind == "between":
             artifact = geometry.between(inspected, reach=reach or 0.5, points=points)
         else:
             artifact = geometry.lines(
-                inspected, scale=scale or "layer", reach=reach or far, points=points, directions=directions or 10
+                inspected,
+                scale=scale or "layer",
+                reach=reach or default_reach,
+                points=points,
+                directions=directions or 10,
             )
     subject.show("landscape", inspected, artifact, kind=kind)
 
@@ -268,17 +317,17 @@ def smoothness(
     noise: Annotated[
         float,
         typer.Option(
-            callback=_finite(0, or_equal=True), help="Standard deviation of the noise, or its length as a whole."
+            callback=_finite(0, or_equal=True), help="Standard deviation of the noise, or the norm of all of it."
         ),
     ] = 0.0005,
-    samples: Annotated[int, typer.Option(min=1, help="Noisy inputs.")] = 100,
+    samples: Annotated[int, typer.Option(min=1, help="Number of noisy inputs.")] = 100,
 ) -> None:
-    """Measure the norm of the loss gradient by graph and features at noisy inputs, in both definitions."""
+    """Measure the norm of the loss gradient with respect to graph and features at noisy inputs."""
     from wtawp.experiments.inspection import geometry
     from wtawp.experiments.inspection.models import refuse_collections
 
     inspected = subject.inspect(refuse_collections)
-    with values_are_parameters():
+    with as_bad_parameter():
         artifact = geometry.smoothness(inspected, noise=noise, samples=samples)
     subject.show("smoothness", inspected, artifact)
 
@@ -289,21 +338,22 @@ def sharpness(
     subject: Subject,
     *,
     layer_radius: Annotated[
-        float, typer.Option(callback=_finite(0), help="Largest rho of each layer's ball, relative to its weights.")
+        float, typer.Option(callback=_finite(0), help="Largest radius of the ball of each layer, relative to its norm.")
     ] = 0.1,
     adaptive_radius: Annotated[
-        float, typer.Option(callback=_finite(0), help="Of the ball in sizes of each weight.")
+        float,
+        typer.Option(callback=_finite(0), help="Largest radius of the ball that is scaled by the size of each weight."),
     ] = 2.0,
     global_radius: Annotated[
-        float, typer.Option(callback=_finite(0), help="Of the ball of all weights, as their distance.")
+        float, typer.Option(callback=_finite(0), help="Largest radius of the ball of all weights, as a distance.")
     ] = 0.5,
-    points: Annotated[int, typer.Option(min=1, help="Radii up to each of these.")] = 8,
+    points: Annotated[int, typer.Option(min=1, help="Number of radii up to the largest one.")] = 8,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Of the climb.", show_default="as wtawp.analysis.sharpness")
+        int | None, typer.Option(min=1, help="Steps of gradient ascent.", show_default="as in wtawp.analysis.sharpness")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Eigenvalues of the Hessian.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of eigenvalues of the Hessian.")] = 5,
 ) -> None:
-    """Measure how far the training loss rises near a model, and the curvature of that loss."""
+    """Measure how far the training loss rises near a model, and the curvature of the loss."""
     from wtawp.experiments.inspection import geometry
 
     radii: Mapping[Literal["layer", "adaptive", "global"], float]
@@ -314,7 +364,7 @@ def sharpness(
             raise typer.BadParameter(f"must be at most the number of weights, {size}, got {top}", param_hint="'--top'")
 
     inspected = subject.inspect(check)
-    with values_are_parameters():
+    with as_bad_parameter():
         artifact = geometry.sharpness(inspected, radii=radii, points=points, top=top, steps=steps)
     subject.show("sharpness", inspected, artifact)
 
@@ -326,17 +376,17 @@ def bound(
     *,
     at: Annotated[
         list[float],
-        typer.Option("--at", callback=_finite(0), help="Radius, relative to each layer; may be repeated."),
+        typer.Option("--at", callback=_finite(0), help="Radius, relative to the norm of each layer; may be repeated."),
     ] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0],  # noqa: B006, typer copies it
     delta: Annotated[
-        float, typer.Option(callback=_finite(0, below=1), help="How likely the bound may be wrong.")
+        float, typer.Option(callback=_finite(0, below=1), help="Probability that the bound does not hold.")
     ] = 0.05,
     epsilon: Annotated[float, typer.Option(callback=_finite(0, or_equal=True), help="epsilon_all of Theorem 1.")] = 1.0,
     constant: Annotated[
-        float, typer.Option(callback=_finite(0, or_equal=True), help="The factor hidden in its Theta.")
+        float, typer.Option(callback=_finite(0, or_equal=True), help="The factor hidden in the Theta of Theorem 1.")
     ] = 1.0,
 ) -> None:
-    """Evaluate the generalisation bound of Theorem 1, or of graphs, term by term, beside the true gap."""
+    """Evaluate the generalisation bound of Theorem 1, or the graph-level bound, term by term, beside the true gap."""
     from wtawp.analysis import refuse_bound
     from wtawp.experiments.inspection import geometry
     from wtawp.experiments.inspection.models import refuse_distributions
@@ -345,10 +395,10 @@ def bound(
     def check(model: "Module", data: "Data") -> None:
         refuse_distributions(model, data)
         refuse_bound(model, data)
-        if is_collection(data) and "epsilon" in subject.written:
-            raise typer.BadParameter("--epsilon is of Theorem 1, and the graph-level bound has none")
+        if is_collection(data) and "epsilon" in subject.user_set:
+            raise typer.BadParameter("--epsilon belongs to Theorem 1; the graph-level bound has none")
 
     inspected = subject.inspect(check)
-    with values_are_parameters():
+    with as_bad_parameter():
         artifact = geometry.bound(inspected, rhos=sorted(set(at)), delta=delta, epsilon=epsilon, constant=constant)
     subject.show("bound", inspected, artifact)

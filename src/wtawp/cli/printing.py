@@ -1,4 +1,4 @@
-"""Tables on a terminal: what is too wide for it is cut into parts that repeat the first columns, never into words."""
+"""Tables on a terminal: a table that is too wide is split into parts that repeat the first columns."""
 
 from typing import TYPE_CHECKING
 
@@ -11,51 +11,66 @@ from wtawp.cli.shared import console
 if TYPE_CHECKING:
     from wtawp.experiments.report import tables
 
-LONG = 40  # characters from which on a text may be broken into lines
-GAP = 2
+LONG = 40  # characters above which a text may be wrapped
+GAP = 2  # characters between columns
 
 
-def print_table(title: str, found: "tables.Table") -> None:
-    """The title, the rows under their headers, and the caption."""
+def print_table(title: str, table: "tables.Table") -> None:
+    """Print a table: its title, the rows below their headers, and the caption.
+
+    Args:
+        title: The title.
+        table: The table.
+    """
     console.print(f"[bold]{escape(title)}[/bold]\n", highlight=False)
-    for columns in columns_that_fit(found, console.width):
-        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    for columns in columns_that_fit(table, console.width):
+        grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
         for j in columns:
-            is_long = any(len(row[j].text) > LONG for row in found.rows)
-            table.add_column(
-                escape(found.headers[j]),
-                justify="right" if _is_numeric(found, j) else "left",
-                width=None if is_long else _width(found, j),  # headers are broken between words, cells are not
+            is_long = any(len(row[j].text) > LONG for row in table.rows)
+            grid.add_column(
+                escape(table.headers[j]),
+                justify="right" if _is_numeric(table, j) else "left",
+                width=None if is_long else _width(table, j),  # headers may be wrapped between words, cells may not
             )
-        for row in found.rows:
-            table.add_row(*(escape(row[j].text) for j in columns))
-        console.print(table)
+        for row in table.rows:
+            grid.add_row(*(escape(row[j].text) for j in columns))
+        console.print(grid)
         console.print()
-    console.print(f"[italic]{escape(found.caption)}[/italic]\n", highlight=False)
+    console.print(f"[italic]{escape(table.caption)}[/italic]\n", highlight=False)
 
 
-def columns_that_fit(found: "tables.Table", width: int) -> list[list[int]]:
-    """The numbers of the columns of each part; the words in front, which say what a row is, begin every part."""
-    needs = [_width(found, j) + GAP for j in range(len(found.headers))]
-    everything = list(range(len(needs)))
-    numeric = [j for j in everything if _is_numeric(found, j)]
-    keys = everything[: numeric[0]] if numeric else []
-    room = width + GAP - sum(needs[j] for j in keys)
+def columns_that_fit(table: "tables.Table", width: int) -> list[list[int]]:
+    """Split the columns of a table into parts that fit the terminal.
+
+    Args:
+        table: The table.
+        width: Characters in a line of the terminal.
+
+    Returns:
+        The indices of the columns of each part. Every part begins with the columns before the first numeric one, which
+        identify a row.
+    """
+    widths = [_width(table, j) + GAP for j in range(len(table.headers))]
+    indices = list(range(len(widths)))
+    numeric = [j for j in indices if _is_numeric(table, j)]
+    keys = indices[: numeric[0]] if numeric else []
+    room = width + GAP - sum(widths[j] for j in keys)
     parts: list[list[int]] = [[]]
-    for j in everything[len(keys) :]:
-        if parts[-1] and sum(needs[k] for k in [*parts[-1], j]) > room:
+    for j in indices[len(keys) :]:
+        if parts[-1] and sum(widths[k] for k in [*parts[-1], j]) > room:
             parts.append([])
         parts[-1].append(j)
     return [keys + part for part in parts]
 
 
-def _is_numeric(found: "tables.Table", j: int) -> bool:
-    return any(row[j].order is not None for row in found.rows)
+def _is_numeric(table: "tables.Table", j: int) -> bool:
+    """Whether a column holds numbers."""
+    return any(row[j].order is not None for row in table.rows)
 
 
-def _width(found: "tables.Table", j: int) -> int:
-    """What the column needs: its longest cell or, of long texts, their longest word."""
-    texts = [row[j].text for row in found.rows]
+def _width(table: "tables.Table", j: int) -> int:
+    """The width of a column: that of its longest cell or, for long texts, of their longest word."""
+    texts = [row[j].text for row in table.rows]
     words = [word for text in texts if len(text) > LONG for word in text.split()]
     whole = [text for text in texts if len(text) <= LONG]
-    return max(map(len, (*found.headers[j].split(), *words, *whole)), default=1)
+    return max(map(len, (*table.headers[j].split(), *words, *whole)), default=1)

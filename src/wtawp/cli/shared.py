@@ -1,4 +1,4 @@
-"""What all commands share: the app, the console, how errors and progress are shown."""
+"""What all commands share: the app, the consoles, the display of errors and progress."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,16 +9,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from wtawp import __version__
+from wtawp.base import WtawpError
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Adversarial weight perturbation for graph networks."
 )
 console = Console()
-stderr_console = Console(stderr=True)  # errors and progress: what is on standard output can be read by machines
+stderr_console = Console(stderr=True)  # errors and progress, so that standard output can be parsed
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_wanted: bool) -> None:
+    """Print the version and exit, for the option --version."""
+    if is_wanted:
         console.print(f"wtawp {__version__}", highlight=False)
         raise typer.Exit
 
@@ -26,17 +28,24 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Hold the options that come before a command."""
+    """The options before a command. Typer shows the help of the app in place of this docstring."""
 
 
 @contextmanager
-def errors_in_plain_words() -> Iterator[None]:
-    """Our own errors say what to do; a traceback would bury that."""
-    from wtawp.base import WtawpError  # here, because it loads torch
+def errors_without_traceback() -> Iterator[None]:
+    """Print the message of an error of this package without a traceback, and exit with status 1.
 
+    The message says what to do, which a traceback would hide.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        typer.Exit: In place of a WtawpError.
+    """
     try:
         yield
     except WtawpError as error:
@@ -45,8 +54,16 @@ def errors_in_plain_words() -> Iterator[None]:
 
 
 @contextmanager
-def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
-    """A bar with the time left; what it yields is told the share done and what was done last."""
+def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
+    """Show a progress bar with the remaining time on standard error.
+
+    Args:
+        label: The label until the first report.
+        quiet: Whether nothing is shown.
+
+    Yields:
+        A function that takes the share that is done, and a description of what was done last.
+    """
     columns = (
         TextColumn("{task.description:<28}"),
         BarColumn(),
@@ -55,5 +72,5 @@ def progress_bar(what: str, *, quiet: bool = False) -> Iterator[Callable[[float,
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=stderr_console, disable=quiet) as bar:
-        task = bar.add_task(what, total=1.0)
+        task = bar.add_task(label, total=1.0)
         yield lambda share, last: bar.update(task, completed=share, description=last[:44])

@@ -1,10 +1,10 @@
-"""Commands that train and report: the paper's tables, plans of one's own, a comparison, one model."""
+"""Commands that train and report: tables of the paper, plans of users, a comparison, a single model."""
 
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -25,16 +25,17 @@ from wtawp.cli.options import (
     StorePath,
     Tf32,
     Workers,
-    can_be_written,
-    values_are_parameters,
+    as_bad_parameter,
+    refuse_unwritable,
 )
 from wtawp.cli.printing import print_table
-from wtawp.cli.shared import app, console, errors_in_plain_words, progress_bar, stderr_console
+from wtawp.cli.shared import app, console, errors_without_traceback, progress_bar, stderr_console
 
 if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine
     from wtawp.experiments.results.summary import PlanReport
     from wtawp.experiments.spec import Plan, Scale
+    from wtawp.experiments.store import Store
 
 
 @app.command()
@@ -50,22 +51,21 @@ def reproduce(
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Train what a table or figure of the paper needs and show it beside the printed numbers.
+    """Train the runs of tables and figures of the paper, and show results beside the printed numbers.
 
-    Without a label, list what there is. What was trained before is not trained again.
+    Without a label, list all labels. Stored runs are not trained again.
     """
     from wtawp.experiments.plans.paper import PAGES, plans
 
     if not labels and as_json:
-        listed = {label: found.num_runs for label, found in plans().items()}
-        typer.echo(json.dumps(listed))
+        typer.echo(json.dumps({label: plan.num_runs for label, plan in plans().items()}))
         return
     if not labels:
-        table = Table("label", "what", "runs")
-        for label, found in plans().items():
-            table.add_row(label, found.title, f"{found.num_runs:,}")
+        table = Table("label", "title", "runs")
+        for label, plan in plans().items():
+            table.add_row(label, plan.title, f"{plan.num_runs:,}")
         for label, title in PAGES.items():
-            table.add_row(label, title, "none: counted")
+            table.add_row(label, title, "no training")
         console.print(table)
         return
     if pages := [label for label in labels if label in PAGES]:
@@ -75,15 +75,15 @@ def reproduce(
             print_table(label, node_dataset_table() if label == "tab:dataset" else graph_dataset_table())
         if not (labels := [label for label in labels if label not in PAGES]):
             return
-    with errors_in_plain_words():
-        with values_are_parameters():
-            chosen = [plan.only(row or (), column or ()) for plan in _of_the_paper(labels, scale)]
-        sweep(chosen, store, device, tf32, engine_named(engine, workers, device), as_json)
+    with errors_without_traceback():
+        with as_bad_parameter():
+            chosen = [plan.only(row or (), column or ()) for plan in _plans_of_the_paper(labels, scale)]
+        sweep(chosen, store, device, tf32, make_engine(engine, workers, device), as_json)
 
 
 @app.command()
 def run(
-    plan: Annotated[Path, typer.Argument(help="A plan in TOML.")],
+    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
     device: Device = "cpu",
     tf32: Tf32 = False,
     engine: EngineName = "local",
@@ -91,11 +91,11 @@ def run(
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Carry out a plan of your own; see the documentation for its keys."""
-    with errors_in_plain_words():
+    """Run a plan of your own; the documentation lists the keys of its file."""
+    with errors_without_traceback():
         from wtawp.experiments.plans.toml_plan import read_plan
 
-        sweep([read_plan(plan)], store, device, tf32, engine_named(engine, workers, device), as_json)
+        sweep([read_plan(plan)], store, device, tf32, make_engine(engine, workers, device), as_json)
 
 
 @app.command()
@@ -104,8 +104,8 @@ def compare(
     model: Model = "GCN",
     rho: Rho = None,
     lam: Lam = None,
-    splits: Annotated[int, typer.Option(min=2, help="Paired splits.")] = 5,
-    inits: Annotated[int, typer.Option(min=1, help="Initialisations of each split.")] = 2,
+    splits: Annotated[int, typer.Option(min=2, help="Number of splits, paired with and without WT-AWP.")] = 5,
+    inits: Annotated[int, typer.Option(min=1, help="Number of initialisations of each split.")] = 2,
     epochs: Epochs = 200,
     device: Device = "cpu",
     tf32: Tf32 = False,
@@ -113,12 +113,12 @@ def compare(
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Does WT-AWP help on these data, and by how much? Paired runs with and without it."""
-    with errors_in_plain_words():
+    """Compare a model with and without WT-AWP in paired runs: does it help on these data, and by how much?"""
+    with errors_without_traceback():
         from wtawp.experiments.plans.defaults import default_awp
         from wtawp.experiments.spec import Cell, Plan, Setting
 
-        with values_are_parameters():
+        with as_bad_parameter():
             awp = default_awp(model, dataset, rho=rho, lam=lam)
             if awp is None:
                 raise ValueError(f"the weights of {model} cannot be perturbed; compare another model")
@@ -128,7 +128,7 @@ def compare(
                 for row, awp in rows.items()
             )
         plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
-        sweep([plan], store, device, tf32, engine_named("local", workers, device), as_json)
+        sweep([plan], store, device, tf32, make_engine("local", workers, device), as_json)
 
 
 @app.command()
@@ -137,35 +137,37 @@ def train(
     model: Model = "GCN",
     rho: Rho = None,
     lam: Lam = None,
-    plain: Annotated[bool, typer.Option("--plain", help="Train without perturbation.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Train without WT-AWP.")] = False,
     split: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     init: Annotated[int, typer.Option(help="Seed of the initial weights and of dropout.")] = 0,
     epochs: Epochs = 200,
     device: Device = "cpu",
-    save: Annotated[Path | None, typer.Option(help="Write the weights of the selected epoch (a state dict).")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the weights of the selected epoch to this file (a state dict).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train one model and print what it measures."""
-    with errors_in_plain_words():
+    """Train one model and print its accuracies and losses."""
+    with errors_without_traceback():
         from wtawp.experiments.execution.training import train_one
         from wtawp.experiments.plans.defaults import default_awp
         from wtawp.experiments.spec import Run, Setting
 
-        can_be_written(save)
-        with values_are_parameters():
+        refuse_unwritable(save)
+        with as_bad_parameter():
             awp = None if plain else default_awp(model, dataset, rho=rho, lam=lam)
             if awp is None and not plain:
                 raise ValueError(f"the weights of {model} cannot be perturbed; train it with --plain")
-            wanted = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
+            run = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
         with progress_bar("training", quiet=as_json) as progress:
-            measured = train_one(wanted, device=device, save=save, progress=progress)
+            fit = train_one(run, device=device, save=save, progress=progress)
     if as_json:
-        measures = {"epoch": measured.epoch, "accuracy": measured.accuracy, "loss": measured.loss}
-        typer.echo(json.dumps({"setting": wanted.setting.content, **measures}))
+        measured = {"epoch": fit.epoch, "accuracy": fit.accuracy, "loss": fit.loss}
+        typer.echo(json.dumps({"setting": run.setting.content, **measured}))
         return
-    table = Table("part", "accuracy, %", "loss", title=f"{wanted.setting}, epoch {measured.epoch} of {epochs}")
+    table = Table("part", "accuracy, %", "loss", title=f"{run.setting}, epoch {fit.epoch} of {epochs}")
     for part in ("train", "val", "test"):
-        table.add_row(part, f"{100 * measured.accuracy[part]:.2f}", f"{measured.loss[part]:.3f}")
+        table.add_row(part, f"{100 * fit.accuracy[part]:.2f}", f"{fit.loss[part]:.3f}")
     console.print(table)
 
 
@@ -173,58 +175,62 @@ def train(
 def report(
     labels: Labels = None,
     scale: Size = "full",
-    html: Annotated[Path | None, typer.Option(help="Write a page with tables and figures.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write Markdown.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Write Markdown and figures into a folder.")] = None,
-    looks: Annotated[
-        Path | None, typer.Option(help="Show on the page what landscape, smoothness, sharpness and bound wrote here.")
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page with tables and figures to this file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write Markdown to this file.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Write Markdown and figures to this folder.")] = None,
+    artifacts: Annotated[
+        Path | None,
+        typer.Option(help="Show on the page what landscape, smoothness, sharpness and bound wrote to this folder."),
     ] = None,
+    looks: Annotated[Path | None, typer.Option(hidden=True, help="The former name of --artifacts.")] = None,
     records: Annotated[
-        list[Path] | None, typer.Option(help="Read exported records, a file or a folder of them, instead of the store.")
+        list[Path] | None, typer.Option(help="Read exported records, files or folders of files, instead of the store.")
     ] = None,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was measured beside the paper; it trains nothing."""
-    with errors_in_plain_words():
+    """Show stored results beside the numbers of the paper, without training anything."""
+    with errors_without_traceback():
         from wtawp.experiments.report.artifacts import read_artifacts
         from wtawp.experiments.results.summary import summarise
-        from wtawp.experiments.store.database import Store, default_path, load_all
+        from wtawp.experiments.store import Store, default_path, load_all
 
         for path in (html, markdown):
-            can_be_written(path)
-        if looks is not None and html is None:
-            raise typer.BadParameter("--looks are shown on a page; give --html FILE")
-        kept = [] if looks is None else read_artifacts(looks)
-        plans = _of_the_paper(labels or ["all"], scale)
+            refuse_unwritable(path)
+        artifacts = artifacts or looks
+        if artifacts is not None and html is None:
+            raise typer.BadParameter("--artifacts are shown on a page; add --html FILE")
+        shown = [] if artifacts is None else read_artifacts(artifacts)
+        plans = _plans_of_the_paper(labels or ["all"], scale)
         if records:
-            given = load_all(records)
-            found = [summarise(plan, given) for plan in plans]
-        elif kept and not labels and store is None and not default_path().exists():
-            found = []  # a page of looks alone: there is nothing else
+            loaded = load_all(records)
+            reports = [summarise(plan, loaded) for plan in plans]
+        elif shown and not labels and store is None and not default_path().exists():
+            reports = []  # a page of artifacts alone
         else:
             with Store(store, create=False) as opened:
-                found = reports_of(plans, opened)
+                reports = reports_of(plans, opened)
         if folder is not None:
             from wtawp.experiments.report.markdown import write_folder
 
-            write_folder(found, folder)
+            write_folder(reports, folder)
         if html is not None:
             from wtawp.experiments.report.html import render_html
 
-            html.write_text(render_html(found, kept), encoding="utf-8")
+            html.write_text(render_html(reports, shown), encoding="utf-8")
         if markdown is not None:
             from wtawp.experiments.report.markdown import render_markdown
 
-            markdown.write_text(render_markdown(found), encoding="utf-8")
+            markdown.write_text(render_markdown(reports), encoding="utf-8")
     for path in (html, markdown, folder):
         if path is not None:
             stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
     if as_json or html is markdown is folder is None:
-        _show(found, as_json)
+        _show(reports, as_json)
 
 
-def _of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
+def _plans_of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
+    """The plans of labels at a scale; "all" stands for all labels."""
     from wtawp.experiments.plans.paper import plan, plans
     from wtawp.experiments.plans.scale import at_scale
 
@@ -232,7 +238,17 @@ def _of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
     return [at_scale(plan(label), scale) for label in chosen]
 
 
-def engine_named(name: str, workers: int | None, device: str) -> "Engine":
+def make_engine(name: str, workers: int | None, device: str) -> "Engine":
+    """Make the engine of the option --engine.
+
+    Args:
+        name: "local" or "ray".
+        workers: The number of worker processes; None uses one for each core, or one on a GPU.
+        device: "cpu" or "cuda".
+
+    Returns:
+        The engine.
+    """
     from wtawp.experiments.execution.engines import local
 
     if name == "ray":
@@ -245,26 +261,40 @@ def engine_named(name: str, workers: int | None, device: str) -> "Engine":
 def sweep(
     plans: "Sequence[Plan]", store: Path | None, device: str, tf32: bool, engine: "Engine", as_json: bool
 ) -> None:
-    """Train what is missing, show all; the exit status is 1 if a run failed, 130 if it was interrupted."""
+    """Train the runs of plans that the store does not have, and show the results of all.
+
+    Args:
+        plans: The plans.
+        store: The file of the store; None uses the default one.
+        device: "cpu" or "cuda".
+        tf32: Whether TF32 matrix products are allowed on a GPU.
+        engine: Where chunks are trained.
+        as_json: Whether results are printed as JSON.
+
+    Raises:
+        typer.Exit: With status 1 if a run failed, and 130 if the sweep was interrupted.
+    """
     from wtawp.experiments.execution.runner import run_plans
-    from wtawp.experiments.store.database import Store
+    from wtawp.experiments.store import Store
 
     with Store(store) as opened:
         try:
             with progress_bar("checking", quiet=as_json) as progress:
                 outcome = run_plans(plans, opened, engine=engine, device=device, tf32=tf32, progress=progress)
         except KeyboardInterrupt:
-            stderr_console.print("Stopped. What is done is kept: the same command goes on from here.", highlight=False)
+            stderr_console.print(
+                "Stopped. Finished runs are stored: the same command continues from here.", highlight=False
+            )
             raise typer.Exit(130) from None
         _show(reports_of(plans, opened), as_json)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
-        where = (
+        counts = (
             f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
         )
-    stderr_console.print(where, highlight=False, soft_wrap=True)
+    stderr_console.print(counts, highlight=False, soft_wrap=True)
     if outcome.failed:
         if failures:
-            reason = (failures[0].error or "no reason kept").strip().splitlines()[-1]
+            reason = (failures[0].error or "no reason stored").strip().splitlines()[-1]
             stderr_console.print(
                 f"The first failed with: {reason}", style="red", highlight=False, markup=False, soft_wrap=True
             )
@@ -274,19 +304,29 @@ def sweep(
         raise typer.Exit(1)
 
 
-def reports_of(plans: "Sequence[Plan]", store: Any) -> "list[PlanReport]":
+def reports_of(plans: "Sequence[Plan]", store: "Store") -> "list[PlanReport]":
+    """Summarise the stored records of plans.
+
+    Args:
+        plans: The plans.
+        store: The store.
+
+    Returns:
+        A report for each plan.
+    """
     from wtawp.experiments.results.summary import summarise
 
     return [summarise(plan, store.records(run.key for run in plan.runs())) for plan in plans]
 
 
 def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
+    """Print the tables of reports, or their numbers as JSON."""
     from wtawp.experiments.report.contents import tables_of
     from wtawp.experiments.report.export import export_data
 
     if as_json:
         typer.echo(json.dumps([export_data(r) for r in reports]))
         return
-    for one in reports:
-        for found in tables_of(one):
-            print_table(f"{one.plan.name}: {one.plan.title}", found)
+    for each in reports:
+        for table in tables_of(each):
+            print_table(f"{each.plan.name}: {each.plan.title}", table)

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from wtawp.experiments.demo.page import demo_page
     from wtawp.experiments.demo.runner import Demo, run_demo
     from wtawp.experiments.results.statistics import PairedDifference, paired_difference
-    from wtawp.experiments.store.database import Store, StoreError
+    from wtawp.experiments.store.database import Store
+    from wtawp.experiments.store.errors import StoreError
 
 __all__ = ["Demo", "PairedDifference", "Store", "StoreError", "demo_page", "paired_difference", "run_demo"]
 _HOMES = {
     "Demo": "demo.runner",
     "PairedDifference": "results.statistics",
     "Store": "store.database",
-    "StoreError": "store.database",
+    "StoreError": "store.errors",
     "demo_page": "demo.page",
     "paired_difference": "results.statistics",
     "run_demo": "demo.runner",

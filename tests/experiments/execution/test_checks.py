@@ -19,7 +19,7 @@ SETTING = Setting(dataset="wine", epochs=5, awp=AwpConfig(rho=0.5, lam=0.5))
         ({"options": (("widht", 3),)}, "unexpected keyword argument 'widht'"),
         ({"awp": AwpConfig(rho=1.0, lam=0.5, layers="conv9.*")}, "match none of"),
         ({"model": "RGCN"}, "are distributions and cannot be perturbed"),
-        ({"noise": Measure("nose")}, "must be a measure called noise, got 'nose'"),
+        ({"noise": Measure("nose")}, "must be a measure named noise, got 'nose'"),
         ({"noise": noise_of(certifying("features", 1))}, "for binary ones"),
     ],
 )

@@ -109,19 +109,19 @@ def test_records_are_those_of_this_machine_bit_for_bit() -> None:
 @needs_ray
 @pytest.mark.usefixtures("cluster")
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    found = sorted(ray_cluster()(range(6), Dies(tmp_path / "died", times=1)))
-    assert found == [(i, 2 * i) for i in range(6)]
+    results = sorted(ray_cluster()(range(6), Dies(tmp_path / "died", times=1)))
+    assert results == [(i, 2 * i) for i in range(6)]
 
 
 @needs_ray
 @pytest.mark.usefixtures("cluster")
 def test_a_chunk_that_kills_its_workers_is_reported_after_the_others_are_done(tmp_path: Path) -> None:
-    found: list[tuple[int, int]] = []
+    results: list[tuple[int, int]] = []
     with pytest.raises(
-        EngineError, match=r"died 3 times on each of 1 chunks .*, 1 chunks are left; what is done is ke"
+        EngineError, match=r"died 3 times on each of 1 chunks .*, 1 chunks are left; finished chunks are ke"
     ):
-        found.extend(ray_cluster()(range(6), Dies(tmp_path / "died", times=9)))
-    assert sorted(found) == [(i, 2 * i) for i in range(6) if i != 3]
+        results.extend(ray_cluster()(range(6), Dies(tmp_path / "died", times=9)))
+    assert sorted(results) == [(i, 2 * i) for i in range(6) if i != 3]
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -163,7 +163,7 @@ def test_a_chunk_must_find_all_it_needs_on_one_machine() -> None:
     def room(*nodes: dict[str, float], gpus: float) -> int:
         listed = [{"Alive": True, "Resources": node} for node in nodes]
         dead = {"Alive": False, "Resources": {"CPU": 99.0, "GPU": 99.0}}
-        return engine_ray._room(SimpleNamespace(nodes=lambda: [*listed, dead]), gpus)  # type: ignore[arg-type]
+        return engine_ray._capacity(SimpleNamespace(nodes=lambda: [*listed, dead]), gpus)  # type: ignore[arg-type]
 
     assert room({"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}, gpus=0) == 6
     assert room({"CPU": 4.0}, {"CPU": 4.0, "GPU": 1.0}, gpus=0.5) == 2
@@ -222,7 +222,7 @@ for place, home in sorted(ray_cluster()(range(2), lambda _: os.environ["WTAWP_HO
 import ray
 print("connected" if ray.is_initialized() else "left")
 """
-OWN = """
+STARTS_RAY = """
 import os, signal, sys, time
 from pathlib import Path
 from wtawp.experiments.execution.engine_ray import ray_cluster
@@ -245,15 +245,15 @@ except KeyboardInterrupt:
 @needs_ray
 def test_a_cluster_that_was_joined_is_left_running(cluster: str, tmp_path: Path) -> None:
     environment = os.environ | {"WTAWP_HOME": str(tmp_path), "RAY_ADDRESS": cluster}
-    found = subprocess.run([sys.executable, "-c", JOIN], env=environment, capture_output=True, text=True, timeout=120)
-    assert found.stdout.split() == ["0", str(tmp_path), "1", str(tmp_path), "left"], found.stderr
+    process = subprocess.run([sys.executable, "-c", JOIN], env=environment, capture_output=True, text=True, timeout=120)
+    assert process.stdout.split() == ["0", str(tmp_path), "1", str(tmp_path), "left"], process.stderr
     assert dict(ray_cluster()(range(2), double)) == {0: 0, 1: 2}
 
 
 @needs_ray
 @pytest.mark.usefixtures("private")
 def test_a_ray_of_our_own_ends_with_the_sweep_also_when_interrupted(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", OWN, tmp_path]
+    command = [sys.executable, "-c", STARTS_RAY, tmp_path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as sweep:
         try:
             wait_until(lambda: len(list(tmp_path.iterdir())) == 2)

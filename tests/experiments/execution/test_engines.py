@@ -27,14 +27,14 @@ class DiesOnce:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_chunk_is_worked_on_once(workers: int) -> None:
-    found = sorted(local(workers)(range(7), double))
-    assert found == [(i, 2 * i) for i in range(7)]
+    results = sorted(local(workers)(range(7), double))
+    assert results == [(i, 2 * i) for i in range(7)]
 
 
 @pytest.mark.filterwarnings("ignore:A worker stopped while some jobs:UserWarning")
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    found = sorted(local(2)(range(6), DiesOnce(tmp_path / "died")))
-    assert found == [(i, 2 * i) for i in range(6)]
+    results = sorted(local(2)(range(6), DiesOnce(tmp_path / "died")))
+    assert results == [(i, 2 * i) for i in range(6)]
 
 
 @pytest.mark.filterwarnings("ignore:A worker stopped while some jobs:UserWarning")

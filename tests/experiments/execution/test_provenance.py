@@ -14,5 +14,5 @@ def test_versions_name_what_numbers_depend_on() -> None:
 
 def test_a_device_that_is_not_here_is_refused() -> None:
     assert device_name("cpu", tf32=True) == "cpu"
-    with pytest.raises(PlanError, match="the device is cpu or cuda, got 'tpu'"):
+    with pytest.raises(PlanError, match="the device must be cpu or cuda, got 'tpu'"):
         device_name("tpu", tf32=False)

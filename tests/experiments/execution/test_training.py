@@ -1,4 +1,3 @@
-import zipfile
 from dataclasses import replace
 
 import pytest
@@ -53,6 +52,14 @@ def test_noise_in_training_is_the_same_alone_and_in_a_chunk() -> None:
     assert alone.loss != plain.loss
 
 
+def test_a_sweep_does_not_warn_of_gradients_that_vanish() -> None:
+    awp = AwpConfig(rho=20.0, lam=1.0, layers="all")
+    (record,) = train((Run(Setting(dataset="toy-linear", epochs=40, awp=awp, keep=("history",)), 0, 0),), device="cpu")
+    assert (record.status, record.error) == ("done", None)  # warnings are errors here
+    assert record.history is not None
+    assert record.history["perturbed_norm"][-1] < 0.05 * record.history["perturbed_norm"][0]
+
+
 def test_toys_are_drawn_anew_for_each_split() -> None:
     setting = Setting(dataset="toy-linear", epochs=1)
     first, second = (train((Run(setting, split, 0),), device="cpu")[0] for split in (0, 1))
@@ -71,25 +78,6 @@ def test_threads_are_left_as_they_were() -> None:
     before = torch.get_num_threads()
     train((Run(SETTING, 0, 0),), device="cpu")
     assert torch.get_num_threads() == before
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Thirty paths and thirty rings of three to eight nodes, in the format of TU."""
-    indicator, edges, labels, node = [], [], [], 0
-    for i in range(60):
-        size = 3 + i % 6
-        nodes = list(range(node + 1, node + size + 1))
-        ends = list(zip(nodes, nodes[1:] + nodes[: i % 2], strict=False))  # every other one is closed
-        edges += [f"{a}, {b}" for pair in ends for a, b in (pair, pair[::-1])]
-        indicator += [str(i + 1)] * size
-        labels.append(str(i % 2))
-        node += size
-    path = tmp_path_factory.mktemp("tu") / "rings.zip"
-    with zipfile.ZipFile(path, "w") as content:
-        for part, lines in (("A", edges), ("graph_indicator", indicator), ("graph_labels", labels)):
-            content.writestr(f"RINGS/RINGS_{part}.txt", "\n".join(lines) + "\n")
-    return str(path)
 
 
 def test_graphs_are_split_80_10_10_and_a_chunk_gives_what_its_runs_give_alone(archive: str) -> None:

@@ -44,8 +44,8 @@ def test_another_architecture_is_refused_with_names_and_shapes(model: GCN, path:
 @pytest.mark.parametrize("key", ["state_dict", "model"])
 def test_a_state_dict_inside_a_checkpoint_is_named(model: GCN, path: Path, key: str) -> None:
     torch.save({"epoch": 3, key: model.state_dict()}, path)
-    told = refusal(path)
-    assert f"weights are under '{key}'" in told
+    message = refusal(path)
+    assert f"weights are under '{key}'" in message
     torch.save(torch.load(path, weights_only=True)[key], path)  # what it advises
     assert read_state_dict(path).keys() == model.state_dict().keys()
 
@@ -58,11 +58,11 @@ def test_the_prefix_of_distributed_training_is_explained(model: GCN, path: Path)
 
 def test_a_pickled_model_is_refused_without_advice_to_run_it(model: GCN, path: Path) -> None:
     torch.save(model, path)
-    told = refusal(path)
-    assert "holds an object of wtawp.models.gcn.GCN" in told
-    assert "torch.save(model.state_dict(), file)" in told
-    assert "weights_only" not in told
-    assert "\x1b" not in told
+    message = refusal(path)
+    assert "holds an object of wtawp.models.gcn.GCN" in message
+    assert "torch.save(model.state_dict(), file)" in message
+    assert "weights_only" not in message
+    assert "\x1b" not in message
 
 
 def test_what_holds_no_weights_is_refused(path: Path) -> None:

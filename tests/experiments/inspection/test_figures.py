@@ -27,7 +27,7 @@ def test_both_directions_of_a_plane_have_their_unit_in_map_and_surface() -> None
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("losses", "texts"),
     [
         ({"GCN": BOWL, "other": NONE}, ["other, loss 0.5, 16 gaps", "no finite loss"]),
         ({"GCN": NONE}, ["GCN, loss 0.5, 16 gaps", "no finite loss"]),
@@ -35,11 +35,11 @@ def test_both_directions_of_a_plane_have_their_unit_in_map_and_surface() -> None
         ({"GCN": 1e18 * BOWL, "other": np.ones((4, 4))}, ["8e+18"]),  # a flat plane meets no level, without a warning
     ],
 )
-def test_planes_with_gaps_or_extreme_losses_are_drawn(found: dict[str, np.ndarray], told: list[str]) -> None:
-    svg = plane_figure(SIDE, found, dict.fromkeys(found, 0.5), "distance between weights", None)
-    assert all(words in svg for words in told)
+def test_planes_with_gaps_or_extreme_losses_are_drawn(losses: dict[str, np.ndarray], texts: list[str]) -> None:
+    svg = plane_figure(SIDE, losses, dict.fromkeys(losses, 0.5), "distance between weights", None)
+    assert all(words in svg for words in texts)
     assert "1e18" not in svg  # no factor beside an axis
-    assert ("no finite loss" in svg) == any(np.isnan(v).all() for v in found.values())
+    assert ("no finite loss" in svg) == any(np.isnan(v).all() for v in losses.values())
 
 
 def test_lines_tell_the_loss_and_the_gaps() -> None:

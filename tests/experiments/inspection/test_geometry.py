@@ -21,11 +21,11 @@ from wtawp.models import GAT, GCN, RGCN
 RADII: Any = {"layer": 0.1, "adaptive": 2.0, "global": 0.5}
 
 
-def rows_of(found: Artifact) -> dict[str, list[float | None]]:
-    return {row[0].text: [entry.order for entry in row[1:]] for row in found.table.rows}
+def rows_of(artifact: Artifact) -> dict[str, list[float | None]]:
+    return {row[0].text: [entry.order for entry in row[1:]] for row in artifact.table.rows}
 
 
-def figure_of(found: Artifact, folder: Path) -> Figure:
+def figure_of(artifact: Artifact, folder: Path) -> Figure:
     """The figure that is written into files; the picture must not be blank, and the numbers must be the artifact's."""
     saved: list[Figure] = []
     save = Figure.savefig
@@ -36,10 +36,10 @@ def figure_of(found: Artifact, folder: Path) -> Figure:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", recording)
-        svg, png, numbers = found.write(folder, "it")
+        svg, png, numbers = artifact.write(folder, "it")
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     assert imread(png).std() > 0
-    assert json.loads(numbers.read_text(encoding="utf-8")) == json.loads(found.to_json())
+    assert json.loads(numbers.read_text(encoding="utf-8")) == json.loads(artifact.to_json())
     return saved[0]
 
 
@@ -49,36 +49,36 @@ def heights_of(ax: Axes) -> dict[str, list[float]]:
 
 
 def test_lines_are_those_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
-    found = geometry.lines(inspected, scale="layer", reach=0.5, points=5, directions=2)
-    assert found.content["distances"] == [-0.5, -0.25, 0.0, 0.25, 0.5]
-    heights = heights_of(figure_of(found, tmp_path).axes[0])
+    artifact = geometry.lines(inspected, scale="layer", reach=0.5, points=5, directions=2)
+    assert artifact.content["distances"] == [-0.5, -0.25, 0.0, 0.25, 0.5]
+    heights = heights_of(figure_of(artifact, tmp_path).axes[0])
     for name, model in inspected.models.items():
         loss = inspected.losses()[name]
         truth = analysis.loss_along_random_directions(
             model, loss, [-0.5, 0.5], seed=0, num_directions=2, scale="layer"
         ) - float(loss().detach())
-        rises = torch.tensor(found.content["losses"][name]) - float(loss().detach())
+        rises = torch.tensor(artifact.content["losses"][name]) - float(loss().detach())
         assert heights[name] == pytest.approx(rises.mean(0).tolist(), abs=1e-6)
-        row = rows_of(found)[name]
+        row = rows_of(artifact)[name]
         assert row[:3] == pytest.approx([float(loss().detach()), float(truth.mean()), float(truth.max())], abs=1e-6)
         assert row[1] != 0
 
 
 def test_the_adversarial_line_climbs_as_a_perturbation_does(inspected: InspectedModels, tmp_path: Path) -> None:
-    found = geometry.adversarial_line(inspected, reach=0.5, points=3)
-    heights = heights_of(figure_of(found, tmp_path).axes[0])
-    assert "in perturbations of radius 1" in found.table.caption
+    artifact = geometry.adversarial_line(inspected, reach=0.5, points=3)
+    heights = heights_of(figure_of(artifact, tmp_path).axes[0])
+    assert "in perturbations of radius 1" in artifact.table.caption
     for name, model in inspected.models.items():
         loss = inspected.losses()[name]
         u = analysis.adversarial_direction(model, loss)
         truth = analysis.loss_along(model, loss, u, [-0.5, 0.5]) - float(loss().detach())
         assert [heights[name][0], heights[name][-1]] == pytest.approx(truth.tolist(), abs=1e-6)
-        assert rows_of(found)[name][1:3] == pytest.approx([float(truth.mean()), float(truth.max())], abs=1e-6)
+        assert rows_of(artifact)[name][1:3] == pytest.approx([float(truth.mean()), float(truth.max())], abs=1e-6)
 
 
 def test_the_rises_of_a_plane_are_those_of_its_four_sides(inspected: InspectedModels, tmp_path: Path) -> None:
-    found = geometry.plane(inspected, scale="filter", reach=0.5, points=3)
-    drawn = figure_of(found, tmp_path).axes[0].collections[0]
+    artifact = geometry.plane(inspected, scale="filter", reach=0.5, points=3)
+    drawn = figure_of(artifact, tmp_path).axes[0].collections[0]
     name, model = next(iter(inspected.models.items()))
     assert isinstance(drawn, QuadContourSet)
     loss = inspected.losses()[name]
@@ -86,19 +86,19 @@ def test_the_rises_of_a_plane_are_those_of_its_four_sides(inspected: InspectedMo
     around = torch.tensor([[s, t] for s in (-0.5, 0, 0.5) for t in (-0.5, 0, 0.5) if (s, t) != (0, 0)])
     truth = analysis.losses_at(model, loss, [u, v], around) - float(loss().detach())
     assert [drawn.zmin, drawn.zmax] == pytest.approx([min(0, float(truth.min())), float(truth.max())], abs=1e-6)
-    assert rows_of(found)[name][1:3] == pytest.approx([float(truth.mean()), float(truth.max())], abs=1e-6)
+    assert rows_of(artifact)[name][1:3] == pytest.approx([float(truth.mean()), float(truth.max())], abs=1e-6)
 
 
 def test_the_line_between_goes_from_one_solution_to_the_other(inspected: InspectedModels, tmp_path: Path) -> None:
-    found = geometry.between(inspected, reach=0.5, points=6)  # of which neither 0 nor 1 is one
-    line, *marks = figure_of(found, tmp_path).axes[0].lines
+    artifact = geometry.between(inspected, reach=0.5, points=6)  # of which neither 0 nor 1 is one
+    line, *marks = figure_of(artifact, tmp_path).axes[0].lines
     first, second = inspected.models.values()
     ends = [float(loss().detach()) for loss in inspected.losses().values()]
-    assert list(line.get_ydata()) == found.content["losses"]
+    assert list(line.get_ydata()) == artifact.content["losses"]
     assert [mark.get_ydata()[0] for mark in marks] == pytest.approx(ends, abs=1e-5)
-    distances = found.content["distances"]
+    distances = artifact.content["distances"]
     assert distances == pytest.approx([-0.5, -0.1, 0.0, 0.3, 0.7, 1.0, 1.1, 1.5])
-    here, there, highest, where, barrier, apart, gaps = (entry.order for entry in found.table.rows[0])
+    here, there, highest, where, barrier, apart, gaps = (entry.order for entry in artifact.table.rows[0])
     assert [here, there] == pytest.approx(ends, abs=1e-5)
     halfway = GCN(13, 3, hidden=(8,), generator=rng("any")).eval()
     losses = []
@@ -112,7 +112,7 @@ def test_the_line_between_goes_from_one_solution_to_the_other(inspected: Inspect
     squares = [(w - v).detach().square().sum() for w, v in zip(first.parameters(), second.parameters(), strict=True)]
     assert apart == pytest.approx(math.sqrt(float(sum(squares))), rel=1e-5)
     assert gaps is None
-    assert "batch norm" not in found.table.caption
+    assert "batch norm" not in artifact.table.caption
 
 
 class Shifted(torch.nn.Module):
@@ -124,49 +124,51 @@ class Shifted(torch.nn.Module):
         self.register_buffer("shift", torch.tensor([shift, 0.0, 0.0]))
 
     def forward(self, x: torch.Tensor, *_: object) -> torch.Tensor:
-        found: torch.Tensor = self.lin(x) + self.get_buffer("shift")
-        return found
+        shifted: torch.Tensor = self.lin(x) + self.get_buffer("shift")
+        return shifted
 
 
 def test_the_line_between_says_when_buffers_make_the_other_end_another_model(inspected: InspectedModels) -> None:
     pair = {f"by {shift:g}": Shifted(shift).eval() for shift in (0.0, 3.0)}
-    found = geometry.between(InspectedModels(dict(pair), inspected.data, inspected.split), reach=0.5, points=3)
-    assert "with its own buffers (batch norm) by 3 has" in found.table.caption
+    artifact = geometry.between(InspectedModels(dict(pair), inspected.data, inspected.split), reach=0.5, points=3)
+    assert "with its own buffers (batch norm) by 3 has" in artifact.table.caption
 
 
 def test_smoothness_is_that_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
-    found = geometry.smoothness(inspected, noise=0.001, samples=2)
-    panels = {ax.get_title(): [bar.get_height() for bar in ax.patches] for ax in figure_of(found, tmp_path).axes}
+    artifact = geometry.smoothness(inspected, noise=0.001, samples=2)
+    panels = {ax.get_title(): [bar.get_height() for bar in ax.patches] for ax in figure_of(artifact, tmp_path).axes}
     for i, model in enumerate(inspected.models.values()):
         for matrix, wrt in (("A", "adjacency"), ("X", "features")):
             truth = analysis.input_gradient_norms(
                 [model], inspected.data, inspected.split.train, wrt=wrt, seed=0, noise=0.001, samples=2
             )
-            assert rows_of(found)[f"{matrix}, paper"][i] == pytest.approx(float(truth.mean()))
+            assert rows_of(artifact)[f"{matrix}, paper"][i] == pytest.approx(float(truth.mean()))
             assert panels[f"{matrix}, paper"][i] == pytest.approx(float(truth.mean()))
 
 
-def test_what_a_model_does_not_allow_is_told_in_its_place(inspected: InspectedModels) -> None:
+def test_what_a_model_does_not_allow_is_explained_in_its_caption(inspected: InspectedModels) -> None:
     gat = GAT(13, 3, generator=rng("init")).eval()
-    found = geometry.smoothness(InspectedModels({"GAT": gat}, inspected.data, inspected.split), noise=0.001, samples=1)
-    rows = {row[0].text: row[1].text for row in found.table.rows}
+    artifact = geometry.smoothness(
+        InspectedModels({"GAT": gat}, inspected.data, inspected.split), noise=0.001, samples=1
+    )
+    rows = {row[0].text: row[1].text for row in artifact.table.rows}
     assert rows["A, released"] == "not measured"
-    assert "does not show where it uses A_hat" in found.table.caption
+    assert "does not show where it uses A_hat" in artifact.table.caption
 
 
 def test_sharpness_has_a_radius_for_each_ball_and_the_signed_eigenvalues(
     inspected: InspectedModels, tmp_path: Path
 ) -> None:
-    found = geometry.sharpness(inspected, radii=RADII, points=2, steps=3, top=2)
-    panels = {ax.get_title(): heights_of(ax) for ax in figure_of(found, tmp_path).axes}
-    rows = rows_of(found)
-    assert found.content["rhos"] == {"layer": [0.05, 0.1], "adaptive": [1.0, 2.0], "global": [0.25, 0.5]}
+    artifact = geometry.sharpness(inspected, radii=RADII, points=2, steps=3, top=2)
+    panels = {ax.get_title(): heights_of(ax) for ax in figure_of(artifact, tmp_path).axes}
+    rows = rows_of(artifact)
+    assert artifact.content["rhos"] == {"layer": [0.05, 0.1], "adaptive": [1.0, 2.0], "global": [0.25, 0.5]}
     for i, (name, model) in enumerate(inspected.models.items()):
         loss = inspected.losses()[name]
         for kind, rho in RADII.items():
             truth = analysis.sharpness_over(model, loss, [rho / 2, rho], radius=kind, steps=3)
             assert rows[f"sharpness, {kind}, rho={rho:g}"][i] == pytest.approx(truth[1])
-            assert found.content["rises"][kind][name] == pytest.approx(truth)
+            assert artifact.content["rises"][kind][name] == pytest.approx(truth)
             assert panels[f"{kind} radius"][name] == pytest.approx([0, *truth])
             assert truth[1] > 0
         eigenvalues = analysis.top_eigenvalues(model, loss, k=2)
@@ -176,9 +178,9 @@ def test_sharpness_has_a_radius_for_each_ball_and_the_signed_eigenvalues(
 
 
 def test_the_climb_is_as_long_as_the_analysis_has_it_unless_told(inspected: InspectedModels) -> None:
-    found = geometry.sharpness(inspected, radii={"layer": 0.1}, points=1, top=1)
+    artifact = geometry.sharpness(inspected, radii={"layer": 0.1}, points=1, top=1)
     truth = [analysis.sharpness(m, inspected.losses()[name], rho=0.1) for name, m in inspected.models.items()]
-    assert rows_of(found)["sharpness, layer, rho=0.1"] == pytest.approx(truth)
+    assert rows_of(artifact)["sharpness, layer, rho=0.1"] == pytest.approx(truth)
 
 
 def test_weights_that_are_distributions_have_a_hessian_and_random_lines_alone(
@@ -186,11 +188,11 @@ def test_weights_that_are_distributions_have_a_hessian_and_random_lines_alone(
 ) -> None:
     model = RGCN(13, 3, generator=rng("init")).eval()
     one = InspectedModels({"RGCN": model}, inspected.data, inspected.split)
-    found = geometry.sharpness(one, radii=RADII, points=1, top=1)
-    assert len(figure_of(found, tmp_path).axes) == 1  # the spectrum alone
+    artifact = geometry.sharpness(one, radii=RADII, points=1, top=1)
+    assert len(figure_of(artifact, tmp_path).axes) == 1  # the spectrum alone
     loss = one.losses()["RGCN"]
-    assert rows_of(found)["eigenvalue 1"] == pytest.approx(analysis.top_eigenvalues(model, loss, k=1))
-    assert list(rows_of(found)) == ["eigenvalue 1", "trace of the Hessian"]
+    assert rows_of(artifact)["eigenvalue 1"] == pytest.approx(analysis.top_eigenvalues(model, loss, k=1))
+    assert list(rows_of(artifact)) == ["eigenvalue 1", "trace of the Hessian"]
     assert geometry.lines(one, scale="layer", reach=1.0, points=3, directions=1).table.rows
     for climbing in (
         lambda: geometry.adversarial_line(one, reach=1.0, points=3),
@@ -201,9 +203,9 @@ def test_weights_that_are_distributions_have_a_hessian_and_random_lines_alone(
 
 
 def test_the_bound_is_that_of_the_analysis(inspected: InspectedModels, tmp_path: Path) -> None:
-    found = geometry.bound(inspected, rhos=[0.1, 1.0], delta=0.05, epsilon=1.0, constant=1.0)
-    heights = heights_of(figure_of(found, tmp_path).axes[0])
-    headers = found.table.headers
+    artifact = geometry.bound(inspected, rhos=[0.1, 1.0], delta=0.05, epsilon=1.0, constant=1.0)
+    heights = heights_of(figure_of(artifact, tmp_path).axes[0])
+    headers = artifact.table.headers
     truth = [
         (name, at)
         for name, model in inspected.models.items()
@@ -212,7 +214,7 @@ def test_the_bound_is_that_of_the_analysis(inspected: InspectedModels, tmp_path:
     for name in inspected.models:
         bounds = [at.bound.total for other, at in truth if other == name]
         assert heights[f"{name}, bound"] == pytest.approx(bounds)
-    for row, (name, at) in zip(found.table.rows, truth, strict=True):
+    for row, (name, at) in zip(artifact.table.rows, truth, strict=True):
         assert row[0].text == name
         shown = {header: entry.order for header, entry in zip(headers, row, strict=True)}
         assert row[1].text == f"{at.rho:g}"
@@ -230,18 +232,18 @@ def test_losses_that_are_not_finite_are_gaps_and_null(inspected: InspectedModels
         for conv in model.convs:  # their product overflows once both are 20 times as long
             conv.weight.mul_(1e18)
     broken = InspectedModels({"GCN": model}, inspected.data, inspected.split)
-    for found in (
+    for artifact in (
         geometry.lines(broken, scale="layer", reach=20.0, points=5, directions=2),
         geometry.plane(broken, scale="layer", reach=20.0, points=5),
         geometry.plane(
             broken, scale="layer", reach=1e6, points=4
         ),  # finite nowhere: the model itself is no point of it
     ):
-        gaps = int(found.table.rows[0][-1].text)
-        lost = torch.tensor(found.content["losses"]["GCN"])
+        gaps = int(artifact.table.rows[0][-1].text)
+        lost = torch.tensor(artifact.content["losses"]["GCN"])
         assert gaps == int((~torch.isfinite(lost)).sum()) > 0
-        assert "null" in found.to_json()
-        found.write(tmp_path, "gaps")
+        assert "null" in artifact.to_json()
+        artifact.write(tmp_path, "gaps")
     with torch.no_grad():
         model.convs[1].weight.fill_(float("inf"))
     with pytest.raises(AnalysisError, match="there is no landscape around it"):

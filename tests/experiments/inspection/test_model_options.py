@@ -7,14 +7,14 @@ def test_options_of_models_are_read_from_text() -> None:
     assert dict(options_of("GCN", ["hidden=8", "dropout=0.2"])) == {"hidden": (8,), "dropout": 0.2}
     assert dict(options_of("MLP", ["hidden=8,4", "linear=true"])) == {"hidden": (8, 4), "linear": True}
     assert dict(options_of("PPNP", ["hidden=8"])) == {"hidden": 8}
-    own = ["hidden=8", "sizes=8,", "name=a b", "limit=none", "size = 1e-3"]
-    assert dict(options_of("mine:Net", own)) == {
+    texts = ["hidden=8", "sizes=8,", "name=a b", "limit=none", "size = 1e-3"]
+    assert dict(options_of("mine:Net", texts)) == {
         "hidden": 8, "sizes": (8,), "name": "a b", "limit": None, "size": 0.001,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
         ("hidden", "name=value"),
         ("=8", "name=value"),
@@ -24,8 +24,8 @@ def test_options_of_models_are_read_from_text() -> None:
         ("hidden=wide", "whole numbers >= 1"),
     ],
 )
-def test_options_that_are_none_are_refused(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_options_that_are_none_are_refused(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         options_of("GCN", [text])
     with pytest.raises(ValueError, match="given twice"):
         options_of("GCN", ["hidden=8", "hidden=9"])

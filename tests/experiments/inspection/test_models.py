@@ -16,21 +16,23 @@ def test_weights_come_from_files_and_the_rest_is_trained(tmp_path: Path) -> None
     model = GCN(13, 3, hidden=(8,), generator=rng("other"))
     path = tmp_path / "weights.pt"
     torch.save(model.state_dict(), path)
-    told: list[str] = []
-    found = load_or_train({"GCN": run, "mine": run}, weights={"mine": path}, progress=lambda _, what: told.append(what))
-    assert told == ["GCN, epoch 1", "GCN, epoch 2"]
-    assert torch.equal(found.models["mine"].state_dict()["convs.0.weight"], model.convs[0].weight)
-    assert not any(m.training for m in found.models.values())
-    assert found.sources["mine"] == "GCN on wine with the weights of weights.pt; split 0"
-    assert "hidden=(8,)" in found.sources["GCN"]
+    reports: list[str] = []
+    inspected = load_or_train(
+        {"GCN": run, "mine": run}, weights={"mine": path}, progress=lambda _, what: reports.append(what)
+    )
+    assert reports == ["GCN, epoch 1", "GCN, epoch 2"]
+    assert torch.equal(inspected.models["mine"].state_dict()["convs.0.weight"], model.convs[0].weight)
+    assert not any(m.training for m in inspected.models.values())
+    assert inspected.sources["mine"] == "GCN on wine with the weights of weights.pt; split 0"
+    assert "hidden=(8,)" in inspected.sources["GCN"]
 
 
 def test_everything_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
     runs = {name: Run(Setting(dataset="wine", epochs=2), 0, 0) for name in ("GCN", "other")}
-    told: list[str] = []
+    reports: list[str] = []
 
     def progress(_: float, what: str) -> None:
-        told.append(what)
+        reports.append(what)
 
     with pytest.raises(AnalysisError, match="there is no checkpoint"):
         load_or_train(runs, weights={"other": tmp_path / "no.pt"}, progress=progress)
@@ -42,7 +44,7 @@ def test_everything_is_refused_before_anything_is_trained(tmp_path: Path) -> Non
 
     with pytest.raises(AnalysisError, match="not this one"):
         load_or_train(runs, check=refuse, progress=progress)
-    assert told == []
+    assert reports == []
 
 
 def test_graphs_to_classify_have_no_smoothness(inspected: InspectedModels) -> None:

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from wtawp.base import rng
 from wtawp.certificates import Noise
 from wtawp.experiments.inspection import soundness as module
-from wtawp.experiments.inspection.soundness import EDGE_ATTACKS, FEATURE_ATTACKS, soundness
+from wtawp.experiments.inspection.soundness import EDGE_ATTACKS, FEATURE_ATTACKS, check_soundness
 from wtawp.graphs import citation, stratified, undirected_pairs
 from wtawp.models import GCN
 from wtawp.training import fit
@@ -25,12 +25,12 @@ def trained() -> tuple[Data, GCN]:
 
 @pytest.mark.parametrize("on", ["features", "edges"])
 def test_no_guarantee_is_broken_by_attacks_within_the_radius(trained: tuple[Data, GCN], on: str) -> None:
-    found = soundness(*trained, on=on, noise=NOISE, pairs=20, samples=3000, seed=0, group=2)
-    assert found["pairs"] == 20
-    assert found["broken"] == 0
-    assert {a["attack"] for a in found["attempts"]} == ({"random", "greedy"} if on == "features" else {"dice", "pgd"})
-    assert len({tuple(a["radius"]) for a in found["attempts"]}) > 3
-    assert json.loads(json.dumps(found)) == found
+    result = check_soundness(*trained, on=on, noise=NOISE, pairs=20, samples=3000, seed=0, group=2)
+    assert result["pairs"] == 20
+    assert result["broken"] == 0
+    assert {a["attack"] for a in result["attempts"]} == ({"random", "greedy"} if on == "features" else {"dice", "pgd"})
+    assert len({tuple(a["radius"]) for a in result["attempts"]}) > 3
+    assert json.loads(json.dumps(result)) == result
 
 
 def test_a_broken_guarantee_is_noticed(trained: tuple[Data, GCN], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,9 +40,9 @@ def test_a_broken_guarantee_is_noticed(trained: tuple[Data, GCN], monkeypatch: p
         return Data(x=data.x.flip(0), edge_index=(149 - data.edge_index).flip(1), y=data.y)
 
     monkeypatch.setattr(module, "FEATURE_ATTACKS", {"cheat": cheat})
-    found = soundness(*trained, on="features", noise=NOISE, pairs=20, samples=1000, seed=0)
-    assert found["broken"] > 5
-    assert found["margin"] < 0
+    result = check_soundness(*trained, on="features", noise=NOISE, pairs=20, samples=1000, seed=0)
+    assert result["broken"] > 5
+    assert result["margin"] < 0
 
 
 @pytest.mark.parametrize("name", FEATURE_ATTACKS)
@@ -73,4 +73,4 @@ def test_edge_attacks_keep_their_budgets(trained: tuple[Data, GCN], name: str) -
 
 def test_too_few_guarantees_are_an_error(trained: tuple[Data, GCN]) -> None:
     with pytest.raises(ValueError, match="only 0 guarantees"):
-        soundness(*trained, on="features", noise=NOISE, pairs=5, samples=10, seed=0)
+        check_soundness(*trained, on="features", noise=NOISE, pairs=5, samples=10, seed=0)

@@ -19,10 +19,10 @@ def test_an_evasion_trains_each_model_once_and_attacks_it_at_every_budget() -> N
 
 
 def test_poisoned_rows_share_a_plain_gcn_as_surrogate_or_have_their_own() -> None:
-    plain, own = (attack_plan(BASE, "pgd", [0.05], poison=True, adaptive=how, **HOW) for how in (False, True))
+    plain, adaptive = (attack_plan(BASE, "pgd", [0.05], poison=True, adaptive=how, **HOW) for how in (False, True))
     surrogates = {c.setting.surrogate for c in plain.cells if c.setting.poison is not None}
     assert [(s.model, s.options, s.select_on) for s in surrogates if s] == [("GCN", (("hidden", (16,)),), "last")]
-    assert {s.model for c in own.cells if (s := c.setting.surrogate)} == {"GCNSVD"}
+    assert {s.model for c in adaptive.cells if (s := c.setting.surrogate)} == {"GCNSVD"}
 
 
 def test_what_makes_no_sense_is_refused() -> None:

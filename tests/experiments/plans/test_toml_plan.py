@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.execution.training import PlanError
-from wtawp.experiments.plans import toml_plan as own_plan
+from wtawp.experiments.plans import toml_plan
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.plans.toml_plan import read_plan
+from wtawp.experiments.spec import PlanError
 
 GOOD = """
 name = "mine"
@@ -43,8 +43,8 @@ def test_a_plan_is_read_with_its_base_and_pairs(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_module_is_a_plan(tmp_path: Path) -> None:
-    text = (own_plan.__doc__ or "").split("\n\n", 1)[1]
-    assert len(read_plan(written(tmp_path, text)).runs()) == 30
+    text = (toml_plan.__doc__ or "").split("\n\n", 1)[1]
+    assert len(read_plan(written(tmp_path, text)).runs()) == 40
 
 
 @pytest.mark.parametrize(

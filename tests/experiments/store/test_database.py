@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from wtawp.experiments.spec import Record, RecordError
-from wtawp.experiments.store.database import SCHEMA, Store, StoreError, load_all, load_lines
+from wtawp.experiments.store import Store, StoreError, load_lines
+from wtawp.experiments.store.database import SCHEMA
 
 Make = Callable[..., Record]
 FAILED = {"status": "failed", "epoch": None, "accuracy": None, "loss": None, "error": "Traceback ...\nValueError: no"}
@@ -72,7 +73,7 @@ def test_an_error_in_the_middle_of_a_batch_leaves_nothing_of_it(store: Store, ma
 
     with pytest.raises(KeyboardInterrupt):
         store.add(records())
-    with pytest.raises(RecordError, match="does not say its version of torch"):
+    with pytest.raises(RecordError, match="does not name its version of torch"):
         store.add([make_record(), make_record(1, versions={})])
     assert store.records() == []
     assert store.add([make_record()]) == (1, 0)
@@ -154,18 +155,6 @@ def test_pruning_deletes_what_fits_all_that_is_said(store: Store, make_record: M
     assert texts(store) == [runs[0].to_json()]
     assert store.prune(device="cpu") == 1
     assert store.records() == []
-
-
-def test_a_folder_stands_for_the_files_of_records_in_it(tmp_path: Path, make_record: Callable[..., Record]) -> None:
-    for name, split in (("a.jsonl", 0), ("b.jsonl.gz", 1)):
-        with Store(tmp_path / f"{name}.sqlite") as store:
-            store.add([make_record(split=split)])
-            store.export(tmp_path / name)
-    assert [r.split for r in load_all([tmp_path])] == [0, 1]
-    assert [r.split for r in load_all([tmp_path / "b.jsonl.gz", tmp_path / "a.jsonl"])] == [1, 0]
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreError, match="holds no file of records"):
-        load_all([tmp_path / "empty"])
 
 
 @pytest.mark.parametrize("name", ["records.jsonl", "records.jsonl.gz"])
@@ -455,30 +444,30 @@ sys.exit(any([os.waitpid(pid, 0)[1] for pid in children]))
 """
 
 KILLED = """
-def add_for_ever(first, told):
+def add_for_ever(first, pipe):
     with Store(path) as store:
         for split in range(first, first + 10_000):
             store.add(batch(split, 10))
-            os.write(told, b".")
+            os.write(pipe, b".")
 
 moments = random.Random(5)
 for round in range(6):
-    hear, told = os.pipe()
-    pid = child(add_for_ever, 10_000 * round, told)
-    os.close(told)  # here, so that a child which fails is heard as well
-    assert os.read(hear, 1)
+    reader, writer = os.pipe()
+    pid = child(add_for_ever, 10_000 * round, writer)
+    os.close(writer)  # in the parent, so that reading ends if the child fails
+    assert os.read(reader, 1)
     time.sleep(moments.uniform(0.0, 0.1))
     os.kill(pid, signal.SIGKILL)
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
-    heard = 1 + len(os.read(hear, 10_000))
+    confirmed = 1 + len(os.read(reader, 10_000))
     with Store(path) as store:
         assert store._db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         inits = {}
         for record in store.records():
             inits.setdefault(record.split, []).append(record.init)
-        assert all(found == list(range(10)) for found in inits.values()), inits
-        found = sum(split >= 10_000 * round for split in inits)
-        assert found - heard in (0, 1), (found, heard)  # what was said to be added is there
+        assert all(numbers == list(range(10)) for numbers in inits.values()), inits
+        stored = sum(split >= 10_000 * round for split in inits)
+        assert stored - confirmed in (0, 1), (stored, confirmed)  # every batch that was confirmed is there
 """
 
 
@@ -498,11 +487,11 @@ def test_processes_add_at_the_same_time(tmp_path: Path) -> None:
 
 @needs_fork
 def test_a_process_killed_at_any_moment_leaves_whole_batches(tmp_path: Path) -> None:
-    run(KILLED, tmp_path / "results.sqlite")  # which looks after every kill, and fails here if it finds half a batch
+    run(KILLED, tmp_path / "results.sqlite")  # which checks after every kill, and fails if it reads half a batch
     with Store(tmp_path / "results.sqlite") as store:
-        found = Counter(record.split for record in store.records())
-    assert found
-    assert set(found.values()) == {10}
+        sizes = Counter(record.split for record in store.records())
+    assert sizes
+    assert set(sizes.values()) == {10}
 
 
 def test_stacks_of_other_sizes_round_otherwise_and_the_first_record_stays(

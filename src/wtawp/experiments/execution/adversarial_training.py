@@ -1,4 +1,4 @@
-"""Adversarial training (Xu et al. 2019; Geisler et al. 2021): training sees the graph as an attacker leaves it."""
+"""Adversarial training (Xu et al. 2019; Geisler et al. 2021): the model is trained on the graph after an attack."""
 
 from collections.abc import Callable
 
@@ -23,30 +23,47 @@ def attacked_by_prbcd(
     loss: Loss = "tanh_margin",
     block_size: int = 250_000,
 ) -> Callable[[Data, int], Data]:
-    """For `fit(model, ..., augment=...)`: every `every` epochs PRBCD attacks the model as it is then.
+    """Make an augmentation for `fit` that attacks the model with PRBCD while it is trained.
 
-    `nodes` are the training nodes, `labels` [n] are looked at for those alone. The first `warm_up` epochs see the clean
-    graph; so do validation and selection always. For `fit` with this very model: in `fit_many` all models would be
-    trained against attacks on this one.
+    Pass it to `fit(model, ..., augment=...)` with the same model: in `fit_many` all models would be trained against
+    attacks on this one. Validation and the selection of the epoch use the clean graph.
 
-    Training is transductive: the model sees the test nodes, with their clean edges, all along. What it gains against
-    an attack on them later may come from having learnt the clean graph by heart (Gosch et al. 2023), so do not read it
-    as robustness on nodes that it has never seen.
+    Training is transductive: the model sees the test nodes with their clean edges in every epoch. A gain against a
+    later attack on these nodes may come from memorizing the clean graph (Gosch et al. 2023), so do not interpret it as
+    robustness on unseen nodes.
+
+    Args:
+        model: The model that is trained, which the attack uses as it is at that epoch.
+        budget: Flips allowed: a share of the edges (float) or their number (int).
+        nodes: The training nodes, whose loss the attack increases.
+        labels: The classes of all nodes, [n]; only those of the training nodes are used.
+        seed: The seed of the attacks.
+        every: Epochs between two attacks, at least 1; between them the last attacked graph is used again.
+        warm_up: Epochs at the beginning that use the clean graph, at least 0.
+        steps: Steps of each attack; fewer than for an evaluation, since there are many attacks.
+        loss: The loss that the attack increases.
+        block_size: Edges that the attack considers at a time.
+
+    Returns:
+        A function that takes the clean graph and the epoch, and returns the graph to train on.
+
+    Raises:
+        ValueError: If `every` or `warm_up` is too small.
     """
     if every < 1 or warm_up < 0:
         raise ValueError(f"every must be >= 1 and warm_up >= 0, got {every} and {warm_up}")
-    latest: Data | None = None
+    attacked: Data | None = None
 
     def augment(data: Data, epoch: int) -> Data:
-        nonlocal latest
+        nonlocal attacked
         if epoch < warm_up:
             return data
-        if latest is None or (epoch - warm_up) % every == 0:
+        if attacked is None or (epoch - warm_up) % every == 0:
             flips = prbcd(
                 data, model, budget=budget, nodes=nodes, labels=labels, seed=seed_of("adversarial", seed, epoch),
                 steps=steps, loss=loss, block_size=block_size, samples=0,
             )  # fmt: skip
-            latest = flips.apply(data)
-        return latest
+            attacked = flips.apply(data)
+        return attacked
 
     return augment

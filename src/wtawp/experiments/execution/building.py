@@ -1,4 +1,4 @@
-"""From a setting to data, splits and models: the one place where a plan meets files and constructors."""
+"""Build what a setting describes: load its data, draw its split, construct its model."""
 
 from functools import lru_cache
 
@@ -12,7 +12,7 @@ from wtawp.models.registry import model_spec
 
 
 def build_model(run: Run, data: Data) -> nn.Module:
-    """The model of a run before training; its initial weights follow from the numbers of split and initialisation.
+    """Construct the model of a run; its initial weights depend on the numbers of split and initialisation alone.
 
     Args:
         run: The run.
@@ -23,7 +23,7 @@ def build_model(run: Run, data: Data) -> nn.Module:
 
     Raises:
         PlanError: If a user's class cannot be imported.
-        ValueError: If it makes something that is no module.
+        ValueError: If a user's class does not construct a `torch.nn.Module`.
     """
     setting, num_classes = run.setting, int(data.y.max()) + 1
     spec, generator = model_spec(setting.model), rng("init", run.split, run.init)
@@ -37,17 +37,40 @@ def build_model(run: Run, data: Data) -> nn.Module:
 
 
 def data_of(setting: Setting, split: int) -> Data:
-    """The graph of a setting, or all its graphs as one batch; some data sets are drawn anew for each split."""
+    """Load the data of a setting.
+
+    Args:
+        setting: The setting.
+        split: The number of the split: some toy data sets are drawn anew for each split.
+
+    Returns:
+        The graph, or all graphs as one batch.
+    """
     return _batch(setting.dataset, split if setting.is_redrawn else 0, setting.features)
 
 
 def graphs_of(setting: Setting) -> Data | list[Data]:
-    """The data of a setting as `load` gives them: one graph, or a list of graphs."""
+    """Load the data of a setting without making a batch of several graphs.
+
+    Args:
+        setting: The setting.
+
+    Returns:
+        One graph, or a list of graphs.
+    """
     return _graphs(setting.dataset, 0, setting.features)
 
 
 def split_of(data: Data, number: int) -> Split:
-    """The paper's shares: 10 / 10 / 80 per cent of nodes, 80 / 10 / 10 of graphs (sec:datagraphc)."""
+    """Draw a split with the paper's shares: 10 / 10 / 80 per cent of nodes, 80 / 10 / 10 of graphs (sec:datagraphc).
+
+    Args:
+        data: The graph, or all graphs as one batch.
+        number: The number of the split, which is its seed.
+
+    Returns:
+        The split into training, validation and test.
+    """
     return stratified(data.y, seed=number, train=0.8 if is_collection(data) else 0.1, val=0.1)
 
 
@@ -58,4 +81,4 @@ def _batch(name: str, seed: int, features: str | None) -> Data:
 
 @lru_cache(maxsize=2)
 def _graphs(name: str, seed: int, features: str | None) -> Data | list[Data]:
-    return load(name, seed=seed, features=features)  # type: ignore[arg-type]  # `load` says what it takes
+    return load(name, seed=seed, features=features)  # type: ignore[arg-type]  # `load` checks it

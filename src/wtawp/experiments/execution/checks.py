@@ -1,4 +1,4 @@
-"""Refuse a plan before anything is trained: data that are not there, options that no model, attack or measure takes."""
+"""Refuse a plan before anything is trained: missing data, options that no model, attack or measure accepts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from wtawp.certificates.noise import Augment
 from wtawp.core import select
 from wtawp.experiments.execution.building import build_model, data_of, split_of
 from wtawp.experiments.measures.shared.registry import check_measure, measure_spec
-from wtawp.experiments.spec import Plan, PlanError, Run, Setting
+from wtawp.experiments.spec import Measure, Plan, PlanError, Run, Setting
 from wtawp.graphs import fetch_dataset, is_collection
 from wtawp.models.inputs import arguments_of, check_kind
 
@@ -29,10 +29,10 @@ def check_plan(plan: Plan) -> None:
     """
     checked: set[tuple[object, ...]] = set()
 
-    def once(check: Callable[[], None], *about: object) -> None:
-        if about not in checked:
+    def once(check: Callable[[], None], *subject: object) -> None:
+        if subject not in checked:
             check()
-            checked.add(about)
+            checked.add(subject)
 
     for setting in dict.fromkeys(cell.setting for cell in plan.cells):
         try:
@@ -42,6 +42,7 @@ def check_plan(plan: Plan) -> None:
 
 
 def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
+    """Raise an error if a setting cannot be trained; `once` skips checks that another setting has passed."""
     if not Path(setting.dataset).suffix:
         fetch_dataset(setting.dataset)
     data = data_of(setting, 0)
@@ -54,22 +55,22 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
         augment(data, 0)
     surrogate = setting.surrogate
     for owner in (setting,) if surrogate is None else (setting, surrogate):
-        for wanted in owner.measures:
+        for measure in owner.measures:
 
-            def check(owner: Setting = owner, wanted: object = wanted) -> None:
-                check_measure(wanted, build_model(Run(owner, 0, 0), data), data, split)  # type: ignore[arg-type]
+            def check(owner: Setting = owner, measure: Measure = measure) -> None:
+                check_measure(measure, build_model(Run(owner, 0, 0), data), data, split)
 
-            once(check, owner.dataset, owner.model, owner.options, wanted)
+            once(check, owner.dataset, owner.model, owner.options, measure)
 
     @torch.no_grad()
     def run_forward() -> None:
-        model.eval()(*arguments_of(data))  # a model may need features that the graph does not have
+        model.eval()(*arguments_of(data))  # fails if the model needs features that the graph lacks
 
     once(run_forward, setting.dataset, setting.model, setting.options)
 
 
 def _check_level(setting: Setting, model: nn.Module, data: Data) -> None:
-    """The model must classify what the data are, nodes or graphs, and so must everything that is asked of it."""
+    """Refuse a model, a measure or an option that is for nodes if the data are graphs, and the reverse."""
     check_kind(model, data)
     if is_collection(data):
         for_nodes = [m.name for m in setting.measures if "graph" not in measure_spec(m.name).levels]
@@ -81,20 +82,20 @@ def _check_level(setting: Setting, model: nn.Module, data: Data) -> None:
 
 
 def noise_augmentation(setting: Setting) -> Augment | None:
-    """Noise in training: a function of the epoch alone, so that it does not depend on which runs train together.
+    """Make the noise of a setting; it depends on the epoch alone, and not on which runs are trained together.
 
     Args:
         setting: The setting.
 
     Returns:
-        What `fit_many` takes as `augment`; None if the setting has no noise.
+        The argument `augment` of `fit` and `fit_many`; None if the setting has no noise.
 
     Raises:
-        PlanError: If the noise is described by anything but "noise" with its options.
+        PlanError: If the noise of the setting is a measure of another name than "noise".
     """
     if setting.noise is None:
         return None
     if setting.noise.name != "noise":
-        raise PlanError(f"noise must be a measure called noise, got {setting.noise.name!r}")
+        raise PlanError(f"noise must be a measure named noise, got {setting.noise.name!r}")
     options = dict(setting.noise.options)
     return noisy_training(**{str(options.pop("on")): Noise(**options)}, seed=0)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
-"""Where chunks are trained: in this process, by workers on this machine, or on a Ray cluster. The records are the same.
+"""Engines, which decide where chunks are trained: in this process, by worker processes, or on a Ray cluster.
 
-An engine is a function from chunks and the work on one of them to the results, as they arrive, in any order.
+An engine is a function of the chunks and of the work on one chunk; it yields the results as they arrive, in any order.
+The records do not depend on the engine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,21 +14,45 @@ from wtawp.base import WtawpError
 
 C = TypeVar("C")
 R = TypeVar("R")
-DEATHS = 3  # of workers, after which something other than bad luck is at work
+MAX_DEATHS = 3  # of worker processes, after which an engine gives up
 
 
 class EngineError(WtawpError):
-    """Workers that cannot be had or kept."""
+    """Raised if worker processes cannot be started, or keep dying."""
 
 
 class Engine(Protocol):
-    """Yields the result of `work` on every chunk, as it arrives, with the chunk's place."""
+    """Yields the result of `work` on every chunk as it arrives, with the index of the chunk."""
 
-    def __call__(self, chunks: Sequence[C], work: Callable[[C], R]) -> Iterator[tuple[int, R]]: ...
+    def __call__(self, chunks: Sequence[C], work: Callable[[C], R]) -> Iterator[tuple[int, R]]:
+        """Work on all chunks.
+
+        Args:
+            chunks: The chunks.
+            work: The work on one chunk, which must be picklable for engines with several processes.
+
+        Yields:
+            The index of a chunk and the result of the work on it, in any order.
+        """
+        ...
 
 
 def local(workers: int = 1) -> Engine:
-    """This machine: one chunk after another, or `workers` processes with a chunk each."""
+    """Make an engine that works on this machine.
+
+    Args:
+        workers: The number of processes that work on a chunk each; 1 works in the calling process.
+
+    Returns:
+        The engine. It raises EngineError if worker processes die `MAX_DEATHS` times.
+
+    Raises:
+        ValueError: If `workers` is below 1.
+
+    Example:
+        >>> list(local()([1, 2], lambda chunk: 10 * chunk))
+        [(0, 10), (1, 20)]
+    """
     if workers < 1:
         raise ValueError(f"workers must be >= 1, got {workers}")
 
@@ -39,23 +64,24 @@ def local(workers: int = 1) -> Engine:
         left, deaths = dict(enumerate(chunks)), 0
         while left:
             try:
-                # Threads inside workers are not ours to share out: `work` itself uses one. Never one worker, even for
-                # one chunk: joblib would work on it in this process, which must outlive a chunk that kills.
+                # Each worker uses one thread, as `work` does. There are always several workers, even for one chunk:
+                # with one, joblib would work in this process, which a chunk that kills its process must not end.
                 with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1):
-                    jobs = (delayed(_numbered)(i, work, chunk) for i, chunk in list(left.items()))
+                    jobs = (delayed(_with_index)(i, work, chunk) for i, chunk in list(left.items()))
                     for i, result in Parallel(return_as="generator_unordered")(jobs):
                         del left[i]
                         yield i, result
             except TerminatedWorkerError as error:
                 deaths += 1
-                if deaths == DEATHS:
+                if deaths == MAX_DEATHS:
                     raise EngineError(
                         f"workers died {deaths} times (out of memory?), {len(left)} chunks are left; "
-                        "what is done is kept: start again with fewer workers to go on"
+                        "finished chunks are kept: start again with fewer workers to go on"
                     ) from error
 
     return run
 
 
-def _numbered(i: int, work: Callable[[C], R], chunk: C) -> tuple[int, R]:
+def _with_index(i: int, work: Callable[[C], R], chunk: C) -> tuple[int, R]:
+    """A function of the module, and not a closure, so that it can be pickled."""
     return i, work(chunk)

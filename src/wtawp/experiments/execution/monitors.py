@@ -1,4 +1,4 @@
-"""What is recorded of models while they train, beside losses: one monitor for each model of a stack."""
+"""Monitors that record curves of models while they are trained: one monitor for each model of a stack."""
 
 import copy
 from collections.abc import Callable
@@ -16,11 +16,17 @@ RADII: dict[Radius, float] = {"layer": 0.1, "adaptive": 2.0}  # of the balls in 
 
 
 class Monitor(Protocol):
-    """Is called with a model after each epoch, and collects curves."""
+    """Is called with a model after each epoch, and collects curves.
+
+    Attributes:
+        history: The curves by name, with one value for each epoch.
+    """
 
     history: dict[str, list[float]]
 
-    def __call__(self, model: nn.Module, epoch: int) -> None: ...
+    def __call__(self, model: nn.Module, epoch: int) -> None:
+        """Record the model after an epoch."""
+        ...
 
 
 _MONITORS: dict[str, Callable[[Setting, Data, Split], Monitor]] = {
@@ -31,18 +37,35 @@ CURVES = frozenset(("history", *_MONITORS))  # values of `Setting.keep` that ask
 
 
 def monitors_of(setting: Setting, data: Data, splits: list[Split], device: str) -> list[list[Monitor]]:
-    """For each kind of monitor that the setting asks for, one monitor for each model."""
+    """Make the monitors that a setting asks for in `keep`.
+
+    Args:
+        setting: The setting.
+        data: The graph.
+        splits: The split of each model.
+        device: "cpu" or "cuda", the device of the models.
+
+    Returns:
+        For each kind of monitor, one monitor for each model.
+    """
     on_device = copy.copy(data).to(device)
     kinds = [make for name, make in _MONITORS.items() if name in setting.keep]
     return [[make(setting, on_device, split) for split in splits] for make in kinds]
 
 
 def observer(monitors: list[list[Monitor]]) -> Callable[[list[nn.Module], int], None] | None:
-    """The callback for `fit_many` that calls every monitor; None if there are none."""
+    """Make the argument `observe` of `fit_many`, which calls every monitor.
+
+    Args:
+        monitors: The monitors that `monitors_of` made.
+
+    Returns:
+        A function of the models and the epoch; None if there are no monitors.
+    """
 
     def observe(models: list[nn.Module], epoch: int) -> None:
-        for of_a_kind in monitors:
-            for monitor, model in zip(of_a_kind, models, strict=True):
+        for kind in monitors:
+            for monitor, model in zip(kind, models, strict=True):
                 monitor(model, epoch)
 
     return observe if monitors else None

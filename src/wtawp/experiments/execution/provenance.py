@@ -1,4 +1,4 @@
-"""What records say of where they were made: versions, the hash of this code, the commit, the device."""
+"""The provenance in records: versions, the hash of this code, the commit, the device."""
 
 import hashlib
 from functools import lru_cache
@@ -24,12 +24,12 @@ def device_name(device: str, *, tf32: bool) -> str:
         "cpu", or the GPU's name, with ", TF32" where that is allowed.
 
     Raises:
-        PlanError: If there is no such device here.
+        PlanError: If the device is of another kind, or not available.
     """
     if device == "cpu":
         return "cpu"
     if device != "cuda":
-        raise PlanError(f"the device is cpu or cuda, got {device!r}")
+        raise PlanError(f"the device must be cpu or cuda, got {device!r}")
     if not torch.cuda.is_available():
         raise PlanError("there is no CUDA device here; use --device cpu")
     return torch.cuda.get_device_name() + (", TF32" if tf32 else "")
@@ -37,13 +37,18 @@ def device_name(device: str, *, tf32: bool) -> str:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Versions that the numbers depend on; "source" is a hash of this code, "commit" what the checkout says."""
+    """Collect the versions on which measured numbers depend.
+
+    Returns:
+        The versions of wtawp, torch and Python; under "source" a hash of the code of this package, and under "commit"
+        the commit of the checkout, if there is one.
+    """
     code = hashlib.sha256()
     for file in sorted(_PACKAGE.rglob("*.py")):
         code.update(file.read_bytes())
-    known = {"wtawp": __version__, "torch": torch.__version__, "python": python_version()}
-    known["source"] = code.hexdigest()[:12]
-    return known | ({"commit": commit} if (commit := _commit()) else {})
+    collected = {"wtawp": __version__, "torch": torch.__version__, "python": python_version()}
+    collected["source"] = code.hexdigest()[:12]
+    return collected | ({"commit": commit} if (commit := _commit()) else {})
 
 
 def _commit() -> str | None:

@@ -1,4 +1,4 @@
-"""Carry out plans: train what the store does not have yet, and keep every result the moment it is there."""
+"""Run plans: train the runs that the store does not have, and store every result as soon as it arrives."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,23 +9,29 @@ import torch
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.provenance import device_name
-from wtawp.experiments.execution.training import train
+from wtawp.experiments.execution.training import train_job
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.registry import measure_spec, options_of
-from wtawp.experiments.spec import Plan, Record, Run, chunks
-from wtawp.experiments.store.database import Store
+from wtawp.experiments.spec import Plan, Run, chunks
+from wtawp.experiments.store import Store
 from wtawp.graphs import EdgeFlips
 from wtawp.models.registry import model_spec
 
-Progress = Callable[[float, str], None]  # share done, what was done last
+Progress = Callable[[float, str], None]  # is called with the share that is done, and what was done last
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep did."""
+    """The numbers of runs of a sweep.
+
+    Attributes:
+        trained: Runs that were trained successfully.
+        known: Runs that the store had already.
+        failed: Runs that failed.
+    """
 
     trained: int
-    known: int  # were in the store already
+    known: int
     failed: int
 
 
@@ -38,11 +44,27 @@ def run_plans(
     tf32: bool = False,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Train the runs of all plans that are not in the store for this device; failed ones are tried again.
+    """Train the runs of plans that are not in the store for this device; failed runs are tried again.
 
-    Surrogates of poisoned settings come first, where their flips are not there yet. A chunk is trained whole or not at
-    all, so a sweep that was stopped goes on with the same chunks and ends with the same records as one that was not.
-    Plans are checked before the first run starts.
+    All plans are checked before the first run starts. The surrogates of poisoned settings are trained first, if the
+    store does not have their flips. A chunk is trained as a whole or not at all, so that a sweep that was stopped
+    continues with the same chunks and ends with the same records as one that was not.
+
+    Args:
+        plans: The plans; a run that is in several of them is trained once.
+        store: The store for the records.
+        engine: Where chunks are trained.
+        device: "cpu" or "cuda".
+        tf32: Whether TF32 matrix products are allowed on a GPU; such runs are stored as those of another device.
+        progress: Called with the share that is done, and a description, after each chunk.
+
+    Returns:
+        How many runs were trained, known and failed.
+
+    Raises:
+        PlanError: If a plan cannot be run.
+        StoreError: If the store cannot be written.
+        EngineError: If worker processes cannot be started, or keep dying.
     """
     store.add([])  # a store that cannot be written is noticed now, not after the first chunk
     for plan in plans:
@@ -50,49 +72,53 @@ def run_plans(
     runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
     where = device_name(device, tf32=tf32), str(torch.__version__)
     known = store.done((run.key for run in runs), *where)
-    trained = [chunk for chunk in chunks(runs, together=device != "cpu") if not all(run.key in known for run in chunk)]
-    attackers = tuple({run.key: run for c in trained if (run := surrogate_of(c[0])) is not None}.values())
-    attacked = {record.key for record in store.records((run.key for run in attackers), status="done")}  # on any device
-    first = [c for c in chunks(attackers, together=device != "cpu") if not all(run.key in attacked for run in c)]
-    total, done, failed = sum(map(_cost, first + trained)), 0.0, 0
-    for stage in (first, trained):  # the second trains on the flips that the first finds
-        jobs = [(chunk, _flips(chunk[0], store, where)) for chunk in stage]
-        for i, records in engine(jobs, partial(_work, device=device, tf32=tf32)):
-            fresh = [record for record in records if record.key not in known | attacked]
-            store.add(fresh)
-            failed += sum(record.status == "failed" for record in fresh)
+    to_train = [chunk for chunk in chunks(runs, together=device != "cpu") if not all(run.key in known for run in chunk)]
+    surrogates = tuple({run.key: run for c in to_train if (run := surrogate_of(c[0])) is not None}.values())
+    attacked = {record.key for record in store.records((run.key for run in surrogates), status="done")}  # on any device
+    to_attack = [c for c in chunks(surrogates, together=device != "cpu") if not all(run.key in attacked for run in c)]
+    total, done, failed = sum(map(_cost, to_attack + to_train)), 0.0, 0
+    for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
+        jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
+        for i, records in engine(jobs, partial(train_job, device=device, tf32=tf32)):
+            new = [record for record in records if record.key not in known | attacked]
+            store.add(new)
+            failed += sum(record.status == "failed" for record in new)
             done += _cost(stage[i])
             if progress is not None:
                 progress(done / total, str(stage[i][0].setting))
-    wanted = len(runs) + sum(map(len, first))
-    return Outcome(trained=wanted - len(known) - failed, known=len(known), failed=failed)
+    total_runs = len(runs) + sum(map(len, to_attack))
+    return Outcome(trained=total_runs - len(known) - failed, known=len(known), failed=failed)
 
 
 def surrogate_of(run: Run) -> Run | None:
-    """The run whose attack poisons the graph of this one, if any does: it depends on the split alone."""
+    """Find the run whose attack poisons the graph of another run; it depends on the split alone.
+
+    Args:
+        run: The run that is trained on the poisoned graph.
+
+    Returns:
+        The run of the surrogate model; None if the graph is not poisoned.
+    """
     setting = run.setting.surrogate
     return None if setting is None else Run(setting, run.split, 0)
 
 
-def _work(job: tuple[tuple[Run, ...], EdgeFlips | None], *, device: str, tf32: bool) -> list[Record]:
-    return train(*job, device=device, tf32=tf32)
+def _poisoning_flips(run: Run, store: Store, where: tuple[str, str]) -> EdgeFlips | None:
+    """The flips that poison the graph of a run; None if nothing does, or if the run of its surrogate failed.
 
-
-def _flips(run: Run, store: Store, where: tuple[str, str]) -> EdgeFlips | None:
-    """Those of the run's surrogate, if it has one that did not fail; found on this kind of device, or else on another.
-
-    An attack may take hours where a training takes seconds: flips that were imported are taken as they are.
+    Flips that were found on this kind of device with this version of torch are preferred. Those of other devices are
+    used as well, since an attack may take hours where a training takes seconds.
     """
-    attacker = surrogate_of(run)
-    if attacker is None:
+    surrogate = surrogate_of(run)
+    if surrogate is None:
         return None
-    found = store.records([attacker.key], status="done")
-    found.sort(key=lambda record: ((record.device, record.versions.get("torch")) == where, record.created))
-    return flips_from_result((found[-1].measured or [])[0]) if found else None
+    records = store.records([surrogate.key], status="done")
+    records.sort(key=lambda record: ((record.device, record.versions.get("torch")) == where, record.created))
+    return flips_from_result((records[-1].measured or [])[0]) if records else None
 
 
 def _cost(chunk: tuple[Run, ...]) -> float:
-    """Roughly how long a chunk takes, in epochs of a GCN."""
+    """An estimate of the time that a chunk takes, in epochs of a GCN."""
     setting = chunk[0].setting
     passes = 1 if setting.awp is None else 1 + setting.awp.steps
     epochs = setting.epochs * model_spec(setting.model).cost * (passes + 0.5)

@@ -1,4 +1,4 @@
-"""How runs are trained: a chunk of a sweep as one stack, or one model for whoever wants to look at it."""
+"""Train runs: a chunk of a sweep as one stack, or a single model that is then inspected."""
 
 import copy
 import hashlib
@@ -28,54 +28,59 @@ from wtawp.graphs import EdgeFlips, Split
 from wtawp.models.inputs import arguments_of
 from wtawp.training import Fit, fit, fit_batches, fit_many
 
-# What one run measured, the scores of its nodes if they are kept, and the results of its measures.
-Outcome = tuple[Fit | None, list[float] | None, list[Result] | None]
+# The fit of one run, the scores of its nodes if they are kept, and the results of its measures.
+_Measured = tuple[Fit | None, list[float] | None, list[Result] | None]
+
+
+def train_job(job: tuple[tuple[Run, ...], EdgeFlips | None], *, device: str, tf32: bool) -> list[Record]:
+    """Call `train` with the runs and flips of a job, which is what engines pass on."""
+    return train(*job, device=device, tf32=tf32)
 
 
 def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str, tf32: bool = False) -> list[Record]:
-    """Train runs of one setting as one stack, on one thread, so that sums are the same on every machine.
+    """Train runs of one setting as one stack, on one thread, so that results do not depend on the number of cores.
 
     Args:
         runs: Runs of one setting.
-        flips: The flips that poison the graph of their split, where the setting asks for it.
+        flips: The flips that poison the graph of their split, if the setting asks for it.
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed.
 
     Returns:
-        A record for each run. What goes wrong becomes records of failed runs, never an exception.
+        A record for each run. An exception is not raised; it makes all of them records of failed runs.
     """
     start = time.perf_counter()
-    outcomes: list[Outcome] = []
+    outcomes: list[_Measured] = []
     error = None
     with _one_thread():
         try:
             outcomes = _train(runs, flips, device, tf32)
-        except Exception:  # a sweep goes on; the record says what happened
+        except Exception:  # the sweep goes on; the records hold the traceback
             error = traceback.format_exc()
     seconds, now = (time.perf_counter() - start) / len(runs), datetime.now(UTC).isoformat(timespec="seconds")
-    known = versions() | {"stack": str(len(runs))}  # how many were trained as one: sums are rounded otherwise
+    provenance = versions() | {"stack": str(len(runs))}  # stacks of other sizes round differently
     if flips is not None:
-        known |= {"flips": hashlib.sha256(flips.packed().encode()).hexdigest()[:12]}
+        provenance |= {"flips": hashlib.sha256(flips.packed().encode()).hexdigest()[:12]}
     if not outcomes:
         outcomes = [(None, None, None)] * len(runs)
     return [
         Record(
             key=run.key, setting=run.setting.content, split=run.split, init=run.init,
-            device=device_name(device, tf32=tf32), status="failed" if one is None else "done",
-            epoch=None if one is None else one.epoch,
-            accuracy=None if one is None else one.accuracy,
-            loss=None if one is None else one.loss,
-            history=one.history if one is not None and CURVES & set(run.setting.keep) else None,
-            scores=scores, measured=measured, error=error, seconds=seconds, created=now, versions=known,
+            device=device_name(device, tf32=tf32), status="failed" if fitted is None else "done",
+            epoch=None if fitted is None else fitted.epoch,
+            accuracy=None if fitted is None else fitted.accuracy,
+            loss=None if fitted is None else fitted.loss,
+            history=fitted.history if fitted is not None and CURVES & set(run.setting.keep) else None,
+            scores=scores, measured=measured, error=error, seconds=seconds, created=now, versions=provenance,
         )
-        for run, (one, scores, measured) in zip(runs, outcomes, strict=True)
+        for run, (fitted, scores, measured) in zip(runs, outcomes, strict=True)
     ]  # fmt: skip
 
 
 def train_one(
     run: Run, *, device: str, save: Path | None = None, progress: Callable[[float, str], None] | None = None
 ) -> Fit:
-    """Train one run outside any store.
+    """Train one run without storing a record.
 
     Args:
         run: The run.
@@ -84,7 +89,7 @@ def train_one(
         progress: Called with the share that is done, and a description, after each epoch.
 
     Returns:
-        What the training measured.
+        The selected epoch, accuracies, losses and curves of the training.
     """
     model, data, split = untrained_model(run, device=device)
     measured = _fit(run, model, data, split, progress)
@@ -96,21 +101,33 @@ def train_one(
 def train_model(
     run: Run, *, device: str, progress: Callable[[float, str], None] | None = None
 ) -> tuple[nn.Module, Data, Split]:
-    """Train one run and return the model with the selected weights, its data on the device, and its split."""
+    """Train one run and return its model.
+
+    Args:
+        run: The run.
+        device: "cpu" or "cuda".
+        progress: Called with the share that is done, and a description, after each epoch.
+
+    Returns:
+        The model with the weights of the selected epoch, its data on the device, and its split.
+
+    Raises:
+        PlanError: If the run cannot be trained.
+    """
     model, data, split = untrained_model(run, device=device)
     _fit(run, model, data, split, progress)
     return model, data, split
 
 
 def untrained_model(run: Run, *, device: str) -> tuple[nn.Module, Data, Split]:
-    """The model of a run before training, with its data on the device and its split.
+    """Build the model of a run, with its data and its split, without training it.
 
     Args:
         run: The run, which is checked as a plan is.
         device: "cpu" or "cuda".
 
     Returns:
-        Model, data and split.
+        The model and its data, both on the device, and its split.
 
     Raises:
         PlanError: If the run cannot be trained.
@@ -118,13 +135,14 @@ def untrained_model(run: Run, *, device: str) -> tuple[nn.Module, Data, Split]:
     setting = run.setting
     device_name(device, tf32=False)
     if setting.batch_size is not None:
-        raise PlanError("one training at a time is full batch; put batch_size into a plan, or call fit_batches")
+        raise PlanError("a single training uses the full batch; put batch_size into a plan, or call fit_batches")
     check_plan(Plan("this training", "", (Cell("", "", setting),)))
     data = data_of(setting, run.split)
     return build_model(run, data).to(device), copy.copy(data).to(device), split_of(data, run.split)
 
 
 def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callable[[float, str], None] | None) -> Fit:
+    """Train one model with the options of its setting."""
     setting = run.setting
 
     def report(_: nn.Module, epoch: int) -> None:
@@ -136,70 +154,75 @@ def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callabl
     )  # fmt: skip
 
 
-def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[Outcome]:
+def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[_Measured]:
+    """Build, train and measure runs of one setting."""
     setting = runs[0].setting
     data = data_of(setting, runs[0].split)
     if setting.poison is not None:
         if flips is None:
-            raise PlanError(f"the attack failed that should poison split {runs[0].split}; see the run of its surrogate")
+            raise PlanError(
+                f"the attack failed that should poison split {runs[0].split}; see the record of its surrogate"
+            )
         data = flips.apply(data)
     models = [build_model(run, data).to(device) for run in runs]
     by_number = {number: split_of(data, number) for number in dict.fromkeys(run.split for run in runs)}
     splits = [by_number[run.split] for run in runs]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VanishingGradientWarning)  # plans study it on purpose; the history shows it
+        warnings.simplefilter("ignore", VanishingGradientWarning)  # some plans provoke it; it shows in the history
         fits = _fits(runs, models, data, splits, device, tf32)
     scores = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[Result] | None] = [None] * len(runs)
     if setting.measures:
-        places = [(run.split, run.init) for run in runs]
+        numbers = [(run.split, run.init) for run in runs]
         on_device = copy.copy(data).to(device)
-        trained = TrainedModels(models, on_device, setting.dataset, splits, places, setting.model, str(setting.awp))
-        results = [run_measure(wanted, trained) for wanted in setting.measures]
-        measured = [list(of_a_run) for of_a_run in zip(*results, strict=True)]
+        trained = TrainedModels(models, on_device, setting.dataset, splits, numbers, setting.model, str(setting.awp))
+        results = [run_measure(measure, trained) for measure in setting.measures]
+        measured = [list(results_of_run) for results_of_run in zip(*results, strict=True)]
     return list(zip(fits, scores, measured, strict=True))
 
 
 def _fits(
     runs: tuple[Run, ...], models: list[nn.Module], data: Data, splits: list[Split], device: str, tf32: bool
 ) -> list[Fit]:
-    """Train the models, together or in batches of graphs, with the curves of the monitors in their histories."""
+    """Train the models, as one stack or one by one in batches of graphs; histories include the monitors' curves."""
     setting, seeds = runs[0].setting, [_seed(run) for run in runs]
     if setting.batch_size is not None:
-        graphs, one_by_one = graphs_of(setting), zip(models, splits, seeds, strict=True)
+        graphs, trainings = graphs_of(setting), zip(models, splits, seeds, strict=True)
         return [
             fit_batches(m, graphs, split, seed=s, batch_size=setting.batch_size, **_schedule(setting))
-            for m, split, s in one_by_one
+            for m, split, s in trainings
         ]
     monitors = monitors_of(setting, data, splits, device)
     fits = fit_many(
         models, data, splits, seeds=seeds, **_schedule(setting), tf32=tf32, augment=noise_augmentation(setting),
         observe=observer(monitors),
     )  # fmt: skip
-    for of_a_kind in monitors:
-        pairs = zip(fits, of_a_kind, strict=True)
-        fits = [replace(one, history={**one.history, **monitor.history}) for one, monitor in pairs]
+    for kind in monitors:
+        pairs = zip(fits, kind, strict=True)
+        fits = [replace(fitted, history={**fitted.history, **monitor.history}) for fitted, monitor in pairs]
     return fits
 
 
 def _seed(run: Run) -> int:
+    """The seed of a run's dropout and batches."""
     return run.split * MAX_INITS + run.init
 
 
 def _schedule(setting: Setting) -> dict[str, Any]:
-    """What all training loops take from a setting."""
+    """The options of a setting that all training functions take."""
     return {name: getattr(setting, name) for name in ("awp", "epochs", "lr", "weight_decay", "select_on")}
 
 
 @torch.no_grad()
 def _scores(model: nn.Module, data: Data, device: str) -> list[float]:
-    """The probability of class 1 less that of class 0, of every node, or graph."""
+    """The probability of class 1 minus that of class 0, for every node or graph."""
     p = model.eval()(*arguments_of(copy.copy(data).to(device))).softmax(1)
     return [round(float(s), 4) for s in p[:, 1] - p[:, 0]]
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
+    """Let torch use one thread, and restore the number of threads at the end."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Weights from somebody's file into a model. Nothing in the file is ever run, and what does not fit is named."""
+"""Load weights from a file into a model. No code in the file is ever run, and differences are named."""
 
 import re
 from pathlib import Path
@@ -8,62 +8,86 @@ from torch import Tensor, nn
 
 from wtawp.base import AnalysisError
 
-WRAPPED = "module."  # what DataParallel and DistributedDataParallel put before every name
+WRAPPER_PREFIX = "module."  # DataParallel and DistributedDataParallel put it before every name
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Into the model; refuses what is no state dict, and that of another architecture."""
-    found = read_state_dict(path)
-    if wrong := _differences(model.state_dict(), found):
-        more = f", and {len(wrong) - 4} more" if len(wrong) > 4 else ""
-        advice = "Give the model and options (--option) it was trained with"
-        if all(name.startswith(WRAPPED) for name in found):
+    """Load the weights of a file into a model.
+
+    Args:
+        model: The model, which is changed in place.
+        path: A file with a state dict, as `torch.save(model.state_dict(), path)` writes it.
+
+    Raises:
+        AnalysisError: If the file holds no state dict, or that of another architecture.
+    """
+    weights = read_state_dict(path)
+    if differences := _differences(model.state_dict(), weights):
+        more = f", and {len(differences) - 4} more" if len(differences) > 4 else ""
+        advice = "Choose the model and options (--option) with which it was trained"
+        if all(name.startswith(WRAPPER_PREFIX) for name in weights):
             advice = (
-                f"Its names begin with {WRAPPED!r}, as of a model inside DistributedDataParallel or DataParallel: "
-                "save that model's own weights, torch.save(model.module.state_dict(), file)"
+                f"Its names begin with {WRAPPER_PREFIX!r}, as those of a model inside DataParallel or "
+                "DistributedDataParallel do: save the weights of the model inside, "
+                "torch.save(model.module.state_dict(), file)"
             )
         raise AnalysisError(
-            f"{path} is of another architecture than {type(model).__name__} on these data: "
-            f"{'; '.join(wrong[:4])}{more}. {advice}"
+            f"{path} has another architecture than {type(model).__name__} on these data: "
+            f"{'; '.join(differences[:4])}{more}. {advice}"
         )
-    model.load_state_dict(found)
+    model.load_state_dict(weights)
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Names and tensors, read with `weights_only=True`: a file that names anything else is refused unrun."""
+    """Read a state dict with `weights_only=True`, so that no code in the file is run.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Tensors by name, on the CPU.
+
+    Raises:
+        AnalysisError: If there is no such file, if it is damaged, or if it holds anything but a state dict.
+    """
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise AnalysisError(f"there is no checkpoint {path}") from None
     except Exception as error:  # a damaged file can raise anything
-        foreign = re.search(r"GLOBAL (\S+)", str(error))  # torch's own message advises to run it after all
-        if foreign:
+        foreign_class = re.search(r"GLOBAL (\S+)", str(error))  # torch's message advises to run it, which we do not
+        if foreign_class:
             raise AnalysisError(
-                f"{path} holds an object of {foreign[1]}, perhaps a whole model; refused, nothing was run: "
+                f"{path} holds an object of {foreign_class[1]}, perhaps a whole model; refused, nothing was run: "
                 "save the weights alone, torch.save(model.state_dict(), file)"
             ) from None
-        raise AnalysisError(f"{path} is not a file that torch.save wrote, or it is cut short; save it again") from error
-    if _is_state_dict(found):
-        return dict(found)
-    inside = [key for key, value in found.items() if _is_state_dict(value)] if isinstance(found, dict) else []
+        raise AnalysisError(
+            f"{path} is not a file that torch.save wrote, or it is incomplete; save it again"
+        ) from error
+    if _is_state_dict(content):
+        return dict(content)
+    inside = [key for key, value in content.items() if _is_state_dict(value)] if isinstance(content, dict) else []
     if inside:
         raise AnalysisError(
             f"{path} holds more than a state dict; weights are under {', '.join(map(repr, inside))}: save them alone, "
             f"torch.save(torch.load(file, weights_only=True)[{inside[0]!r}], other)"
         )
-    got = f"a dict of {', '.join(map(repr, found)) or 'nothing'}" if isinstance(found, dict) else type(found).__name__
+    is_dict = isinstance(content, dict)
+    got = f"a dict of {', '.join(map(repr, content)) or 'nothing'}" if is_dict else type(content).__name__
     raise AnalysisError(f"{path} must hold a state dict, torch.save(model.state_dict(), file), not {got}")
 
 
 def _is_state_dict(value: object) -> bool:
+    """Whether a value is a dict of tensors and not empty."""
     return isinstance(value, dict) and bool(value) and all(isinstance(t, Tensor) for t in value.values())
 
 
-def _differences(own: dict[str, Tensor], found: dict[str, Tensor]) -> list[str]:
+def _differences(expected: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:
+    """A text for each name that is missing, unknown, or has another shape."""
     shapes = [
-        f"{n} is {list(found[n].shape)}, not {list(t.shape)}"
-        for n, t in own.items()
-        if n in found and found[n].shape != t.shape
+        f"{name} is {list(weights[name].shape)}, not {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in weights and weights[name].shape != tensor.shape
     ]
-    missing = [f"{n} is missing" for n in own if n not in found]
-    return missing + [f"{n} is unknown" for n in found if n not in own] + shapes
+    missing = [f"{name} is missing" for name in expected if name not in weights]
+    return missing + [f"{name} is unknown" for name in weights if name not in expected] + shapes

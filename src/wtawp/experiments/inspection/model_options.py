@@ -1,4 +1,4 @@
-"""Options of a model from the command line, as name=value."""
+"""Options of a model on the command line, written as name=value."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from wtawp.models.registry import model_spec
 
 
 def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ...]:
-    """Read options of a model; where one of our models takes several numbers, a single one is enough.
+    """Read the options of a model; a single number is accepted where one of our models takes several.
 
     Args:
         model: The name of the model, or "package.module:Class", which may take any option.
@@ -17,7 +17,7 @@ def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ..
         Names and values.
 
     Raises:
-        ValueError: If a text is no option, an option is given twice, or the model has no such option.
+        ValueError: If a text is not of that form, an option is given twice, or the model has no such option.
 
     Example:
         >>> options_of("GCN", ["hidden=8", "dropout=0.2"])
@@ -30,11 +30,25 @@ def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ..
     known = spec.options()
     if unknown := [name for name in options if name not in known]:
         raise ValueError(f"{model} has no option {unknown[0]!r}; it has {', '.join(known)}")
-    return tuple((name, _fitting(name, value, known[name])) for name, value in options.items())
+    return tuple((name, _converted(name, value, known[name])) for name, value in options.items())
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Option]:
-    """Read "name=value" texts, whatever model they are for; raises ValueError for one that is none, or comes twice."""
+    """Read options for any model.
+
+    Args:
+        texts: Options as "name=value".
+
+    Returns:
+        Values by name: true, false, none, numbers, several whole numbers separated by commas, or text.
+
+    Raises:
+        ValueError: If a text is not of that form, or an option is given twice.
+
+    Example:
+        >>> parse_options(["hidden=8,4", "bias=false"])
+        {'hidden': (8, 4), 'bias': False}
+    """
     options: dict[str, Option] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -46,18 +60,19 @@ def parse_options(texts: Sequence[str]) -> dict[str, Option]:
     return options
 
 
-def _fitting(name: str, value: Option, default: object) -> Option:
-    """As one of our models takes it, judged by its default: sizes are whole numbers from 1 on."""
+def _converted(name: str, value: Option, default: object) -> Option:
+    """A value in the form of the option's default: sizes are whole numbers, at least 1, and may be several."""
     if isinstance(default, tuple) and isinstance(value, int):
         value = (value,)
     sizes = value if isinstance(value, tuple) else (value,)
-    counts = isinstance(default, int | tuple) and not isinstance(default, bool)
-    if counts and not all(type(size) is int and size >= 1 for size in sizes):
+    is_size = isinstance(default, int | tuple) and not isinstance(default, bool)
+    if is_size and not all(type(size) is int and size >= 1 for size in sizes):
         raise ValueError(f"the option {name} must be whole numbers >= 1, got {value!r}")
     return value
 
 
 def _value(text: str) -> Option:
+    """The value that a text stands for."""
     words: dict[str, Option] = {"true": True, "false": False, "none": None}
     if text.lower() in words:
         return words[text.lower()]

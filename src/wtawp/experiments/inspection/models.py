@@ -1,4 +1,4 @@
-"""The models that a command inspects: trained here, without and with WT-AWP, or read from a checkpoint."""
+"""The models that a command inspects: trained without and with WT-AWP, or read from a checkpoint."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,20 +17,20 @@ from wtawp.experiments.inspection.checkpoints import load_weights
 from wtawp.experiments.spec import Run
 from wtawp.graphs import Split, is_collection
 
-Check = Callable[[nn.Module, Data], None]
+Check = Callable[[nn.Module, Data], None]  # raises an error for a model that cannot be inspected
 
 
 @dataclass(frozen=True)
 class InspectedModels:
-    """Models by the names they have in tables, with their graph and split.
+    """Models with their graph and split.
 
     Attributes:
-        models: The models, in evaluation mode, by name.
+        models: The models, in evaluation mode, by their names in tables.
         data: Their graph, on their device.
         split: Their split.
-        sources: How each model was made, in words.
-        methods: How the weights of each model were perturbed in training; None for plain training, and no entry for a
-            model that was read from a file.
+        sources: A description of how each model was made.
+        methods: How the weights of each model were perturbed in training; None for plain training, and no
+            entry for a model that was read from a file.
     """
 
     models: dict[str, nn.Module]
@@ -40,17 +40,28 @@ class InspectedModels:
     methods: dict[str, AwpConfig | None] = field(default_factory=dict)
 
     def losses(self) -> dict[str, LossOn]:
-        """The training loss of each model, as a function of its weights."""
+        """The training loss of each model, as a function of its weights.
+
+        Returns:
+            The losses by the names of the models.
+        """
         return {name: LossOn(model, self.data, self.split.train) for name, model in self.models.items()}
 
     def finite_losses(self) -> dict[str, float]:
-        """The training losses as numbers; raises AnalysisError for one that is not finite."""
+        """The training loss of each model at its weights.
+
+        Returns:
+            The losses by the names of the models.
+
+        Raises:
+            AnalysisError: If a loss is not finite.
+        """
         with torch.no_grad():
-            here = {name: float(loss()) for name, loss in self.losses().items()}
-        for name, loss in here.items():
+            values = {name: float(loss()) for name, loss in self.losses().items()}
+        for name, loss in values.items():
             if not math.isfinite(loss):
                 raise AnalysisError(f"the training loss of {name} is {loss}; there is no landscape around it")
-        return here
+        return values
 
 
 def load_or_train(
@@ -75,7 +86,7 @@ def load_or_train(
 
     Raises:
         PlanError: If a run cannot be trained.
-        AnalysisError: If weights cannot be read, or are those of another architecture.
+        AnalysisError: If weights cannot be read, or belong to another architecture.
     """
     files = weights or {}
     models: dict[str, nn.Module] = {}
@@ -86,11 +97,11 @@ def load_or_train(
         if name in files:
             load_weights(models[name], files[name])
     to_train = [name for name in runs if name not in files]
-    for place, name in enumerate(to_train):
+    for number, name in enumerate(to_train):
 
-        def report(share: float, what: str, place: int = place, name: str = name) -> None:
+        def report(share: float, what: str, number: int = number, name: str = name) -> None:
             if progress is not None:
-                progress((place + share) / len(to_train), f"{name}, {what}")
+                progress((number + share) / len(to_train), f"{name}, {what}")
 
         models[name], data, split = train_model(runs[name], device=device, progress=report)
     for model in models.values():
@@ -101,24 +112,48 @@ def load_or_train(
 
 
 def _source(run: Run, file: Path | None) -> str:
+    """A description of how a model was made."""
     if file is None:
         return f"{run.setting}; split {run.split}, initialisation {run.init}"
     return f"{run.setting.model} on {run.setting.dataset} with the weights of {file.name}; split {run.split}"
 
 
 def are_distributions(model: nn.Module) -> bool:
-    """Whether the weights of a model are distributions, which cannot be perturbed."""
+    """Whether the weights of a model are distributions, which cannot be perturbed.
+
+    Args:
+        model: The model.
+
+    Returns:
+        True if any of its modules says so.
+    """
     return any(getattr(module, "weights_are_distributions", False) for module in model.modules())
 
 
 def refuse_collections(_: nn.Module, data: Data) -> None:
-    """Raise AnalysisError for graphs to classify: smoothness is measured by the nodes and edges of one graph."""
+    """Refuse a list of graphs: smoothness is measured by the nodes and edges of one graph.
+
+    Args:
+        _: The model, which is not used.
+        data: The graph, or all graphs as one batch.
+
+    Raises:
+        AnalysisError: If there are several graphs.
+    """
     if is_collection(data):
         raise AnalysisError("smoothness is measured by the nodes and edges of one graph; these are graphs to classify")
 
 
 def refuse_distributions(model: nn.Module, _: Data) -> None:
-    """Raise AnalysisError for weights that cannot be perturbed."""
+    """Refuse a model whose weights cannot be perturbed.
+
+    Args:
+        model: The model.
+        _: Its data, which are not used.
+
+    Raises:
+        AnalysisError: If its weights are distributions.
+    """
     if are_distributions(model):
         raise AnalysisError(
             f"the weights of {type(model).__name__} are distributions and cannot be perturbed; what works for it are "

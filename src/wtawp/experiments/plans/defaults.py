@@ -1,4 +1,4 @@
-"""What commands train where the user says nothing: the perturbation that belongs to a model and a data set."""
+"""The default perturbation of a model on a data set, which all commands share."""
 
 from wtawp.core import AwpConfig
 from wtawp.core.config import Layers
@@ -17,19 +17,23 @@ def default_awp(
     layers: Layers | None = None,
     default_lam: float = LAM,
 ) -> AwpConfig | None:
-    """How WT-AWP perturbs a model on a data set, unless the user says otherwise.
+    """Choose how WT-AWP perturbs a model on a data set; values that the user gave take precedence.
 
     Args:
         model: The name of a model.
         dataset: The name of a data set.
-        rho: The radius. If neither it nor `lam` is given, classifiers of the paper's graph data sets get the pair that
-            the paper uses there.
-        lam: The weight of the perturbed loss.
-        layers: The layers that are perturbed; by default those of the model in the registry.
-        default_lam: The weight where nothing else decides.
+        rho: The radius; None uses 1. If neither `rho` nor `lam` is given, models for whole graphs on the paper's graph
+            data sets use the paper's pair for that data set instead.
+        lam: The weight of the perturbed loss; None uses `default_lam`.
+        layers: The layers that are perturbed; None uses those in the registry of models.
+        default_lam: The default of `lam`. It is 0.7, as in the paper on Cora; the certificates use another.
 
     Returns:
         The perturbation; None for a model that cannot be perturbed.
+
+    Example:
+        >>> default_awp("GCN", "cora", lam=0.5)
+        AwpConfig(rho=1.0, lam=0.5, ...)
     """
     spec = model_spec(model)
     if not spec.is_perturbable:

@@ -1,4 +1,4 @@
-"""Plans that ask how flat and how smooth trained models are: two figures of the paper, and questions of our own."""
+"""Plans that measure how flat and how smooth trained models are: two figures of the paper, and plans beyond it."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.spec import LAST, Cell, Claim, Measure, Option, Plan, Setting
 from wtawp.training.options import SelectOn
 
-# What is measured of flatness, by the name it has in tables; radii at which the loss rises a little and a lot.
+# Measures by their names in tables. The radii are those at which the loss rises by a little, and by much.
 SMOOTHNESS = {
     f"{matrix}, {definition}": Measure("smoothness", (("wrt", wrt), ("definition", definition), ("samples", 100)))
     for definition in ("paper", "released")
@@ -24,10 +24,9 @@ SHARPNESS = {
 SPECTRUM = Measure("spectrum", (("top", 1), ("probes", 30)))
 FLATNESS = (*SHARPNESS.values(), SPECTRUM, *LANDSCAPES.values())
 PAIR = ("GCN", "GCN+WT-AWP")
-# What a column is told to be, and whose weights are then looked at: validation may stop a plain GCN in epoch 14, when
-# its training loss is still falling, so that the answer may hang on it.
-MOMENTS: dict[str, SelectOn] = {"": "either", LAST: "last"}
-
+# Suffixes of columns, and the epoch whose weights are measured there. Validation may select epoch 14 of a plain GCN,
+# when its training loss is still falling, so that the result may depend on this choice.
+EPOCHS_MEASURED: dict[str, SelectOn] = {"": "either", LAST: "last"}
 
 LANDSCAPE_METHODS = {
     "GCN": None,
@@ -37,12 +36,16 @@ LANDSCAPE_METHODS = {
 
 
 def smoothness_plan() -> Plan:
-    """fig:lipcora: ten initialisations of one split, paired, with lam = 0.5 and rho = 1 on both data sets."""
+    """Build fig:lipcora: gradient norms of GCN and GCN+WT-AWP, lam = 0.5 and rho = 1, ten initialisations of a split.
+
+    Returns:
+        The plan.
+    """
     measures = tuple(SMOOTHNESS.values())
     cells = [
-        Cell(row, f"{dataset}{told}", Setting(dataset=dataset, awp=awp, measures=measures, select_on=select_on), 1, 10,
-             judged=False)
-        for told, select_on in MOMENTS.items()
+        Cell(row, f"{dataset}{suffix}", Setting(dataset=dataset, awp=awp, measures=measures, select_on=select_on),
+             1, 10, judged=False)
+        for suffix, select_on in EPOCHS_MEASURED.items()
         for dataset in ("cora", "citeseer")
         for row, awp in zip(PAIR, (None, AwpConfig(lam=0.5, rho=1.0)), strict=True)
     ]  # fmt: skip
@@ -53,12 +56,16 @@ def smoothness_plan() -> Plan:
 
 
 def landscape_plan() -> Plan:
-    """fig:lossland: three methods from the same initialisations, on ten splits, along ten directions."""
+    """Build fig:lossland: landscapes of three methods from the same initialisations, on ten splits.
+
+    Returns:
+        The plan.
+    """
     measures = tuple(LANDSCAPES.values())
     cells = [
-        Cell(row, f"cora{told}", Setting(dataset="cora", awp=awp, measures=measures, select_on=select_on), 10, 1,
+        Cell(row, f"cora{suffix}", Setting(dataset="cora", awp=awp, measures=measures, select_on=select_on), 10, 1,
              judged=False)
-        for told, select_on in MOMENTS.items()
+        for suffix, select_on in EPOCHS_MEASURED.items()
         for row, awp in LANDSCAPE_METHODS.items()
     ]  # fmt: skip
     claim = Claim("The loss landscape of GCN+AWP is slightly flatter than the vanilla GCN. GCN+WT-AWP is flatter than "
@@ -67,11 +74,18 @@ def landscape_plan() -> Plan:
 
 
 def flatness_plan(pairs: dict[str, tuple[float, float]]) -> Plan:
-    """Is the solution of WT-AWP flatter? By every measure, paired over 20 splits; (lam, rho) for each data set."""
+    """Build a plan that compares GCN and GCN+WT-AWP by every measure of flatness, paired over 20 splits.
+
+    Args:
+        pairs: The pair (lam, rho) for each data set.
+
+    Returns:
+        The plan.
+    """
     cells = [
-        Cell(row, f"{dataset}{told}", Setting(dataset=dataset, awp=awp, measures=FLATNESS, select_on=select_on), 20, 1,
-             judged=False)
-        for told, select_on in MOMENTS.items()
+        Cell(row, f"{dataset}{suffix}", Setting(dataset=dataset, awp=awp, measures=FLATNESS, select_on=select_on),
+             20, 1, judged=False)
+        for suffix, select_on in EPOCHS_MEASURED.items()
         for dataset, (lam, rho) in pairs.items()
         for row, awp in zip(PAIR, (None, AwpConfig(lam=lam, rho=rho)), strict=True)
     ]  # fmt: skip
@@ -81,7 +95,11 @@ def flatness_plan(pairs: dict[str, tuple[float, float]]) -> Plan:
 
 
 def sharpness_plan() -> Plan:
-    """The paper's generalisation gap while three methods train, with one radius for all of them."""
+    """Build a plan that records sharpness while three methods are trained, with the same radius for all of them.
+
+    Returns:
+        The plan.
+    """
     cells = [
         Cell(row, "cora", Setting(dataset="cora", awp=awp, keep=("history", "sharpness")), 5, 1, judged=False)
         for row, awp in LANDSCAPE_METHODS.items()
@@ -90,7 +108,15 @@ def sharpness_plan() -> Plan:
 
 
 def bounds_plan(nodes: dict[str, tuple[float, float]], graphs: dict[str, tuple[float, float]]) -> Plan:
-    """Theorem 1 and the graph-level bound, in numbers: with and without WT-AWP, (lam, rho) for each data set."""
+    """Build a plan that evaluates Theorem 1 and the graph-level bound, with and without WT-AWP.
+
+    Args:
+        nodes: The pair (lam, rho) for each data set of nodes.
+        graphs: The pair (lam, rho) for each data set of graphs.
+
+    Returns:
+        The plan.
+    """
     cells = []
     for dataset, (lam, rho) in {**nodes, **graphs}.items():
         plain = Setting(dataset=dataset, measures=(Measure("bound"),))
@@ -103,7 +129,11 @@ def bounds_plan(nodes: dict[str, tuple[float, float]], graphs: dict[str, tuple[f
 
 
 def vanishing_plan() -> Plan:
-    """Logits and gradients while AWP and its variants train, with and without `balance`, on a toy and on Cora."""
+    """Build a plan that records logits and gradients of AWP and its variants, with and without `balance`.
+
+    Returns:
+        The plan, on a toy data set and on Cora.
+    """
     cells = []
     linear: tuple[tuple[str, Option], ...] = (("dropout", 0.0), ("hidden", (100, 100)), ("linear", True))
     columns = {

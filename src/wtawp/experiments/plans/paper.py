@@ -1,6 +1,7 @@
 """Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers.
 
-Beside them, as "claim:", "deviation:" and "extra:", plans that check its sentences, explain a difference, ask further.
+Labels that begin with "claim:" are plans that check sentences of the text; "deviation:" plans explain a difference from
+the paper; "extra:" plans go beyond it.
 """
 
 import json
@@ -47,7 +48,7 @@ EVASION = {  # (lam, rho) of tab:evasion
 GRAPHS = {"proteins": (0.3, 0.5), "imdb-binary": (0.5, 0.1), "imdb-multi": (0.05, 0.1)}  # (lam, rho) of tab:graphclass
 RHOS = (0.05, 0.1, 0.5, 1.0, 2.5, 5.0)  # of the ablations
 LAMS = (0.1, 0.3, 0.5, 0.7, 1.0)
-PAGES = {"tab:dataset": "Node-level data sets", "tab:cladataset": "Graph-level data sets"}  # counted, not trained
+PAGES = {"tab:dataset": "Node-level data sets", "tab:cladataset": "Graph-level data sets"}  # nothing is trained
 DATASET_TABLE = {  # tab:dataset as printed: nodes, edges, features, classes
     "cora": (2708, 5429, 1433, 7), "citeseer": (3327, 4732, 3703, 6), "polblogs": (1222, 16714, None, 2),
 }  # fmt: skip
@@ -58,7 +59,11 @@ GRAPH_DATASET_TABLE = {  # tab:cladataset as printed: largest graph, mean size, 
 
 @cache
 def printed() -> dict[str, Any]:
-    """The paper's tables as data."""
+    """Read the paper's tables as data.
+
+    Returns:
+        The content of `printed.json`: tables by name, with means and deviations as they are printed.
+    """
     return json.loads(files("wtawp.experiments.plans").joinpath("printed.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
@@ -71,7 +76,11 @@ def _awp(lam: float, rho: float, **more: Any) -> AwpConfig:
 
 
 def natacc() -> Plan:
-    """Clean accuracy of three models with and without WT-AWP."""
+    """Build tab:natacc: the clean accuracy of three models with and without WT-AWP.
+
+    Returns:
+        The plan.
+    """
     cells = []
     for model in ("GCN", "GAT", "PPNP"):
         for dataset in DATASETS:
@@ -83,7 +92,7 @@ def natacc() -> Plan:
 
 
 def _selection() -> Plan:
-    """The two baselines of tab:natacc whose released code selects the epoch on validation loss alone."""
+    """Two baselines of tab:natacc on Citeseer, with the epoch selected on validation loss alone as in released code."""
     cells = []
     for model in ("GAT", "PPNP"):
         for row, awp in ((model, None), (f"{model}+WT-AWP", _awp(*CLEAN["citeseer"][model]))):
@@ -93,9 +102,9 @@ def _selection() -> Plan:
     return Plan("deviation:selection", "Selecting the epoch on validation loss alone", tuple(cells), pairs)
 
 
-def _ablation(name: str, title: str, table: str, **how: Any) -> Plan:
-    """GCN on Cora over lam and rho. Judged are the cells that train: print >= 83 with a deviation of at most 1."""
-    rows: dict[str, dict[str, Any]] = {f"lambda={lam}": {"lam": lam, **how} for lam in LAMS}
+def _ablation(name: str, title: str, table: str, **fixed: Any) -> Plan:
+    """GCN on Cora over lam and rho; only cells that train (printed >= 83, deviation <= 1) are judged."""
+    rows: dict[str, dict[str, Any]] = {f"lambda={lam}": {"lam": lam, **fixed} for lam in LAMS}
     if table == "ablation_lambda_rho":
         rows |= {"AWP": {"lam": 1.0, "layers": "all"}, "W-AWP": {"lam": 0.5, "layers": "all"}}
     cells = []
@@ -110,7 +119,8 @@ def _ablation(name: str, title: str, table: str, **how: Any) -> Plan:
 
 
 POISONS = {name: poisoning(name.lower(), 0.05) for name in ("PGD", "Metattack", "DICE")}
-# The rows of the poisoning tables and their options: hidden 16 as in the released code, else DeepRobust's defaults.
+# The rows of the poisoning tables and their options: 16 hidden units as in the released code, else the defaults of
+# DeepRobust.
 ROBUST: dict[str, tuple[tuple[str, Option], ...]] = {
     "GCN": (("hidden", (16,)),), "GCNJaccard": (("hidden", (16,)),), "SimPGCN": (("hidden", 16),),
     "GCNSVD": (("hidden", (16,)),), "RGCN": (("hidden", (16,)),),
@@ -120,7 +130,7 @@ ROBUST: dict[str, tuple[tuple[str, Option], ...]] = {
 def _poisoned_row(
     model: str, dataset: str, poison: Measure | None, pair: tuple[float, float], numbers: dict[str, Any], column: str
 ) -> list[Cell]:
-    """A model without and with WT-AWP; RGCN, whose weights are distributions, without alone."""
+    """A model without and with WT-AWP, if both are printed: RGCN, whose weights are distributions, has no WT-AWP."""
     cells = []
     for row, awp in ((model, None), (f"{model}+WT-AWP", _awp(*pair))):
         if row in numbers:
@@ -130,9 +140,9 @@ def _poisoned_row(
 
 
 def _poisoning(name: str, title: str, attacks: dict[str, str], table: str, pairs: dict[str, Any]) -> Plan:
-    """Rows of defences, trained on the graph as it is and on the same graph poisoned once for each split.
+    """Defences trained on the clean graph, and on the same graph poisoned once for each split.
 
-    GCNJaccard needs features, which PolBlogs does not have: no cells, as in the paper.
+    GCNJaccard needs features, which PolBlogs does not have, so that there are no such cells, as in the paper.
     """
     numbers = printed()[table]
     cells = []
@@ -141,41 +151,44 @@ def _poisoning(name: str, title: str, attacks: dict[str, str], table: str, pairs
             for model in ROBUST:
                 if model_spec(model).needs_shared_features and dataset_spec(dataset).has_identity_features:
                     continue
-                own = {row: entry[key] for row, entry in numbers.items()}
-                places = (f"{model}, {attack}", f"{model}, PGD", model, "GCN")  # the paper prints no others
-                pair = next(pairs[name] for name in places if name in pairs)[dataset]
-                cells += _poisoned_row(model, dataset, POISONS.get(attack), pair, own, attack)
+                by_row = {row: entry[key] for row, entry in numbers.items()}
+                names = (f"{model}, {attack}", f"{model}, PGD", model, "GCN")  # the paper prints no others
+                pair = next(pairs[name] for name in names if name in pairs)[dataset]
+                cells += _poisoned_row(model, dataset, POISONS.get(attack), pair, by_row, attack)
     with_and_without = tuple((m, f"{m}+WT-AWP") for m in ROBUST if model_spec(m).is_perturbable)
     return Plan(name, title, tuple(cells), with_and_without)
 
 
 def _evasion() -> Plan:
-    """GCN attacked after training: by DICE once for each split, by PGD on each model's own gradient (white box)."""
+    """GCN attacked after training: by DICE once for each split, by PGD with the gradient of each model (white box)."""
     cells = []
-    for attack in ("DICE", "PGD"):
-        steps: dict[str, Option] = {"steps": 200} if attack == "PGD" else {}
-        measures = tuple(evading(attack.lower(), share, **steps) for share in (0.05, 0.1))
+    steps: dict[str, dict[str, Option]] = {"DICE": {}, "PGD": {"steps": 200}}
+    for attack, options in steps.items():
+        measures = tuple(evading(attack.lower(), share, **options) for share in (0.05, 0.1))
         for dataset in DATASETS:
             for row, awp in (("GCN", None), ("GCN+WT-AWP", _awp(*EVASION[attack][dataset]))):
                 setting = Setting(dataset=dataset, awp=awp, measures=measures)
-                for place, per_cent in enumerate(("5", "10")):
+                for index, per_cent in enumerate(("5", "10")):
                     numbers = _pair(printed()["evasion"][attack][row][per_cent][dataset])
                     column = f"{attack} {per_cent} %, {dataset}"
-                    cells.append(Cell(row, column, setting, printed=numbers, measure=place))
+                    cells.append(Cell(row, column, setting, printed=numbers, measure=index))
     return Plan("tab:evasion", "Evasion with DICE and PGD", tuple(cells), (("GCN", "GCN+WT-AWP"),))
 
 
 def _strength() -> Plan:
-    """Not in the paper: is each attack worse for a GCN than as many random flips? Cora, 5 %, 20 splits of one model."""
+    """Not in the paper: every attack against as many random flips, on a GCN on Cora with 5 % of edges, 20 splits."""
     order = ("random", "dice", "pgd", "prbcd", "grbcd", "minmax", "metattack")
     names = {name: attack_spec(name).label for name in order}
-    evading_ones = tuple(name for name in names if "evasion" in attack_spec(name).stages)
-    few: dict[str, Option] = {"steps": 40, "block_size": 50_000}  # a tenth of the defaults' cost, and strong enough
+    evasion_attacks = tuple(name for name in names if "evasion" in attack_spec(name).stages)
+    few: dict[str, Option] = {
+        "steps": 40,
+        "block_size": 50_000,
+    }  # a tenth of the cost of the defaults, and strong enough
     steps: dict[str, dict[str, Option]] = {"pgd": {"steps": 200}, "prbcd": few, "grbcd": few}
-    measures = tuple(evading(name, 0.05, **steps.get(name, {})) for name in evading_ones)
+    measures = tuple(evading(name, 0.05, **steps.get(name, {})) for name in evasion_attacks)
     evaded = Setting(dataset="cora", measures=measures)
-    cells = [Cell(names[name], "evasion, cora", evaded, 20, 1, judged=False, measure=place)
-             for place, name in enumerate(evading_ones)]  # fmt: skip
+    cells = [Cell(names[name], "evasion, cora", evaded, 20, 1, judged=False, measure=index)
+             for index, name in enumerate(evasion_attacks)]  # fmt: skip
     for name in ("random", "dice", "pgd", "minmax", "metattack"):
         poisoned = Setting(dataset="cora", options=ROBUST["GCN"], poison=poisoning(name, 0.05))
         cells.append(Cell(names[name], "poisoning, cora", poisoned, 20, 1, judged=False))
@@ -184,19 +197,20 @@ def _strength() -> Plan:
 
 
 def _certified(dataset: str) -> Plan:
-    """GCN without and with WT-AWP under the paper's noise on features and on edges, trained without noise."""
+    """GCN without and with WT-AWP, certified under the paper's noise on features and edges; trained without noise."""
     label = "fig:certcora" if dataset == "cora" else "fig:certcite"
-    wanted = [certifying(on, 100_000) for on in ("features", "edges")]
-    plan = certificate_plan(Setting(dataset=dataset), wanted, awp=_awp(0.5, 1.0), splits=8, inits=1)
+    certificates = [certifying(on, 100_000) for on in ("features", "edges")]
+    plan = certificate_plan(Setting(dataset=dataset), certificates, awp=_awp(0.5, 1.0), splits=8, inits=1)
     return replace(plan, name=label, title=f"Certified accuracy on {dataset.title()}")
 
 
 def _graphs(
     row: str, dataset: str, *, splits: int = 10, inits: int = 10, is_printed: bool = False, **changed: Any
 ) -> list[Cell]:
-    """A classifier of whole graphs without and with WT-AWP on its first convolution (sec:datagraphc).
+    """A model for whole graphs without and with WT-AWP on its first convolution (sec:datagraphc).
 
-    100 to 150 graphs test, so a single split is noise: not cells are judged by their means, but pairs over splits.
+    There are only 100 to 150 test graphs, so that a single split is noisy: pairs over splits are compared, and the
+    means of cells are not judged.
     """
     awp = _awp(*GRAPHS[dataset], layers=changed.pop("layers", "first"))
     options = {"model": "PooledGCN", **changed}
@@ -209,7 +223,7 @@ def _graphs(
 
 
 def _graphclass() -> Plan:
-    """Graph classification: the paper has 10 initialisations, of one split it seems; here of 10 splits."""
+    """Graph classification: 10 initialisations of each of 10 splits; the paper seems to have one split."""
     cells = [cell for dataset in GRAPHS for cell in _graphs("GCN", dataset, is_printed=True)]
     claimed = (
         Claim("Generally, WT-AWP improves the accuracy with a large margin.", "every_pair_gains"),
@@ -220,7 +234,7 @@ def _graphclass() -> Plan:
 
 
 def _more_graphclass() -> Plan:
-    """What the paper leaves open beside tab:graphclass: batches, layers, features, and two other models."""
+    """Variants of tab:graphclass that the paper does not show: batches, layers, features, and two other models."""
     rows: dict[str, dict[str, Any]] = {
         "GCN, split 0": {"splits": 1, "inits": 10},
         "GCN, both convolutions": {"splits": 5, "inits": 2, "layers": "all-but-last"},
@@ -231,13 +245,13 @@ def _more_graphclass() -> Plan:
         "GIN": {"splits": 5, "inits": 2, "model": "PooledGIN"},
         "GraphSAGE": {"splits": 5, "inits": 2, "model": "PooledSAGE"},
     }
-    has_degrees = ("imdb-binary", "imdb-multi")  # as features already: there is nothing else in their files
+    has_degree_features = ("imdb-binary", "imdb-multi")  # their files hold no others
     cells = [
         cell
-        for row, how in rows.items()
+        for row, options in rows.items()
         for dataset in GRAPHS
-        if how.get("features") != "degree" or dataset not in has_degrees
-        for cell in _graphs(row, dataset, **how)
+        if options.get("features") != "degree" or dataset not in has_degree_features
+        for cell in _graphs(row, dataset, **options)
     ]
     pairs = tuple((row, f"{row}+WT-AWP") for row in rows)
     return Plan("extra:graphclass", "Graph classification in other ways", tuple(cells), pairs)
@@ -254,32 +268,37 @@ TOY_PRINTED = {"GCN": 97.0, "AWP rho=0.5": 97.0, "AWP rho=1.5": 69.0, "AWP rho=2
 MLP = Setting(dataset="toy-linear", model="MLP", epochs=2000, options=(("dropout", 0.0), ("hidden", (100, 100))))
 
 
-def _shown(setting: Setting, methods: dict[str, AwpConfig | None], numbers: dict[str, float]) -> list[Cell]:
-    """Each method 200 times for its accuracy (one run in the paper, so nothing is judged), and once to be looked at."""
+def _toy_cells(setting: Setting, methods: dict[str, AwpConfig | None], numbers: dict[str, float]) -> list[Cell]:
+    """Each method 200 times for its accuracy, and once with curves and scores for the figure.
+
+    The paper has a single run, so that no cell is judged.
+    """
     cells = []
     for row, awp in methods.items():
-        told = (numbers[row], None) if row in numbers else None
-        cells.append(Cell(row, "accuracy", replace(setting, awp=awp), printed=told, judged=False))
+        number = (numbers[row], None) if row in numbers else None
+        cells.append(Cell(row, "accuracy", replace(setting, awp=awp), printed=number, judged=False))
     for row, awp in methods.items():
-        looked_at = replace(setting, awp=awp, keep=("history", "scores"))
-        cells.append(Cell(row, "one run", looked_at, 1, 1, judged=False))
+        with_curves = replace(setting, awp=awp, keep=("history", "scores"))
+        cells.append(Cell(row, "one run", with_curves, 1, 1, judged=False))
     return cells
 
 
 def _toy(name: str, title: str, methods: tuple[str, ...], figures: tuple[str, ...]) -> Plan:
-    cells = _shown(TOY, {m: TOY_METHODS[m] for m in methods}, TOY_PRINTED)
+    """Methods on the linearly separable toy data set."""
+    cells = _toy_cells(TOY, {m: TOY_METHODS[m] for m in methods}, TOY_PRINTED)
     return Plan(name, title, tuple(cells), figures=figures)
 
 
 def _mlp(name: str, title: str, dataset: str, methods: dict[str, AwpConfig | None], *, linear: bool) -> Plan:
+    """Methods on a toy data set with a multi-layer perceptron, with or without activations."""
     setting = replace(MLP, dataset=dataset, options=(*MLP.options, ("linear", linear)))
-    return Plan(name, title, tuple(_shown(setting, methods, {})), figures=("decisions", "toy_losses"))
+    return Plan(name, title, tuple(_toy_cells(setting, methods, {})), figures=("decisions", "toy_losses"))
 
 
 def _curves(
     name: str, title: str, figure: str, methods: dict[str, AwpConfig | None], datasets: tuple[str, ...]
 ) -> Plan:
-    """Curves over the epochs: ten initialisations of one split, as many as one wants to look at."""
+    """Curves over the epochs of ten initialisations of one split, as many as a figure can show."""
     cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp, keep=("history",)), 1, 10, judged=False)
              for dataset in datasets for row, awp in methods.items()]  # fmt: skip
     return Plan(name, title, tuple(cells), figures=(figure,))
@@ -293,7 +312,11 @@ MOONS = {"natural": None, "AWP": _awp(1.0, 0.4, layers="all"), "T-AWP": _awp(1.0
 
 @cache
 def plans() -> dict[str, Plan]:
-    """By label, in the order of the paper; then what explains a deviation, the claims of the text, and more."""
+    """Build all plans.
+
+    Returns:
+        The plans by label: tables and figures in the order of the paper, then deviations, claims and extras.
+    """
     return {
         "fig:1": _toy("fig:1", "AWP on the linearly separable toy", tuple(TOY_METHODS)[:4], ("decisions",)),
         "fig:awpknnloss": _toy("fig:awpknnloss", "Learning curves on the toy", tuple(TOY_METHODS), ("toy_losses",)),
@@ -333,7 +356,11 @@ def plans() -> dict[str, Plan]:
 
 
 def claims() -> tuple[Plan, ...]:
-    """Sentences of the text, each as a small plan."""
+    """Build a small plan for each checked sentence of the paper's text.
+
+    Returns:
+        The plans, whose names begin with "claim:".
+    """
     last = replace(TOY, awp=_awp(1.0, 2.5, layers="last"))
     first = replace(TOY, awp=_awp(1.0, 2.5))
     moons = replace(MLP, dataset="toy-moons", options=(*MLP.options, ("linear", False)))
@@ -342,7 +369,8 @@ def claims() -> tuple[Plan, ...]:
         "all but the middle": ("lins.0.weight", "lins.2.weight"),
         "all but the first": ("lins.1.weight", "lins.2.weight"),
     }
-    # The first layer has 303^2 weights, so rho = 303 moves each by its own size, as rho = 1 moves the layer by its own.
+    # The first layer has 303^2 weights: an adaptive rho = 303 moves each weight by its size, as a relative rho = 1
+    # moves the layer by its norm.
     radii = {"relative to the layer, rho=1": _awp(0.7, 1.0)}
     radii |= {f"adaptive, rho={r:g}": _awp(0.7, r, radius="adaptive") for r in (10.0, 30.0, 100.0, 300.0, 1000.0)}
 
@@ -375,8 +403,22 @@ def claims() -> tuple[Plan, ...]:
 
 
 def plan(label: str) -> Plan:
-    """The plan of a label."""
-    found = plans().get(label)
-    if found is None:
+    """Find the plan of a label.
+
+    Args:
+        label: A label of `plans`, such as "tab:natacc".
+
+    Returns:
+        The plan.
+
+    Raises:
+        WtawpError: If there is no such label.
+
+    Example:
+        >>> plan("tab:natacc").title
+        'Clean accuracy'
+    """
+    labelled = plans().get(label)
+    if labelled is None:
         raise WtawpError(f"the paper has nothing labelled {label!r}; there are {', '.join(plans())}")
-    return found
+    return labelled

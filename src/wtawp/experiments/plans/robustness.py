@@ -1,4 +1,4 @@
-"""Plans that ask how robust a model is: attacked before training (poisoning) or after it (evasion), or certified."""
+"""Plans that measure robustness: attacks before training (poisoning) or after it (evasion), and certificates."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,37 +11,48 @@ PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_de
 
 
 def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
-    """An attack on the training, in the protocol of the paper's tables.
+    """Describe an attack on the training, with the paper's options.
 
     Args:
         attack: The name of an attack.
         budget: Flips allowed: a share of the edges (float) or their number (int).
-        options: Options that differ from the protocol's.
+        **options: Options that differ from the paper's.
 
     Returns:
         The measure that finds the flips.
     """
-    protocol: dict[str, Option] = dict(attack_spec(attack).poisoning_options)
-    return Measure("poison", tuple({"attack": attack, "budget": budget, **protocol, **options}.items()))
+    paper_options: dict[str, Option] = dict(attack_spec(attack).poisoning_options)
+    return Measure("poison", tuple({"attack": attack, "budget": budget, **paper_options, **options}.items()))
 
 
 def evading(attack: str, budget: float | int, **options: Option) -> Measure:
-    """An attack on trained models, in the protocol of the paper's tables: test nodes with their true labels.
+    """Describe an attack on trained models, with the paper's options: test nodes with their true labels.
 
     Args:
         attack: The name of an attack.
         budget: Flips allowed: a share of the edges (float) or their number (int).
-        options: Options that differ from the protocol's.
+        **options: Options that differ from the paper's.
 
     Returns:
         The measure that attacks and evaluates.
     """
-    protocol: dict[str, Option] = dict(attack_spec(attack).evasion_options)
-    return Measure("evasion", tuple({"attack": attack, "budget": budget, **protocol, **options}.items()))
+    paper_options: dict[str, Option] = dict(attack_spec(attack).evasion_options)
+    return Measure("evasion", tuple({"attack": attack, "budget": budget, **paper_options, **options}.items()))
 
 
 def budget_name(budget: float | int) -> str:
-    """For people: 0.05 is "5 %", 253 is "253 edges"."""
+    """Write a budget for the head of a column.
+
+    Args:
+        budget: A share of the edges (float) or a number of edges (int).
+
+    Returns:
+        The text.
+
+    Example:
+        >>> budget_name(0.05), budget_name(253)
+        ('5 %', '253 edges')
+    """
     return f"{100 * budget:g} %" if isinstance(budget, float) else f"{budget} edges"
 
 
@@ -56,9 +67,23 @@ def attack_plan(
     splits: int,
     inits: int,
 ) -> Plan:
-    """`base` without and with `awp` (None: without alone), unattacked and at each budget, paired over splits.
+    """Build a plan that attacks a model without and with WT-AWP, paired over splits.
 
-    `adaptive`: the attack differentiates through the model itself, and not through a plain GCN in its place.
+    Args:
+        base: The setting of the model without WT-AWP.
+        attack: The name of an attack, or "package.module:function".
+        budgets: Flips allowed: shares of the edges (float) or numbers of edges (int), not both.
+        awp: The perturbation of the second row; None leaves that row out.
+        poison: Whether the attack is before the training; otherwise it is after it.
+        adaptive: Whether the attack differentiates through the model itself; otherwise it uses a plain GCN.
+        splits: The number of splits.
+        inits: The number of initialisations for each split.
+
+    Returns:
+        The plan, with a column without attack and one for each budget.
+
+    Raises:
+        ValueError: If the attack cannot be used after training, or if budgets are of both kinds.
     """
     spec = attack_spec(attack)
     if "evasion" not in spec.stages and not poison:
@@ -73,17 +98,17 @@ def attack_plan(
         if poison:
             surrogate = base.model if adaptive else SURROGATE
             attacked = [replace(setting, poison=poisoning(attack, b, surrogate=surrogate)) for b in budgets]
-            settings: list[tuple[Setting, int | None]] = [(setting, None), *((one, None) for one in attacked)]
+            settings: list[tuple[Setting, int | None]] = [(each, None) for each in (setting, *attacked)]
         else:
-            through: dict[str, Option] = {} if adaptive or not spec.uses_victim else {"adaptive": False}
-            measured = replace(setting, measures=tuple(evading(attack, b, **through) for b in budgets))
-            settings = [(measured, None), *((measured, place) for place in range(len(budgets)))]
-        for name, (one, place) in zip(("no attack", *map(budget_name, budgets)), settings, strict=True):
-            cells.append(Cell(row, name, one, splits, inits, measure=place))
+            surrogate_option: dict[str, Option] = {} if adaptive or not spec.uses_victim else {"adaptive": False}
+            measured = replace(setting, measures=tuple(evading(attack, b, **surrogate_option) for b in budgets))
+            settings = [(measured, None), *((measured, index) for index in range(len(budgets)))]
+        for name, (each, index) in zip(("no attack", *map(budget_name, budgets)), settings, strict=True):
+            cells.append(Cell(row, name, each, splits, inits, measure=index))
     kind = "poisoning" if poison else "evasion"
-    whose = "the model itself" if adaptive else "a plain GCN"
-    how = "" if not spec.uses_gradient else f", by the gradient of {whose}"
-    title = f"{base.model} on {base.dataset} under {kind} with {attack}{how}"
+    differentiated = "the model itself" if adaptive else "a plain GCN"
+    by = "" if not spec.uses_gradient else f", by the gradient of {differentiated}"
+    title = f"{base.model} on {base.dataset} under {kind} with {attack}{by}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))
 
@@ -91,7 +116,21 @@ def attack_plan(
 def certifying(
     on: str, samples: int, *, p_add: float | None = None, p_del: float | None = None, alpha: float = 0.01
 ) -> Measure:
-    """A certificate against flips of "features" or "edges", under the paper's noise unless another is given."""
+    """Describe a certificate against flips of features or edges.
+
+    Args:
+        on: "features" or "edges".
+        samples: Noisy copies of the graph that vote.
+        p_add: The probability of an addition under the noise; by default the paper's.
+        p_del: The probability of a deletion under the noise; by default the paper's.
+        alpha: The probability that the guarantee of a node is wrong.
+
+    Returns:
+        The measure that certifies.
+
+    Raises:
+        ValueError: If `on` is neither "features" nor "edges".
+    """
     if on not in PAPER_NOISE:
         raise ValueError(f"a certificate is on {' or on '.join(PAPER_NOISE)}, got {on!r}")
     paper = PAPER_NOISE[on]
@@ -103,7 +142,14 @@ def certifying(
 
 
 def noise_of(certificate: Measure) -> Measure:
-    """The noise of a certificate, to train under it."""
+    """Take the noise of a certificate, to train under it.
+
+    Args:
+        certificate: A measure that `certifying` made.
+
+    Returns:
+        The value of `Setting.noise`.
+    """
     options = dict(certificate.options)
     return Measure("noise", tuple((name, options[name]) for name in ("on", "p_add", "p_del")))
 
@@ -111,16 +157,27 @@ def noise_of(certificate: Measure) -> Measure:
 def certificate_plan(
     base: Setting, certificates: Sequence[Measure], *, awp: AwpConfig | None, splits: int, inits: int
 ) -> Plan:
-    """`base` without and with `awp` (None: without alone), plain and smoothed under the noise of each certificate."""
+    """Build a plan that certifies a model without and with WT-AWP, paired over splits.
+
+    Args:
+        base: The setting of the model without WT-AWP.
+        certificates: Measures that `certifying` made.
+        awp: The perturbation of the second row; None leaves that row out.
+        splits: The number of splits.
+        inits: The number of initialisations for each split.
+
+    Returns:
+        The plan, with a column for the model itself and one for the smoothed model of each certificate.
+    """
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
     cells = []
     for row, method in rows.items():
         setting = replace(base, awp=method, measures=tuple(certificates))
         cells.append(Cell(row, "not smoothed", setting, splits, inits))
-        for place, wanted in enumerate(certificates):
-            on = f"smoothed, {dict(wanted.options)['on']}"
-            cells.append(Cell(row, on, setting, splits, inits, measure=place))
-    how = "" if base.noise is None else ", trained under noise"
-    title = f"{base.model} on {base.dataset}{how}, certified by randomized smoothing"
+        for index, certificate in enumerate(certificates):
+            column = f"smoothed, {dict(certificate.options)['on']}"
+            cells.append(Cell(row, column, setting, splits, inits, measure=index))
+    noise = "" if base.noise is None else ", trained under noise"
+    title = f"{base.model} on {base.dataset}{noise}, certified by randomized smoothing"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("certificate", title, tuple(cells), pairs, figures=("certified_accuracy",))

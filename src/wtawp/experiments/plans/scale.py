@@ -1,20 +1,20 @@
-"""Plans in smaller sizes: fewer runs for a first answer, or just enough to see that everything works."""
+"""Smaller versions of plans: fewer runs for a first answer, or just enough to check that everything works."""
 
 from dataclasses import replace
 
 from wtawp.experiments.measures.shared.registry import measure_spec
 from wtawp.experiments.spec import Measure, Plan, Scale, Setting
 
-_SIZES = {"quick": (5, 2, None), "smoke": (2, 1, 30)}  # splits, initialisations, epochs (None: as they are)
+_SIZES = {"quick": (5, 2, None), "smoke": (2, 1, 30)}  # splits, initialisations, epochs (None: unchanged)
 
 
 def at_scale(plan: Plan, scale: Scale) -> Plan:
-    """A smaller version of a plan.
+    """Make a smaller version of a plan.
 
     Args:
         plan: The plan.
-        scale: "full" leaves it as it is; "quick" has fewer runs; "smoke" also has fewer epochs and smaller measures,
-            and only shows that everything works, so that nothing is judged.
+        scale: "full" is the plan itself; "quick" has fewer runs; "smoke" also has fewer epochs and smaller measures,
+            which only show that everything works, so that nothing is judged.
 
     Returns:
         The plan in that size.
@@ -36,11 +36,12 @@ def at_scale(plan: Plan, scale: Scale) -> Plan:
 
 
 def _smoke(setting: Setting, epochs: int) -> Setting:
-    """Fewer epochs, and measures with the options that they name for this."""
+    """A setting with fewer epochs, and with the measures' options for smoke tests."""
     return replace(setting, epochs=min(setting.epochs, epochs), measures=tuple(map(_smaller, setting.measures)),
                    poison=None if setting.poison is None else _smaller(setting.poison))  # fmt: skip
 
 
 def _smaller(measure: Measure) -> Measure:
-    small = measure_spec(measure.name).smoke_options
-    return measure.with_options(**{name: value for name, value in small.items() if name in dict(measure.options)})
+    """A measure with its options for smoke tests, where it has others."""
+    smoke = measure_spec(measure.name).smoke_options
+    return measure.with_options(**{name: value for name, value in smoke.items() if name in dict(measure.options)})

@@ -1,4 +1,4 @@
-"""Plans of the user, in TOML. Every mistake is found before anything is trained, and named with file and key.
+"""Plans of users, in TOML. Every mistake is reported with file and key before anything is trained.
 
 name = "my sweep"
 splits = 5
@@ -46,7 +46,17 @@ AWP = {"rho": float, "lam": float, "layers": (str, list), "radius": str, "projec
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a TOML file, checked as far as it can be without data."""
+    """Read the plan in a TOML file, and check it as far as possible without data.
+
+    Args:
+        path: The file; the module's docstring shows an example.
+
+    Returns:
+        The plan.
+
+    Raises:
+        PlanError: If the file cannot be read, or has a mistake; the message names the file and the key.
+    """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -57,12 +67,13 @@ def read_plan(path: Path) -> Plan:
 
 
 class _Reader:
-    """Knows the file, for its errors."""
+    """Turns the content of a file into a plan; its errors name the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def plan(self, content: dict[str, Any]) -> Plan:
+        """The plan of the whole file."""
         self.check(content, TOP, "")
         base = content.get("base", {})
         self.check(base, SETTING, "base.")
@@ -73,20 +84,20 @@ class _Reader:
             if number < 1:
                 raise self.error(name, "a whole number >= 1", repr(number))
         cells, pairs = [], {}
-        for i, given in enumerate(content["cell"]):
+        for i, table in enumerate(content["cell"]):
             where = f"cell[{i}]."
-            if not isinstance(given, dict):
-                raise self.error(f"cell[{i}]", "a table", type(given).__name__)
-            self.check(given, {**CELL, **SETTING}, where)
-            setting = self.setting({**base, **{k: v for k, v in given.items() if k in SETTING}}, where)
-            row = given.get("row", str(setting))
-            shown = 0 if "evasion" in {**base, **given} else None  # the accuracy that the cell shows
-            cells.append(Cell(row, given.get("column", setting.dataset), setting, measure=shown, **size))
-            if "compare_with" in given:
-                pairs[given["compare_with"], row] = where
+            if not isinstance(table, dict):
+                raise self.error(f"cell[{i}]", "a table", type(table).__name__)
+            self.check(table, {**CELL, **SETTING}, where)
+            setting = self.setting({**base, **{k: v for k, v in table.items() if k in SETTING}}, where)
+            row = table.get("row", str(setting))
+            measure = 0 if "evasion" in {**base, **table} else None  # whose accuracy the cell shows
+            cells.append(Cell(row, table.get("column", setting.dataset), setting, measure=measure, **size))
+            if "compare_with" in table:
+                pairs[table["compare_with"], row] = where
         rows, places = {c.row for c in cells}, [(c.row, c.column) for c in cells]
-        if twice := {place for place in places if places.count(place) > 1}:
-            raise self.error("cell", "every row and column once", f"{sorted(twice)} twice")
+        if repeated := {place for place in places if places.count(place) > 1}:
+            raise self.error("cell", "every row and column once", f"{sorted(repeated)} twice")
         for (before, after), where in pairs.items():
             columns = [{c.column for c in cells if c.row == row} for row in (before, after)]
             if before not in rows or before == after:
@@ -97,6 +108,7 @@ class _Reader:
         return Plan(name, content.get("title", name), tuple(cells), tuple(pairs))
 
     def setting(self, content: dict[str, Any], where: str) -> Setting:
+        """The setting of a cell; `where` is the prefix of its keys in messages."""
         if "dataset" not in content:
             raise self.error(f"{where}dataset", "the name or file of a graph", "nothing")
         options = content.get("options", {})
@@ -109,7 +121,7 @@ class _Reader:
             evasion = self.attack(content, "evasion", where)
             measures = [] if evasion is None else [evasion]
             measures += [
-                self.measure(one, f"{where}measures[{i}]") for i, one in enumerate(content.get("measures", []))
+                self.measure(table, f"{where}measures[{i}]") for i, table in enumerate(content.get("measures", []))
             ]
             attacks = {"poison": poison, "measures": tuple(measures)}
             plain = {k: v for k, v in content.items() if k != "evasion"}
@@ -118,7 +130,7 @@ class _Reader:
             raise PlanError(f"{self.path}: {where.rstrip('.')}: {error}") from error
 
     def attack(self, content: dict[str, Any], kind: str, where: str) -> Measure | None:
-        """Options are those of the attack; what is not given is as in the paper's protocol."""
+        """The attack under the key "poison" or "evasion"; options that are not given are the paper's."""
         if kind not in content:
             return None
         options, names = content[kind], f"one of {', '.join(attack_names())}"
@@ -131,7 +143,7 @@ class _Reader:
         return (poisoning if kind == "poison" else evading)(**options)
 
     def measure(self, content: object, where: str) -> Measure:
-        """A measure by its name; the other keys are its options."""
+        """The measure of a table: its name, and its options under the other keys."""
         if not isinstance(content, dict) or content.get("name") not in measure_names():
             got = content.get("name") if isinstance(content, dict) else content
             raise self.error(where, f"a table with a name, one of {', '.join(measure_names())}", repr(got))
@@ -140,6 +152,7 @@ class _Reader:
         return Measure(content["name"], options)
 
     def awp(self, content: dict[str, Any], where: str) -> AwpConfig:
+        """The perturbation of a table."""
         self.check(content, AWP, where)
         for f in fields(AwpConfig):
             if f.default is MISSING and f.name not in content:
@@ -147,14 +160,16 @@ class _Reader:
         return AwpConfig(**content)
 
     def check(self, content: dict[str, Any], known: dict[str, Any], where: str) -> None:
+        """Refuse unknown keys, and values of another type."""
         for key, value in content.items():
             if key not in known:
                 raise self.error(f"{where}{key}", f"one of the keys {sorted(known)}", "an unknown one")
             kinds = known[key] if isinstance(known[key], tuple) else (known[key],)
-            fits = (*kinds, int) if float in kinds else kinds
-            if not isinstance(value, fits) or (isinstance(value, bool) and bool not in kinds):
+            accepted = (*kinds, int) if float in kinds else kinds
+            if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
                 names = " or ".join(kind.__name__ for kind in kinds)
                 raise self.error(f"{where}{key}", names, f"{value!r}")
 
     def error(self, key: str, expected: str, got: str) -> PlanError:
+        """The error for a key with a wrong value."""
         return PlanError(f"{self.path}: {key}: expected {expected}, got {got}")

@@ -1,1 +1,26 @@
-"""Room store."""
+"""The store of results: one SQLite file of records, and JSON lines to move records between machines.
+
+This room imports `spec` alone: it knows what a record is, and neither how it was made nor what it means.
+"""
+
+from typing import TYPE_CHECKING
+
+from wtawp.base import lazy_exports
+
+if TYPE_CHECKING:
+    from wtawp.experiments.store.database import Store, Summary, default_path
+    from wtawp.experiments.store.errors import StoreError
+    from wtawp.experiments.store.json_lines import load_all, load_lines
+
+__all__ = ["Store", "StoreError", "Summary", "default_path", "load_all", "load_lines"]
+_HOMES = {
+    **dict.fromkeys(("Store", "Summary", "default_path"), "database"),
+    "StoreError": "errors",
+    **dict.fromkeys(("load_all", "load_lines"), "json_lines"),
+}
+__getattr__ = lazy_exports(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    """The public names, also those that are not imported yet."""
+    return sorted({*globals(), *__all__})

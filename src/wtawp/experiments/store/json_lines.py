@@ -1,0 +1,96 @@
+"""Exchange of records between machines: files with one record a line, as JSON, compressed or not."""
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from wtawp.experiments.spec import Record, RecordError
+from wtawp.experiments.spec.record import checked
+from wtawp.experiments.store.errors import StoreError
+
+
+def load_all(paths: Iterable[Path]) -> list[Record]:
+    """Read the records of several files, or of all files in folders.
+
+    Args:
+        paths: Files that `Store.export` wrote, and folders, of which every *.jsonl and *.jsonl.gz is read in the order
+            of the names.
+
+    Returns:
+        The records in the order of the files and of their lines.
+
+    Raises:
+        StoreError: If a folder holds no file of records, or a file cannot be read.
+        RecordError: If a line holds no valid record.
+    """
+    files: list[Path] = []
+    for path in paths:
+        inside = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
+        if not inside:
+            raise StoreError(f"the folder {path} holds no file of records (*.jsonl or *.jsonl.gz)")
+        files += inside
+    return [record for file in files for record in load_lines(file)]
+
+
+def load_lines(file: Path | str) -> Iterator[Record]:
+    """Read the records of one file, a line at a time.
+
+    Args:
+        file: A file that `Store.export` wrote; it is decompressed if its name ends in .gz.
+
+    Yields:
+        The records in the order of the lines, each checked against its key.
+
+    Raises:
+        RecordError: If a line holds no valid record; the message names the file and the line.
+        StoreError: If the file cannot be read.
+    """
+    number = 0
+    try:
+        with gzip.open(file) if Path(file).suffix == ".gz" else open(file, "rb") as lines:
+            for number, line in enumerate(lines, start=1):  # noqa: B007
+                yield checked(Record.from_json(line.decode()))
+    except (RecordError, ValueError, RecursionError) as error:  # the latter two: bytes or numbers no JSON holds
+        raise RecordError(f"{file}, line {number}: {error}") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise StoreError(f"cannot read {file} after line {number}: {error}") from error
+
+
+def write_lines(lines: Iterable[str], file: Path, *, store: Path) -> int:
+    """Write lines to a file atomically: a file that is there is replaced when the new one is complete, or kept.
+
+    Args:
+        lines: The lines, without their ends.
+        file: The file; it is compressed if its name ends in .gz. Equal lines give equal bytes.
+        store: The file of the store that the lines come from, which must not be overwritten.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        StoreError: If the file cannot be written, or is the store itself.
+    """
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")  # an incomplete file never has the name of a complete one
+    count = 0
+    try:
+        if file.exists() and file.samefile(store):
+            raise StoreError(f"{file} is the store itself; export to another file")
+        with part.open("wb") as raw:
+            out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if file.suffix == ".gz" else raw
+            for line in lines:
+                out.write(line.encode() + b"\n")
+                count += 1
+            if out is not raw:
+                out.close()
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.replace(part, file)
+    except OSError as error:
+        raise StoreError(f"cannot write {file}: {error}; the store is as it was") from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    return count
