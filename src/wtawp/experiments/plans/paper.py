@@ -162,9 +162,9 @@ def _poisoning(name: str, title: str, attacks: dict[str, str], table: str, pairs
 def _evasion() -> Plan:
     """GCN attacked after training: by DICE once for each split, by PGD with the gradient of each model (white box)."""
     cells = []
-    for attack in ("DICE", "PGD"):
-        steps: dict[str, Option] = {"steps": 200} if attack == "PGD" else {}
-        measures = tuple(evading(attack.lower(), share, **steps) for share in (0.05, 0.1))
+    attacks: dict[str, dict[str, Option]] = {"DICE": {}, "PGD": {"steps": 200}}
+    for attack, options in attacks.items():
+        measures = tuple(evading(attack.lower(), share, **options) for share in (0.05, 0.1))
         for dataset in DATASETS:
             for row, awp in (("GCN", None), ("GCN+WT-AWP", _awp(*EVASION[attack][dataset]))):
                 setting = Setting(dataset=dataset, awp=awp, measures=measures)
