@@ -24,17 +24,19 @@ LEVEL = {"base": -1, "core": 0, "graphs": 0, "models": 1, "training": 2, "attack
 #     ----------------------
 #     execution      report          one trains and measures, the other reads what was stored
 #     ----------------------
-#     plans   store   measures   results
+#     plans                          knows the names and options of measures
+#     ----------------------
+#     store   measures   results
 #     ----------------------
 #     spec
 ROOMS = {
     "spec": (),
-    "plans": ("spec",),
+    "plans": ("spec", "measures"),
     "store": ("spec",),
     "measures": ("spec",),
     "results": ("spec",),
-    "execution": ("spec", "plans", "store", "measures"),
-    "report": ("spec", "plans", "store", "results"),
+    "execution": ("spec", "store", "measures"),
+    "report": ("spec", "plans", "results"),
     "inspection": ("spec", "plans", "store", "measures", "results", "execution", "report"),
     "demo": ("spec", "plans", "store", "measures", "results", "execution", "report"),
 }  # fmt: skip
@@ -147,7 +149,7 @@ def test_the_check_looks_through_the_front_door_and_through_packages() -> None:
     reached = wrong_imports(
         "wtawp.experiments.report.tables", "from wtawp.experiments import run_demo, paired_difference"
     )
-    assert reached == ["wtawp.experiments.demo.demo"]
+    assert [there.rpartition(".")[0] for there in reached] == ["wtawp.experiments.demo"]
     assert wrong_imports("wtawp.experiments.spec.plan", "from wtawp import experiments") == ["wtawp.experiments"]
     assert wrong_imports("wtawp.models", "from .gcn import GCN\nfrom ..graphs import load") == []
     assert wrong_imports("wtawp.models", "from ..training import fit") != []

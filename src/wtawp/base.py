@@ -178,7 +178,7 @@ def resolve(reference: str) -> object:
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
-    """A module-level `__getattr__` that imports each public name of a package when it is first used.
+    """Make a module-level `__getattr__` that imports each public name of a package when it is first used.
 
     Args:
         package: The package's `__name__`.
@@ -186,6 +186,9 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], obje
 
     Returns:
         A function to assign to `__getattr__` in the package's `__init__`.
+
+    Raises:
+        AttributeError: By the returned function, for a name that is not in `homes`.
 
     Example:
         >>> __getattr__ = lazy_exports("wtawp.core", {"AwpConfig": "config"})

@@ -10,13 +10,13 @@ from wtawp.models import GCN, MLP
 from wtawp.training import fit
 
 
-def test_it_sees_logits_and_gradients_at_the_weights_and_at_the_perturbed_ones() -> None:
+def test_it_measures_logits_and_gradients_at_the_weights_and_at_the_perturbed_ones() -> None:
     data = load("karate")
     nodes = torch.arange(0, 30, 3)
     model = GCN(34, 4, hidden=(5,), generator=rng("init")).train()
-    watch = SaturationMonitor(data, nodes, AwpConfig(rho=0.7, lam=1.0, layers="all"))
+    monitor = SaturationMonitor(data, nodes, AwpConfig(rho=0.7, lam=1.0, layers="all"))
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
-    watch(model, 0)
+    monitor(model, 0)
     assert model.training
     assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
 
@@ -27,17 +27,17 @@ def test_it_sees_logits_and_gradients_at_the_weights_and_at_the_perturbed_ones()
 
     natural = truth()
     awp = AWP(model, rho=0.7)
-    seen = []
+    weights_at = []
 
     def closure() -> torch.Tensor:
-        seen.append({n: p.detach().clone() for n, p in model.named_parameters()})
+        weights_at.append({n: p.detach().clone() for n, p in model.named_parameters()})
         return F.cross_entropy(model(data.x, data.edge_index)[nodes], data.y[nodes])
 
     awp.backward(closure)
     with torch.no_grad():
         for n, p in model.named_parameters():
-            p.copy_(seen[1][n])
-    assert [column[0] for column in watch.history.values()] == pytest.approx([*natural, *truth()], rel=1e-4)
+            p.copy_(weights_at[1][n])
+    assert [column[0] for column in monitor.history.values()] == pytest.approx([*natural, *truth()], rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", [GCN, MLP])
@@ -47,9 +47,9 @@ def test_in_training_plain_weights_are_their_own_perturbation(kind: type) -> Non
     plain, large = (
         SaturationMonitor(data, split.train, awp) for awp in (None, AwpConfig(rho=5.0, lam=1.0, layers="all"))
     )
-    for watch in (plain, large):
+    for monitor in (plain, large):
         model = kind(2, 2, generator=rng("init", 0))
-        fit(model, data, split, seed=0, awp=watch.awp, epochs=3, observe=watch)
+        fit(model, data, split, seed=0, awp=monitor.awp, epochs=3, observe=monitor)
     assert plain.history["perturbed_logit_scale"] == plain.history["logit_scale"]
     assert len(large.history["saturation"]) == 3
     assert large.history["perturbed_logit_scale"][0] > 3 * large.history["logit_scale"][0]

@@ -6,11 +6,6 @@ from wtawp.attacks.checks import checked_labels, checked_nodes, refuse_nan, refu
 from wtawp.base import AttackError
 
 
-class Weightless(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
-        return x
-
-
 class Anything(nn.Module):
     def forward(self, *given: Tensor) -> Tensor:
         return given[0]
@@ -23,10 +18,10 @@ def test_what_is_no_number_is_refused() -> None:
             refuse_nan(torch.tensor([0.0, bad]))
 
 
-def test_a_victim_must_take_edge_weights() -> None:
+def test_a_victim_must_take_edge_weights(weightless: nn.Module) -> None:
     refuse_without_weights(Anything(), "PGD")
     with pytest.raises(AttackError, match="Weightless takes no edge_weight, and PGD differentiates by it"):
-        refuse_without_weights(Weightless(), "PGD")
+        refuse_without_weights(weightless, "PGD")
 
 
 def test_nodes_are_indices_or_a_mask() -> None:

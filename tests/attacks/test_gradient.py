@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from importlib import import_module
 
 import pytest
@@ -15,18 +16,6 @@ SIZE, CLASSES = 12, 3
 ALL = torch.triu_indices(SIZE, SIZE, 1)
 CODES = ALL[0] * SIZE + ALL[1]
 NODES = torch.tensor([0, 2, 3, 7, 11])
-
-
-def small(seed: int = 0, size: int = SIZE) -> Data:
-    g = rng("pgd", seed)
-    upper = (torch.rand(size, size, generator=g) > 0.7).triu(1).long()
-    x = torch.randn(size, 4, generator=g, dtype=torch.float64)
-    y = torch.arange(size) % CLASSES
-    return Data(x=x, y=y, edge_index=(upper + upper.T).nonzero().T.contiguous())
-
-
-def victim(seed: int = 0, hidden: tuple[int, ...] = (5,)) -> GCN:
-    return GCN(4, CLASSES, hidden=hidden, generator=rng("victim", seed)).double()
 
 
 def relaxed(data: Data, seed: int = 0) -> RelaxedFlips:
@@ -73,8 +62,10 @@ def gradient_of(data: Data, model: GCN, flips: RelaxedFlips, kind: str) -> Facto
 @pytest.mark.parametrize("kind", ["ce", "margin"])
 @pytest.mark.parametrize("hidden", [(), (5,), (6, 5)])
 @pytest.mark.parametrize("loops", [False, True])
-def test_the_gradient_of_all_pairs_is_that_of_a_dense_network(kind: str, hidden: tuple[int, ...], loops: bool) -> None:
-    data, model = small(), victim(hidden=hidden)
+def test_the_gradient_of_all_pairs_is_that_of_a_dense_network(
+    kind: str, hidden: tuple[int, ...], loops: bool, small: Callable[..., Data], small_victim: Callable[..., GCN]
+) -> None:
+    data, model = small(), small_victim(hidden=hidden)
     if loops:
         data.edge_index = torch.cat([data.edge_index, torch.tensor([[1, 4], [1, 4]])], dim=1)
     flips = relaxed(data)
@@ -85,8 +76,10 @@ def test_the_gradient_of_all_pairs_is_that_of_a_dense_network(kind: str, hidden:
     assert found.abs().max() > 1e-4
 
 
-def test_the_gradient_is_what_finite_differences_say() -> None:
-    data, model, flips = small(1), victim(1), relaxed(small(1), 1)
+def test_the_gradient_is_what_finite_differences_say(
+    small: Callable[..., Data], small_victim: Callable[..., GCN]
+) -> None:
+    data, model, flips = small(1), small_victim(1), relaxed(small(1), 1)
     found = gradient_of(data, model, flips, "ce").at(CODES)
     upper, step = dense(flips), 1e-5
     for place, (i, j) in enumerate(ALL.T.tolist()):
@@ -100,12 +93,16 @@ def test_the_gradient_is_what_finite_differences_say() -> None:
 @pytest.mark.parametrize("block", [1, 40, 1 << 20])
 @pytest.mark.parametrize("step", [0.01, 1.0, 1000.0])
 def test_a_step_block_by_block_is_the_projection_of_all_pairs(
-    block: int, step: float, monkeypatch: pytest.MonkeyPatch
+    block: int,
+    step: float,
+    monkeypatch: pytest.MonkeyPatch,
+    small: Callable[..., Data],
+    small_victim: Callable[..., GCN],
 ) -> None:
     monkeypatch.setitem(import_module("wtawp.attacks.gradient").BLOCK, "cpu", block)
     data = small(2)
     flips = relaxed(data, 2)
-    gradient = gradient_of(data, victim(2), flips, "ce")
+    gradient = gradient_of(data, small_victim(2), flips, "ce")
     assert isinstance(gradient, FactoredGradient)
     after = gradient.ascend(flips, step, budget=4)
     expected = project_onto_budget(dense(flips)[tuple(ALL)] + step * gradient.at(CODES), 4)
@@ -115,10 +112,12 @@ def test_a_step_block_by_block_is_the_projection_of_all_pairs(
 
 
 @pytest.mark.parametrize("block", [1, 1000, 1 << 20])
-def test_many_victims_climb_as_each_does_alone(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_victims_climb_as_each_does_alone(
+    block: int, monkeypatch: pytest.MonkeyPatch, small: Callable[..., Data], small_victim: Callable[..., GCN]
+) -> None:
     monkeypatch.setitem(import_module("wtawp.attacks.gradient").BLOCK, "cpu", block)
     data, nodes = small(5), [NODES, NODES[:2], torch.arange(SIZE)]
-    models = [victim(seed).eval() for seed in range(3)]
+    models = [small_victim(seed).eval() for seed in range(3)]
     together = FactoredVictims(target_of(data, nodes, [data.y] * 3, "ce"), models)
     alone = [FactoredVictims(target_of(data, [n], [data.y], "ce"), [m]) for n, m in zip(nodes, models, strict=True)]
     flips, single = together.target.no_flips(), [one.target.no_flips() for one in alone]

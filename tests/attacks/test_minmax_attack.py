@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from statistics import mean
 
 import pytest
@@ -15,29 +16,6 @@ from wtawp.training import evaluate, fit
 SIZE, CLASSES = 12, 3
 ALL = torch.triu_indices(SIZE, SIZE, 1)
 TRAIN, NODES = torch.tensor([1, 4, 5, 9]), torch.tensor([0, 2, 3, 7, 11])
-
-
-class Plain(nn.Module):
-    """A victim that shows nothing but its forward pass."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        out: Tensor = self.inner(x, edge_index, edge_weight)
-        return out
-
-
-def small(seed: int = 0) -> Data:
-    g = rng("minmax", seed)
-    upper = (torch.rand(SIZE, SIZE, generator=g) > 0.7).triu(1).long()
-    x = torch.randn(SIZE, 4, generator=g, dtype=torch.float64)
-    return Data(x=x, y=torch.arange(SIZE) % CLASSES, edge_index=(upper + upper.T).nonzero().T.contiguous())
-
-
-def victim(seed: int = 0) -> GCN:
-    return GCN(4, CLASSES, hidden=(5,), generator=rng("victim", seed)).double()
 
 
 def naive(data: Data, model: GCN, budget: int, steps: int, step_size: float) -> set[tuple[int, int]]:
@@ -69,10 +47,12 @@ def naive(data: Data, model: GCN, budget: int, steps: int, step_size: float) -> 
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_it_is_descent_and_ascent_in_turn(plain: bool, seed: int) -> None:
-    data, model = small(seed), victim(seed)
+def test_it_is_descent_and_ascent_in_turn(
+    plain: bool, seed: int, small: Callable[..., Data], small_victim: Callable[..., GCN], black_box: type[nn.Module]
+) -> None:
+    data, model = small(seed), small_victim(seed)
     flips = minmax(
-        data, Plain(model) if plain else model, budget=4, nodes=NODES, train=TRAIN, labels=data.y, seed=0, steps=12,
+        data, black_box(model) if plain else model, budget=4, nodes=NODES, train=TRAIN, labels=data.y, seed=0, steps=12,
         lr=0.05, weight_decay=1e-3, samples=0, step_size=5.0,
     )  # fmt: skip
     expected = naive(data, model, 4, 12, 5.0)
@@ -80,11 +60,13 @@ def test_it_is_descent_and_ascent_in_turn(plain: bool, seed: int) -> None:
     assert len(expected) > 1
 
 
-def test_the_victim_is_left_as_it_was_and_its_learning_matters() -> None:
-    data, model = small(2), victim(2)
+def test_the_victim_is_left_as_it_was_and_its_learning_matters(
+    small: Callable[..., Data], small_victim: Callable[..., GCN], black_box: type[nn.Module]
+) -> None:
+    data, model = small(2), small_victim(2)
     model.train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    for v in (model, Plain(model)):
+    for v in (model, black_box(model)):
         flips = minmax(data, v, budget=4, nodes=NODES, labels=data.y, seed=0, steps=30, lr=0.1, step_size=5.0)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
@@ -116,18 +98,18 @@ def test_models_trained_on_its_graph_do_worse_than_on_random_flips() -> None:
     assert loss_after(flips.apply(data)) > max(at_random) + 0.05
 
 
-def test_a_defence_can_learn_as_well() -> None:
+def test_a_defence_can_learn_as_well(small: Callable[..., Data]) -> None:
     data = small(3)
     model = GCNSVD(4, CLASSES, hidden=(5,), rank=4, generator=rng("svd")).double()
     flips = minmax(data, model, budget=3, nodes=NODES, labels=data.y, seed=0, steps=5, step_size=5.0)
     assert 0 < len(flips) <= 3
 
 
-def test_what_cannot_be_attacked_is_said_so() -> None:
+def test_what_cannot_be_attacked_is_said_so(small: Callable[..., Data], small_victim: Callable[..., GCN]) -> None:
     data = small()
     options = {"budget": 1, "nodes": NODES, "labels": data.y, "seed": 0, "steps": 2}
     with pytest.raises(ValueError, match="no weights that can learn"):
-        minmax(data, victim().requires_grad_(False), **options)  # type: ignore[arg-type]
+        minmax(data, small_victim().requires_grad_(False), **options)  # type: ignore[arg-type]
     with pytest.raises(AttackError, match="ignores the graph"):
         minmax(data, MLP(4, CLASSES, hidden=(5,), generator=rng("mlp")).double(), **options)  # type: ignore[arg-type]
     wrong: list[tuple[dict[str, object], str]] = [
@@ -136,4 +118,4 @@ def test_what_cannot_be_attacked_is_said_so() -> None:
     ]  # fmt: skip
     for change, message in wrong:
         with pytest.raises(ValueError, match=message):
-            minmax(data, victim(), **{**options, **change})  # type: ignore[arg-type]
+            minmax(data, small_victim(), **{**options, **change})  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
+from collections.abc import Callable
 from importlib import import_module
 from itertools import combinations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn.models import basic_gnn
@@ -18,58 +19,23 @@ from wtawp.training import evaluate, fit
 SIZE, CLASSES = 12, 3
 
 
-class Plain(nn.Module):
-    """A victim that shows nothing but its forward pass."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        out: Tensor = self.inner(x, edge_index, edge_weight)
-        return out
-
-
-class Blind(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        return x
-
-
-class Weightless(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
-        return x
-
-
-class Broken(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        return x / 0
-
-
-def small(seed: int = 0, size: int = SIZE) -> Data:
-    g = rng("pgd", seed)
-    upper = (torch.rand(size, size, generator=g) > 0.7).triu(1).long()
-    x = torch.randn(size, 4, generator=g, dtype=torch.float64)
-    y = torch.arange(size) % CLASSES
-    return Data(x=x, y=y, edge_index=(upper + upper.T).nonzero().T.contiguous())
-
-
-def victim(seed: int = 0, hidden: tuple[int, ...] = (5,)) -> GCN:
-    return GCN(4, CLASSES, hidden=hidden, generator=rng("victim", seed)).double()
-
-
 NODES = torch.tensor([0, 2, 3, 7, 11])
 
 
 @pytest.mark.parametrize("kind", ["ce", "margin"])
-def test_thin_factors_and_weights_of_all_pairs_lead_to_the_same_flips(kind: str) -> None:
-    data, model = small(3), victim(3)
+def test_thin_factors_and_weights_of_all_pairs_lead_to_the_same_flips(
+    kind: str, small: Callable[..., Data], small_victim: Callable[..., GCN], black_box: type[nn.Module]
+) -> None:
+    data, model = small(3), small_victim(3)
     options = {"budget": 5, "nodes": NODES, "labels": data.y, "seed": 0, "steps": 20, "loss": kind, "step_size": 5.0}
-    one, other = (pgd(data, v, **options) for v in (model, Plain(model)))  # type: ignore[arg-type]
+    one, other = (pgd(data, v, **options) for v in (model, black_box(model)))  # type: ignore[arg-type]
     assert torch.equal(one.pairs, other.pairs)
 
 
-def test_one_flip_is_nearly_the_best_of_all_single_flips() -> None:
-    data, model = small(4), victim(4)
+def test_one_flip_is_nearly_the_best_of_all_single_flips(
+    small: Callable[..., Data], small_victim: Callable[..., GCN]
+) -> None:
+    data, model = small(4), small_victim(4)
     flips = pgd(data, model, budget=1, nodes=NODES, labels=data.y, seed=0, steps=50, step_size=5.0)
     losses = {}
     for i, j in combinations(range(SIZE), 2):
@@ -98,9 +64,11 @@ def test_it_hurts_more_than_random_flips_and_leaves_the_victim_as_it_was() -> No
     assert attacked[0] > 1.1 * max(clean[0], *(loss for loss, _ in at_random))
 
 
-def test_frozen_weights_and_models_of_others_can_be_attacked() -> None:
+def test_frozen_weights_and_models_of_others_can_be_attacked(
+    small: Callable[..., Data], small_victim: Callable[..., GCN]
+) -> None:
     data = small(5)
-    frozen = victim(5).requires_grad_(False)
+    frozen = small_victim(5).requires_grad_(False)
     with isolated_rng("theirs"):
         theirs = basic_gnn.GCN(4, 5, 2, CLASSES).double()
     for model in (frozen, theirs):
@@ -113,39 +81,46 @@ def test_frozen_weights_and_models_of_others_can_be_attacked() -> None:
         assert attacked > clean
 
 
-def test_a_victim_that_gives_nothing_to_climb_is_said_so() -> None:
+def test_a_victim_that_gives_nothing_to_climb_is_said_so(
+    small: Callable[..., Data],
+    small_victim: Callable[..., GCN],
+    black_box: type[nn.Module],
+    blind: nn.Module,
+    weightless: nn.Module,
+    broken: nn.Module,
+) -> None:
     data = small()
-    dead = victim()
+    dead = small_victim()
     nn.init.zeros_(dead.convs[1].weight)  # type: ignore[arg-type]
     mlp = MLP(4, CLASSES, hidden=(5,), generator=rng("mlp")).double()
     for model, message in [
         (dead, "zero for every pair"),
-        (Plain(dead), "zero for every pair"),
-        (Blind(), "ignores the graph"),
+        (black_box(dead), "zero for every pair"),
+        (blind, "ignores the graph"),
         (mlp, "ignores the graph"),
-        (Weightless(), "takes no edge_weight"),
-        (Broken(), "NaN or infinite logits"),
+        (weightless, "takes no edge_weight"),
+        (broken, "NaN or infinite logits"),
     ]:
         with pytest.raises(AttackError, match=message):
             pgd(data, model, budget=1, nodes=NODES, labels=data.y, seed=0, steps=2)
-    nan = victim()
+    nan = small_victim()
     nn.init.constant_(nan.convs[0].weight, float("nan"))  # type: ignore[arg-type]
     with pytest.raises(AttackError, match="NaN"):
         pgd(data, nan, budget=1, nodes=NODES, labels=data.y, seed=0)
 
 
-def test_a_margin_that_is_lost_everywhere_is_flat() -> None:
-    data, model = small(), victim()
+def test_a_margin_that_is_lost_everywhere_is_flat(small: Callable[..., Data], small_victim: Callable[..., GCN]) -> None:
+    data, model = small(), small_victim()
     with torch.no_grad():
         wrong = model.eval()(data.x, data.edge_index).argmin(1)
     with pytest.raises(AttackError, match="misclassified"):
         pgd(data, model, budget=1, nodes=NODES, labels=wrong, seed=0, loss="margin")
 
 
-def test_victims_without_factors_are_for_small_graphs() -> None:
+def test_victims_without_factors_are_for_small_graphs(blind: nn.Module) -> None:
     data = citation(seed=0, num_nodes=1001, num_words=4)
     with pytest.raises(AttackError, match="Blind shows no factors"):
-        pgd(data, Blind(), budget=1, nodes=torch.tensor([0]), labels=data.y, seed=0)
+        pgd(data, blind, budget=1, nodes=torch.tensor([0]), labels=data.y, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -164,18 +139,22 @@ def test_victims_without_factors_are_for_small_graphs() -> None:
         ({"budget": 0}, "budget"),
     ],
 )
-def test_bad_arguments_are_refused(change: dict[str, object], message: str) -> None:
+def test_bad_arguments_are_refused(
+    change: dict[str, object], message: str, small: Callable[..., Data], small_victim: Callable[..., GCN]
+) -> None:
     data = small()
     options = {"budget": 1, "nodes": NODES, "labels": data.y, "seed": 0, **change}
     with pytest.raises(ValueError, match=message):
-        pgd(data, victim(), **options)  # type: ignore[arg-type]
+        pgd(data, small_victim(), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["ce", "margin"])
 @pytest.mark.parametrize("plain", [False, True])
-def test_many_victims_get_the_flips_that_each_gets_alone(kind: str, plain: bool) -> None:
+def test_many_victims_get_the_flips_that_each_gets_alone(
+    kind: str, plain: bool, small: Callable[..., Data], small_victim: Callable[..., GCN], black_box: type[nn.Module]
+) -> None:
     data, seeds = small(6), [3, 1, 4]
-    models = [Plain(victim(s)) if plain else victim(s) for s in range(3)]
+    models = [black_box(small_victim(s)) if plain else small_victim(s) for s in range(3)]
     nodes, labels = [NODES, torch.arange(SIZE) > 3, torch.tensor([5])], [data.y, data.y.roll(1), data.y.flip(0)]
     told: list[float] = []
     options = {"budget": 4, "steps": 20, "loss": kind, "step_size": 5.0}
@@ -201,8 +180,8 @@ def test_in_single_precision_many_victims_fare_as_they_do_alone() -> None:
         assert losses[0] == pytest.approx(losses[1], rel=0.01)  # sums are rounded otherwise, so a flip may differ
 
 
-def test_one_node_s_margin_falls() -> None:
-    data, model = small(7), victim(7).eval()
+def test_one_node_s_margin_falls(small: Callable[..., Data], small_victim: Callable[..., GCN]) -> None:
+    data, model = small(7), small_victim(7).eval()
     with torch.no_grad():
         logits = model(data.x, data.edge_index)
     right = logits.argmax(1)
@@ -221,10 +200,12 @@ def test_one_node_s_margin_falls() -> None:
         assert margin(flips.apply(data)) < margin(data) - 0.01
 
 
-def test_victims_that_do_not_go_together_are_refused() -> None:
-    data, one = small(), victim()
+def test_victims_that_do_not_go_together_are_refused(
+    small: Callable[..., Data], small_victim: Callable[..., GCN], black_box: type[nn.Module]
+) -> None:
+    data, one = small(), small_victim()
     nodes, labels = [NODES, NODES], [data.y, data.y]
-    for other in (victim(hidden=(6,)), victim(hidden=(5, 5)), Plain(victim())):
+    for other in (small_victim(hidden=(6,)), small_victim(hidden=(5, 5)), black_box(small_victim())):
         with pytest.raises(ValueError, match="one architecture, but number 1"):
             pgd_many(data, [one, other], budget=1, nodes=nodes, labels=labels, seeds=[0, 1])
     with pytest.raises(ValueError, match="2 victims, got 2, 2, 1"):
@@ -234,14 +215,18 @@ def test_victims_that_do_not_go_together_are_refused() -> None:
 
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
-def test_of_many_victims_the_one_that_cannot_be_attacked_is_named(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_victims_the_one_that_cannot_be_attacked_is_named(
+    block: int, monkeypatch: pytest.MonkeyPatch, small: Callable[..., Data], small_victim: Callable[..., GCN]
+) -> None:
     monkeypatch.setitem(import_module("wtawp.attacks.gradient").BLOCK, "cpu", block)
-    data, dead, nan = small(), victim(), victim()
+    data, dead, nan = small(), small_victim(), small_victim()
     nn.init.zeros_(dead.convs[1].weight)  # type: ignore[arg-type]
     nn.init.constant_(nan.convs[0].weight, float("nan"))  # type: ignore[arg-type]
     for bad, message in ((dead, "a victim, number 1, ignores"), (nan, "a victim, number 1, returns NaN")):
         with pytest.raises(AttackError, match=message):
-            pgd_many(data, [victim(), bad], budget=1, nodes=[NODES] * 2, labels=[data.y] * 2, seeds=[0, 1], steps=2)
+            pgd_many(
+                data, [small_victim(), bad], budget=1, nodes=[NODES] * 2, labels=[data.y] * 2, seeds=[0, 1], steps=2
+            )
 
 
 @pytest.mark.slow

@@ -144,32 +144,19 @@ def test_one_node_can_be_the_target(attack: Attack, victim: GCN) -> None:
         assert victim(changed.x, changed.edge_index).argmax(1)[node] != DATA.y[node]
 
 
-class Blind(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        return x
-
-
-class Weightless(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
-        return x
-
-
-class Broken(nn.Module):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        return x / 0
-
-
 @both
-def test_a_victim_that_gives_nothing_to_climb_is_said_so(attack: Attack) -> None:
+def test_a_victim_that_gives_nothing_to_climb_is_said_so(
+    attack: Attack, blind: nn.Module, weightless: nn.Module, broken: nn.Module
+) -> None:
     data, dead = small(), gcn()
     nn.init.zeros_(dead.convs[1].weight)  # type: ignore[arg-type]
     mlp = MLP(4, 3, hidden=(5,), generator=rng("mlp")).double()
     for model, message in [
         (dead, "gradient is zero for every edge"),
-        (Blind(), "ignores the graph"),
+        (blind, "ignores the graph"),
         (mlp, "ignores the graph"),
-        (Weightless(), "takes no edge_weight"),
-        (Broken(), "NaN or infinite logits"),
+        (weightless, "takes no edge_weight"),
+        (broken, "NaN or infinite logits"),
     ]:
         with pytest.raises(AttackError, match=message):
             attack(data, model, budget=1, nodes=data.y == 0, labels=data.y, seed=0, steps=2)

@@ -145,7 +145,7 @@ def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.
 
 
 def test_an_interrupt_says_how_to_go_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Callable[..., list[Record]] = runner.train
+    real: Callable[..., list[Record]] = training.train
     calls: Iterator[int] = iter(range(9))
 
     def interrupted(*arguments: object, **how: object) -> list[Record]:
@@ -153,7 +153,7 @@ def test_an_interrupt_says_how_to_go_on(store: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         return real(*arguments, **how)
 
-    monkeypatch.setattr(runner, "train", interrupted)
+    monkeypatch.setattr(training, "train", interrupted)
     arguments = ("compare", "wine", "--splits", 2, "--inits", 1, "--epochs", 1, "--workers", 1, "--store", store)
     assert "Finished runs are stored: the same command continues from here." in invoke(*arguments, code=130)
     with Store(store) as opened:

@@ -254,7 +254,7 @@ def test_sam_and_asam_step_for_step(build: Callable[..., WTAWP], unit: Callable[
 
 
 class Stop(BaseException):
-    """Stands in for KeyboardInterrupt and its like, which are no `Exception`."""
+    """Like KeyboardInterrupt, not an `Exception`."""
 
 
 @pytest.mark.parametrize("form", ["backward", "loss"])
@@ -540,7 +540,7 @@ def test_a_misspelt_option_fails() -> None:
         (lambda loss: (loss.backward(retain_graph=True), loss)[1], r"called backward\(\) itself"),
     ],
 )
-def test_a_closure_that_breaks_the_rules_is_told_so(
+def test_a_closure_that_breaks_the_rules_is_refused(
     form: str, lam: float, spoil: Callable[[Tensor], object], message: str
 ) -> None:
     model = network()
@@ -549,7 +549,7 @@ def test_a_closure_that_breaks_the_rules_is_told_so(
 
 
 @pytest.mark.parametrize("form", ["backward", "loss"])
-def test_a_loss_in_the_place_of_a_closure_is_told_so(form: str) -> None:
+def test_a_loss_in_the_place_of_a_closure_is_refused(form: str) -> None:
     model = network()
     with pytest.raises(ValueError, match=r"pass a function that computes the loss, awp.backward\(lambda: ...\)"):
         getattr(WTAWP(model, rho=1.0, lam=0.5), form)(closure_of(model)())
@@ -678,7 +678,7 @@ def test_perturbed_gradients_that_vanish_are_warned_of_once_and_others_are_not()
             awp.backward(model)
 
     train(small, near)
-    with pytest.warns(VanishingGradientWarning, match=r"rho=30.0, lam=1.0, layers='all' is too much here") as told:
+    with pytest.warns(VanishingGradientWarning, match=r"rho=30.0, lam=1.0, layers='all' is too much here") as caught:
         train(large, far)
-    assert len(told) == 1
-    assert told[0].filename == __file__
+    assert len(caught) == 1
+    assert caught[0].filename == __file__

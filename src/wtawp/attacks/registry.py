@@ -41,6 +41,9 @@ class AttackRequest:
         split_seeds: The seeds of attacks that do not use a victim. They are run once for each different number here,
             and victims with the same number (those trained on one split) share the flips.
         trains: The training nodes, as indices or masks. Only attacks on a training need them.
+
+    Raises:
+        ValueError: If there is no victim, or the sequences do not all have one entry for each victim.
     """
 
     data: "Data"
@@ -114,6 +117,10 @@ class AttackSpec:
         poisoning_options: Which nodes and labels the attack sees, and its options, in the protocol of poisoning.
         evasion_options: The same in the protocol of evasion: by default, the test nodes with their true labels.
         is_user_code: Whether the attack is named by a reference and is not in the registry.
+
+    Raises:
+        ValueError: If the name or label is empty, a stage or need is unknown, or the function requires a parameter
+            that no request holds.
 
     Example:
         >>> spec = attack_spec("pgd")

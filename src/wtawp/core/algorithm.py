@@ -1,14 +1,14 @@
-r"""Algorithm 1 of the paper (alg:2): the one definition that every part of the package uses.
+"""Algorithm 1 of the paper (alg:2): the one definition that every part of the package uses.
 
 Lines 3 to 5 of an epoch, with the parameters theta = [theta^(awp); theta^(normal)]:
 
-    3.  compute the loss L(theta) and its gradient g(theta)                        `natural_gradient`
-    4.  compute the perturbation delta of theta^(awp) by Eq. 5 (eq:est)            `compute_delta`
-    5.  g = lam * g(theta + [delta, 0]) + (1 - lam) * g(theta)                     `compute_gradient`
+    3.  compute the loss L(theta) and its gradient g(theta)             by the caller, argument `natural_gradient`
+    4.  compute the perturbation delta of theta^(awp) by Eq. 5 (eq:est)                   `compute_delta`
+    5.  g = lam * g(theta + [delta, 0]) + (1 - lam) * g(theta)                            `compute_gradient`
 
 Line 6, the update of theta, belongs to the optimizer. `WTAWP.backward` runs the algorithm on one model and keys its
-tensors by the parameters themselves; the training engine runs it on a stack of models and keys them by name. Neither
-reads a value on the host, so the stacked step can be captured as a CUDA graph.
+tensors by the parameters themselves; the training engine runs it on a stack of models and keys them by name. Nothing
+here reads a value on the host, so the stacked step can be captured as a CUDA graph.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -77,7 +77,7 @@ def compute_gradient(
     perturbed: Collection[Key],
     config: AwpConfig,
     gradient_at: Callable[[Mapping[Key, Tensor]], Mapping[Key, Tensor]],
-    perturbed_gradient: Callable[[Mapping[Key, Tensor]], dict[Key, Tensor]],
+    perturbed_gradient: Callable[[dict[Key, Tensor]], dict[Key, Tensor]],
     ascent_gradient: Mapping[Key, Tensor] | None = None,
     map_members: MapOverMembers[Key] = _one_model,
 ) -> Iterator[tuple[Key, Tensor]]:
@@ -93,7 +93,8 @@ def compute_gradient(
         perturbed: The keys of theta^(awp), the parameters that delta changes (Eq. 9).
         config: The options of the method.
         gradient_at: Returns the gradient of the loss at theta + step, for the ascent. It is called steps - 1 times.
-        perturbed_gradient: Returns g(theta + delta) for every parameter that is trained. It is called once.
+        perturbed_gradient: Returns g(theta + delta) for every parameter that is trained. It is called once, and may
+            empty the dict it is given to release the memory of delta.
         ascent_gradient: The gradient that the ascent starts with. None means `natural_gradient`; it differs where the
             natural gradient contains a term, such as a regularizer, that delta is not meant to raise.
         map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does.

@@ -188,15 +188,20 @@ class WTAWP:
         moving = list(parameters.values()) if self.config.steps > 1 else chosen
         weights, theta = {p: p for p in moving}, {p: p.detach().clone() for p in moving}
 
-        @torch.enable_grad()
-        def gradient_at(step: Mapping[Tensor, Tensor]) -> ByParameter:
+        def shift(step: Mapping[Tensor, Tensor]) -> None:
             copy_into(weights, theta)
             for p, s in step.items():
                 p.detach().add_(s)  # in place: no further copy of the weights
+
+        @torch.enable_grad()
+        def gradient_at(step: Mapping[Tensor, Tensor]) -> ByParameter:
+            shift(step)
             return _gradient(self._call(closure))
 
-        def perturbed_gradient(delta: Mapping[Tensor, Tensor]) -> ByParameter:
-            gradient = gradient_at(delta)
+        def perturbed_gradient(delta: ByParameter) -> ByParameter:
+            shift(delta)
+            delta.clear()  # releases its memory before the pass
+            gradient = _gradient(self._call(closure))
             self._monitor(natural.values(), gradient.values(), loss, self.config)
             return gradient
 
@@ -225,7 +230,7 @@ class WTAWP:
         ascent = self._differentiable_gradient(loss, theta)
         self._warn_if_unused(chosen, ascent)
 
-        def perturbed_gradient(delta: Mapping[Tensor, Tensor]) -> ByParameter:
+        def perturbed_gradient(delta: ByParameter) -> ByParameter:
             with substituted_parameters(self.model, {p: p + d for p, d in delta.items()}):
                 gradient = _gradient(self._call(closure))
             self._monitor(natural.values(), gradient.values(), loss, self.config)

@@ -42,6 +42,14 @@ class ModelSpec:
         is_user_code: Whether the model comes from outside this package. The registry sets it.
         description: One line for people.
 
+    Raises:
+    <<<<<<< HEAD
+        ValueError: If a field has a value out of its range.
+    =======
+        ValueError: If the name is empty, the constructor is neither callable nor a reference, the level is unknown, or
+            a number is out of its range.
+    >>>>>>> w-analysis
+
     Example:
         >>> model_spec("RGCN").is_perturbable
         False

@@ -13,7 +13,7 @@ import pytest
 
 from wtawp.base import AttackError
 from wtawp.core import AwpConfig
-from wtawp.experiments.execution import runner
+from wtawp.experiments.execution import training
 from wtawp.experiments.execution.engines import local
 from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
 from wtawp.experiments.execution.training import PlanError
@@ -118,7 +118,7 @@ def test_two_sweeps_into_one_store_both_complete(tmp_path: Path, undisturbed: li
 def test_a_failed_run_is_recorded_the_sweep_goes_on_and_it_is_tried_again(
     tmp_path: Path, undisturbed: list[tuple[object, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = runner.train
+    real = training.train
 
     def fails_on_gat(*job: object, **how: object) -> list[Record]:
         records = real(*job, **how)  # type: ignore[arg-type]
@@ -128,10 +128,10 @@ def test_a_failed_run_is_recorded_the_sweep_goes_on_and_it_is_tried_again(
         return [replace(r, status="failed", error="Traceback: boom", **nothing) for r in records]
 
     with Store(tmp_path / "s.sqlite") as store:
-        monkeypatch.setattr(runner, "train", fails_on_gat)
+        monkeypatch.setattr(training, "train", fails_on_gat)
         assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=12, known=0, failed=2)
         assert {r.error for r in store.records(status="failed")} == {"Traceback: boom"}
-        monkeypatch.setattr(runner, "train", real)
+        monkeypatch.setattr(training, "train", real)
         assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=2, known=12, failed=0)
         assert outcomes(store) == undisturbed
 
@@ -186,7 +186,7 @@ def test_a_store_that_cannot_be_written_is_reported_and_loses_nothing(
 def test_a_store_that_may_only_be_read_is_refused_before_anything_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "train", lambda *_, **__: pytest.fail("it was trained"))
+    monkeypatch.setattr(training, "train", lambda *_, **__: pytest.fail("it was trained"))
     with Store(tmp_path / "s.sqlite") as store:
         store._db.execute("PRAGMA query_only = ON")
         with pytest.raises(StoreError, match="it may only be read here"):

@@ -52,6 +52,14 @@ def test_noise_in_training_is_the_same_alone_and_in_a_chunk() -> None:
     assert alone.loss != plain.loss
 
 
+def test_a_sweep_does_not_warn_of_gradients_that_vanish() -> None:
+    awp = AwpConfig(rho=20.0, lam=1.0, layers="all")
+    (record,) = train((Run(Setting(dataset="toy-linear", epochs=40, awp=awp, keep=("history",)), 0, 0),), device="cpu")
+    assert (record.status, record.error) == ("done", None)  # warnings are errors here
+    assert record.history is not None
+    assert record.history["perturbed_norm"][-1] < 0.05 * record.history["perturbed_norm"][0]
+
+
 def test_toys_are_drawn_anew_for_each_split() -> None:
     setting = Setting(dataset="toy-linear", epochs=1)
     first, second = (train((Run(setting, split, 0),), device="cpu")[0] for split in (0, 1))

@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from wtawp.experiments.plans.paper import plan, plans
+from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.figures import captions_of, figure_names, figure_spec, figures_of
 from wtawp.experiments.results.summary import summarise
 from wtawp.experiments.spec import Plan, Record
@@ -23,7 +24,7 @@ def test_an_unknown_figure_is_refused_and_the_nearest_named() -> None:
 
 
 def test_figures_repeat_byte_for_byte_in_any_order_of_records(small_plan: Plan, make_records: MakeRecords) -> None:
-    for made in (small_plan, plan("fig:gdnorm_all").at("smoke"), plan("tab:ablation").at("smoke")):
+    for made in (small_plan, at_scale(plan("fig:gdnorm_all"), "smoke"), at_scale(plan("tab:ablation"), "smoke")):
         records = make_records(made)
         drawn = figures_of(summarise(made, records))
         assert [(name, caption) for name, _, caption in drawn] == captions_of(made)

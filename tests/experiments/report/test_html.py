@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.artifacts import StoredArtifact
 from wtawp.experiments.report.contents import headlines
 from wtawp.experiments.report.html import render_html
@@ -41,10 +42,10 @@ def reports(small_plan: Plan, make_records: MakeRecords) -> list[PlanReport]:
     """A table with a pair, a claim and a number that is not printed; figures; a plan that nobody has trained."""
     cells = (*small_plan.cells[:3], replace(small_plan.cells[3], printed=None))
     table = replace(small_plan, cells=cells, claims=(Claim("Rows agree.", "rows_agree_within_half"),))
-    toy = plan("fig:aaa").at("quick")
-    curves = plan("fig:gdnorm_all").at("quick")
+    toy = at_scale(plan("fig:aaa"), "quick")
+    curves = at_scale(plan("fig:gdnorm_all"), "quick")
     records = [*make_records(table, off_on_karate), *make_records(toy), *make_records(curves)]
-    return [summarise(p, records) for p in (table, toy, curves, plan("claim:exact-gradient").at("quick"))]
+    return [summarise(p, records) for p in (table, toy, curves, at_scale(plan("claim:exact-gradient"), "quick"))]
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +57,10 @@ def test_it_loads_nothing_that_trains() -> None:
     code = """
 import sys
 from wtawp.experiments.plans import paper
+from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report import html as report
 from wtawp.experiments.results import summary
-plans = [paper.plan(name).at("quick") for name in ("tab:natacc", "fig:2", "claim:vanishing-gradient")]
+plans = [at_scale(paper.plan(name), "quick") for name in ("tab:natacc", "fig:2", "claim:vanishing-gradient")]
 assert "Nothing was trained yet" in report.render_html([summary.summarise(plan, []) for plan in plans])
 print(*(m for m in sys.modules if m.startswith("wtawp.")))
 """
@@ -97,7 +99,7 @@ def test_markdown_and_page_show_the_same_numbers(reports: list[PlanReport], show
 
 
 def test_the_same_records_give_the_same_bytes_in_any_order(small_plan: Plan, make_records: MakeRecords) -> None:
-    toy = plan("fig:ngrad").at("quick")
+    toy = at_scale(plan("fig:ngrad"), "quick")
     records = [*make_records(small_plan), *make_records(toy)]
     shuffled = random.Random(0).sample(records, len(records))
     one, other = ([summarise(p, found) for p in (small_plan, toy)] for found in (records, shuffled))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.drawing import method_style
 from wtawp.experiments.report.toy_figures import decisions, toy_losses
 from wtawp.experiments.results.summary import summarise
@@ -18,7 +19,7 @@ Plotted = list[list[Any]]
 
 
 def test_decisions_show_the_scores_at_the_nodes_and_the_edges(make_records: MakeRecords, plotted: Plotted) -> None:
-    made = plan("fig:2").at("smoke")
+    made = at_scale(plan("fig:2"), "smoke")
     records = make_records(made, lambda *_: 85.0)
     decisions(summarise(made, records))
     (axes,) = plotted
@@ -36,13 +37,13 @@ def test_decisions_show_the_scores_at_the_nodes_and_the_edges(make_records: Make
 
 
 def test_an_mlp_is_shown_without_the_edges_it_does_not_see(make_records: MakeRecords, plotted: Plotted) -> None:
-    made = plan("fig:aa").at("smoke")
+    made = at_scale(plan("fig:aa"), "smoke")
     decisions(summarise(made, make_records(made)))
     assert [len(ax.collections) for ax in plotted[0]] == [1] * 5
 
 
 def test_losses_are_those_of_the_single_runs(make_records: MakeRecords, plotted: Plotted) -> None:
-    made = plan("fig:awpknnloss").at("smoke")
+    made = at_scale(plan("fig:awpknnloss"), "smoke")
     records = make_records(made)
     toy_losses(summarise(made, records))
     ((ax,),) = plotted
@@ -62,7 +63,7 @@ def test_losses_are_those_of_the_single_runs(make_records: MakeRecords, plotted:
 
 
 def test_losses_that_run_away_are_cut(make_records: MakeRecords, plotted: Plotted) -> None:
-    made = plan("fig:awpknnloss").at("smoke")
+    made = at_scale(plan("fig:awpknnloss"), "smoke")
     high = [replace(r, history={"train_loss": [50.0, math.nan, 0.1]}) if r.history else r for r in make_records(made)]
     toy_losses(summarise(made, high))
     ((ax,),) = plotted

@@ -8,6 +8,7 @@ import pytest
 from wtawp.analysis import SharpnessMonitor
 from wtawp.experiments.plans.geometry import sharpness_plan, vanishing_plan
 from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.drawing import method_style
 from wtawp.experiments.report.training_curves import (
     SHARPNESS_EVERY,
@@ -40,7 +41,7 @@ def lines_of(ax: Any, num_rows: int) -> list[tuple[np.ndarray, Any]]:
 
 
 def test_gradient_norms_are_drawn_run_by_run_with_their_median(make_records: MakeRecords, plotted: Plotted) -> None:
-    made = plan("fig:gdnorm_all").at("quick")
+    made = at_scale(plan("fig:gdnorm_all"), "quick")
     records = make_records(made)
     gradient_norms(summarise(made, records))
     (axes,) = plotted
@@ -54,7 +55,7 @@ def test_gradient_norms_are_drawn_run_by_run_with_their_median(make_records: Mak
 
 
 def test_loss_and_gap_stand_side_by_side(make_records: MakeRecords, plotted: Plotted) -> None:
-    made = plan("fig:lcagg").at("quick")
+    made = at_scale(plan("fig:lcagg"), "quick")
     records = make_records(made)
     losses_and_gap(summarise(made, records))
     (axes,) = plotted
@@ -71,7 +72,7 @@ def test_loss_and_gap_stand_side_by_side(make_records: MakeRecords, plotted: Plo
 def test_gradients_are_relative_to_the_weights_and_runs_without_curves_are_left_out(
     make_records: MakeRecords, plotted: Plotted
 ) -> None:
-    made = plan("fig:ngrad").at("quick")
+    made = at_scale(plan("fig:ngrad"), "quick")
     records = [
         replace(r, history={k: v for k, v in (r.history or {}).items() if k != "weight_norm" or r.setting["awp"]})
         for r in make_records(made)
@@ -88,7 +89,7 @@ def test_gradients_are_relative_to_the_weights_and_runs_without_curves_are_left_
 
 
 def test_norms_of_zero_do_no_harm(make_records: MakeRecords, plotted: Plotted) -> None:
-    made = plan("fig:gdnorm_all").at("smoke")
+    made = at_scale(plan("fig:gdnorm_all"), "smoke")
     gone = [replace(r, history={"perturbed_norm": [1.0, 0.0, 0.0]}) for r in make_records(made)]
     gradient_norms(summarise(made, gone))
     assert plotted[0][0].lines[-1].get_ydata().tolist() == [1.0, 0.0, 0.0]

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from wtawp.experiments.plans.paper import plan, plans
+from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.results import claims
 from wtawp.experiments.results.claims import CHECKS, check, vanishing_epoch
 from wtawp.experiments.results.summary import summarise
@@ -83,12 +84,12 @@ def test_every_pair_must_spread_less(make_records: MakeRecords, width: float, ve
 
     found = claims.every_pair_varies_less(summarise(made, make_records(made, accuracy)))
     assert found.verdict == verdict
-    once = summarise(made.at("smoke"), make_records(made.at("smoke"), accuracy))
+    once = summarise(at_scale(made, "smoke"), make_records(at_scale(made, "smoke"), accuracy))
     assert claims.every_pair_varies_less(once).verdict == "incomplete"
 
 
 def test_a_claim_waits_for_all_its_runs(make_records: MakeRecords) -> None:
-    made = plan("claim:exact-gradient").at("quick")
+    made = at_scale(plan("claim:exact-gradient"), "quick")
     report = summarise(made, make_records(made)[1:])
     found = check(made.claims[0], report)
     assert (found.verdict, found.sentence) == ("incomplete", "1 of 40 runs are missing.")

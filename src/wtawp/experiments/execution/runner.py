@@ -9,10 +9,10 @@ import torch
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.provenance import device_name
-from wtawp.experiments.execution.training import train
+from wtawp.experiments.execution.training import train_job
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.registry import measure_spec, options_of
-from wtawp.experiments.spec import Plan, Record, Run, chunks
+from wtawp.experiments.spec import Plan, Run, chunks
 from wtawp.experiments.store import Store
 from wtawp.graphs import EdgeFlips
 from wtawp.models.registry import model_spec
@@ -79,7 +79,7 @@ def run_plans(
     total, done, failed = sum(map(_cost, to_attack + to_train)), 0.0, 0
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
         jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
-        for i, records in engine(jobs, partial(_train_job, device=device, tf32=tf32)):
+        for i, records in engine(jobs, partial(train_job, device=device, tf32=tf32)):
             new = [record for record in records if record.key not in known | attacked]
             store.add(new)
             failed += sum(record.status == "failed" for record in new)
@@ -101,11 +101,6 @@ def surrogate_of(run: Run) -> Run | None:
     """
     setting = run.setting.surrogate
     return None if setting is None else Run(setting, run.split, 0)
-
-
-def _train_job(job: tuple[tuple[Run, ...], EdgeFlips | None], *, device: str, tf32: bool) -> list[Record]:
-    """The work on one chunk, for engines."""
-    return train(*job, device=device, tf32=tf32)
 
 
 def _poisoning_flips(run: Run, store: Store, where: tuple[str, str]) -> EdgeFlips | None:

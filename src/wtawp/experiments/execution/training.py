@@ -32,6 +32,11 @@ from wtawp.training import Fit, fit, fit_batches, fit_many
 _Measured = tuple[Fit | None, list[float] | None, list[Result] | None]
 
 
+def train_job(job: tuple[tuple[Run, ...], EdgeFlips | None], *, device: str, tf32: bool) -> list[Record]:
+    """Call `train` with the runs and flips of a job, which is what engines pass on."""
+    return train(*job, device=device, tf32=tf32)
+
+
 def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str, tf32: bool = False) -> list[Record]:
     """Train runs of one setting as one stack, on one thread, so that results do not depend on the number of cores.
 

@@ -8,15 +8,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.analysis import BoundAt, bound_over_rho, refuse_bound
-from wtawp.experiments.measures.shared.interface import (
-    DIGITS,
-    MeasureSpec,
-    Result,
-    TrainedModels,
-    check_count,
-    check_number,
-    rounded,
-)
+from wtawp.experiments.measures.shared.interface import DIGITS, MeasureSpec, Result, TrainedModels, rounded
+from wtawp.experiments.measures.shared.option_checks import check_count, check_number
 from wtawp.experiments.spec import BOUND_TERMS
 from wtawp.graphs import Split
 

@@ -13,13 +13,8 @@ from torch_geometric.data import Data
 from wtawp.base import home
 from wtawp.certificates import Kind, Noise, Votes, certificate_of, provenance_of, vote
 from wtawp.certificates.noise import NoisyGraphs
-from wtawp.experiments.measures.shared.interface import (
-    MeasureSpec,
-    Result,
-    TrainedModels,
-    check_choice,
-    check_count,
-)
+from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
+from wtawp.experiments.measures.shared.option_checks import check_choice, check_count
 from wtawp.graphs import Split
 
 PARTS = ("features", "edges")

@@ -9,15 +9,8 @@ from torch import Tensor, nn
 
 from wtawp.analysis import LossOn, loss_along_random_directions, num_gaps
 from wtawp.analysis.landscape import Scale
-from wtawp.experiments.measures.shared.interface import (
-    MeasureSpec,
-    Result,
-    TrainedModels,
-    check_choice,
-    check_count,
-    check_number,
-    rounded,
-)
+from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels, rounded
+from wtawp.experiments.measures.shared.option_checks import check_choice, check_count, check_number
 
 
 @dataclass(frozen=True, kw_only=True)

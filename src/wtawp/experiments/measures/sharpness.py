@@ -9,16 +9,8 @@ from torch import Tensor, nn
 
 from wtawp.analysis import LossOn, sharpness_over
 from wtawp.core import Radius
-from wtawp.experiments.measures.shared.interface import (
-    MeasureSpec,
-    Result,
-    TrainedModels,
-    check_choice,
-    check_count,
-    check_number,
-    has_finite_weights,
-    rounded,
-)
+from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels, has_finite_weights, rounded
+from wtawp.experiments.measures.shared.option_checks import check_choice, check_count, check_number
 
 
 @dataclass(frozen=True, kw_only=True)

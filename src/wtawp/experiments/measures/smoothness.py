@@ -10,16 +10,8 @@ from torch_geometric.data import Data
 
 from wtawp.analysis import input_gradient_norms
 from wtawp.analysis.smoothness import Definition, Wrt
-from wtawp.experiments.measures.shared.interface import (
-    MeasureSpec,
-    Result,
-    TrainedModels,
-    check_choice,
-    check_count,
-    check_number,
-    has_finite_weights,
-    rounded,
-)
+from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels, has_finite_weights, rounded
+from wtawp.experiments.measures.shared.option_checks import check_choice, check_count, check_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from wtawp.analysis import LossOn, Trace, hessian_trace, top_eigenvalues
-from wtawp.experiments.measures.shared.interface import (
-    MeasureSpec,
-    Result,
-    TrainedModels,
-    check_count,
-    has_finite_weights,
-    rounded,
-)
+from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels, has_finite_weights, rounded
+from wtawp.experiments.measures.shared.option_checks import check_count
 
 
 @dataclass(frozen=True, kw_only=True)

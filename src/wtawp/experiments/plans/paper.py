@@ -162,8 +162,8 @@ def _poisoning(name: str, title: str, attacks: dict[str, str], table: str, pairs
 def _evasion() -> Plan:
     """GCN attacked after training: by DICE once for each split, by PGD with the gradient of each model (white box)."""
     cells = []
-    attacks: dict[str, dict[str, Option]] = {"DICE": {}, "PGD": {"steps": 200}}
-    for attack, options in attacks.items():
+    steps: dict[str, dict[str, Option]] = {"DICE": {}, "PGD": {"steps": 200}}
+    for attack, options in steps.items():
         measures = tuple(evading(attack.lower(), share, **options) for share in (0.05, 0.1))
         for dataset in DATASETS:
             for row, awp in (("GCN", None), ("GCN+WT-AWP", _awp(*EVASION[attack][dataset]))):

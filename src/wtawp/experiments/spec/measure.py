@@ -10,13 +10,19 @@ Option = bool | int | float | str | None | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Measure:
-    """Something done with trained models: the name of a function of `measures`, and its options.
+    """A measure that a plan asks for.
 
-    Two of them are attacks: "evasion" of the models themselves, and "poison", which finds flips for others to train on.
+    Attributes:
+        name: The name of a measure in `wtawp.experiments.measures`. Two of them are attacks: "evasion" of the trained
+            models themselves, and "poison", which finds flips for others to train on.
+        options: Names and values of options, in the order of their names.
+
+    Raises:
+        ValueError: If the value of an option is neither a finite number, nor text, nor whole numbers.
     """
 
     name: str
-    options: tuple[tuple[str, Option], ...] = ()  # in the order of their names
+    options: tuple[tuple[str, Option], ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in self.options:
@@ -25,12 +31,26 @@ class Measure:
         object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
 
     def with_options(self, **changed: Option) -> "Measure":
-        """The same with other options."""
+        """Change options.
+
+        Args:
+            changed: Options with their new values.
+
+        Returns:
+            The measure with these options and all others as they were.
+        """
         return Measure(self.name, tuple({**dict(self.options), **changed}.items()))
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Measure":
-        """The measure that `asdict` made `content` of, also after a way through JSON."""
+        """Build a measure from plain data.
+
+        Args:
+            content: What `dataclasses.asdict` makes of a measure, also after a round trip through JSON.
+
+        Returns:
+            The measure.
+        """
         return Measure(content["name"], options_from_json(content["options"]))
 
     def __str__(self) -> str:
@@ -38,11 +58,26 @@ class Measure:
 
 
 def options_from_json(content: Sequence[Sequence[Any]]) -> tuple[tuple[str, Option], ...]:
-    """Options after a way through JSON, which knows no tuples."""
+    """Restore options after a round trip through JSON, which knows no tuples.
+
+    Args:
+        content: Pairs of names and values.
+
+    Returns:
+        The options as a measure or a setting holds them.
+    """
     return tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content)
 
 
 def is_option(value: object) -> bool:
+    """Whether a value can be an option.
+
+    Args:
+        value: Any value.
+
+    Returns:
+        True for None, booleans, whole and finite numbers, text and tuples of whole numbers.
+    """
     if isinstance(value, tuple):
         return all(isinstance(item, int) for item in value)
     return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))

@@ -18,29 +18,53 @@ class PlanError(WtawpError):
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in a table: a setting, how often it is trained, and what the paper prints there."""
+    """A place in a table: a setting, how often it is trained, and what the paper prints there.
+
+    Attributes:
+        row: The label of the row.
+        column: The label of the column.
+        setting: What is trained.
+        splits: The number of splits.
+        inits: The number of initialisations of each split, at most MAX_INITS.
+        printed: The paper's mean and standard deviation, in per cent; None where it prints nothing.
+        judged: Whether the difference to the paper gets a verdict, or is only reported.
+        measure: The position, among the setting's measures, of the one whose accuracy is shown; None shows the test
+            accuracy of the training.
+
+    Raises:
+        ValueError: If there are no splits or initialisations, or too many initialisations.
+    """
 
     row: str
     column: str
     setting: Setting
     splits: int = 20
     inits: int = 10
-    printed: tuple[float, float | None] | None = None  # mean and standard deviation, in per cent
-    judged: bool = True  # False: reported beside the paper's number, without a verdict
-    measure: int | None = None  # the place, among the setting's measures, of the accuracy shown; None: the training's
+    printed: tuple[float, float | None] | None = None
+    judged: bool = True
+    measure: int | None = None
 
     def __post_init__(self) -> None:
         if self.splits < 1 or not 1 <= self.inits <= MAX_INITS:
             raise ValueError(f"a cell needs splits >= 1 and 1 to {MAX_INITS} inits, got {self.splits} and {self.inits}")
 
     def runs(self) -> Iterator[Run]:
-        """Split by split."""
+        """Unroll the cell into runs.
+
+        Returns:
+            The runs, split by split.
+        """
         return (Run(self.setting, split, init) for split in range(self.splits) for init in range(self.inits))
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper that measurements can contradict; `check` names a function of the report."""
+    """A sentence of the paper that measurements can contradict.
+
+    Attributes:
+        text: The sentence.
+        check: The name of the function in `results.claims` that holds it against the measurements.
+    """
 
     text: str
     check: str
@@ -48,17 +72,30 @@ class Claim:
 
 @dataclass(frozen=True)
 class Plan:
-    """A table, a figure or a claim of the paper, or somebody's own comparison."""
+    """A table, a figure or a claim of the paper, or a comparison of the user.
 
-    name: str  # the LaTeX label, for those of the paper
+    Attributes:
+        name: The LaTeX label, for plans of the paper.
+        title: What the plan shows, for people.
+        cells: The cells of the table.
+        pairs: Pairs of rows, without and with the method, that are compared in every column.
+        figures: The names of the figures that show the plan.
+        claims: Sentences of the paper that the plan checks.
+    """
+
+    name: str
     title: str
     cells: tuple[Cell, ...]
-    pairs: tuple[tuple[str, str], ...] = ()  # rows without and with: compared in every column
-    figures: tuple[str, ...] = ()  # how to draw it; names of functions of the report
+    pairs: tuple[tuple[str, str], ...] = ()
+    figures: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
 
     def runs(self) -> tuple[Run, ...]:
-        """Every run once, in the order of the cells."""
+        """Unroll the plan into runs.
+
+        Returns:
+            Every run once, in the order of the cells.
+        """
         return tuple({run.key: run for cell in self.cells for run in cell.runs()}.values())
 
     @property
@@ -71,7 +108,18 @@ class Plan:
         return sum(map(len, places.values()))
 
     def only(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> "Plan":
-        """The part with some rows and columns; none given means all. Claims are dropped: they need the whole."""
+        """Select a part of the plan.
+
+        Args:
+            rows: The labels of the rows to keep; none means all.
+            columns: The labels of the columns to keep; none means all.
+
+        Returns:
+            The part, with the pairs that are whole. Claims are dropped, since they need the whole plan.
+
+        Raises:
+            ValueError: If there is no such row or column.
+        """
         known = {"row": {c.row for c in self.cells}, "column": {c.column for c in self.cells}}
         for kind, wanted in (("row", rows), ("column", columns)):
             if missing := [name for name in wanted if name not in known[kind]]:

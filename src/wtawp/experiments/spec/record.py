@@ -17,24 +17,43 @@ class RecordError(WtawpError):
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One run on one kind of device. A failed run is a record too, with its traceback in the place of results."""
+    """What one run measured on one kind of device. A failed run has a record too, with its traceback.
 
-    key: str  # Run.key
-    setting: dict[str, Any]  # Setting.content
+    Attributes:
+        key: `Run.key`.
+        setting: `Setting.content`.
+        split: The number of the split.
+        init: The number of the initialisation.
+        device: "cpu", or the GPU's name, with ", TF32" where that was allowed.
+        status: "done" or "failed".
+        epoch: The selected epoch.
+        accuracy: Shares of 1 on "train", "val" and "test".
+        loss: Losses on the same parts.
+        history: Curves over the epochs, by name.
+        scores: For every node, the probability of class 1 less that of class 0.
+        measured: The result of each of the setting's measures.
+        error: The traceback of a failed run.
+        seconds: The time of the run's chunk, divided by its size.
+        created: The time of creation, UTC in ISO 8601.
+        versions: The versions of wtawp, torch and python, and the commit where there is one.
+    """
+
+    key: str
+    setting: dict[str, Any]
     split: int
     init: int
-    device: str  # "cpu", or the GPU's name; with ", TF32" where that was allowed
+    device: str
     status: Literal["done", "failed"]
-    epoch: int | None = None  # the selected one
-    accuracy: dict[str, float] | None = None  # "train", "val", "test", shares of 1
+    epoch: int | None = None
+    accuracy: dict[str, float] | None = None
     loss: dict[str, float] | None = None
     history: dict[str, list[float]] | None = None
-    scores: list[float] | None = None  # of every node: probability of class 1 less that of class 0
-    measured: list[dict[str, Any]] | None = None  # what each of the setting's measures gave
+    scores: list[float] | None = None
+    measured: list[dict[str, Any]] | None = None
     error: str | None = None
-    seconds: float  # of its chunk, divided by its size
-    created: str  # UTC, ISO 8601
-    versions: dict[str, str]  # wtawp, torch, python, and commit where there is one
+    seconds: float
+    created: str
+    versions: dict[str, str]
 
     @property
     def outcome(self) -> tuple[Any, ...]:
@@ -42,13 +61,27 @@ class Record:
         return tuple(getattr(self, f.name) for f in fields(self) if f.name not in VARYING)
 
     def to_json(self) -> str:
-        """One line; without `measured` where there is none, as records were before there was any."""
+        """Write the record as JSON.
+
+        Returns:
+            One line; without `measured` where there is none, as in records from before there were measures.
+        """
         content = {k: v for k, v in vars(self).items() if k != "measured" or v is not None}
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def from_json(line: str) -> "Record":
-        """Read a line that `to_json` wrote; what is missing or unknown is named."""
+        """Read a record.
+
+        Args:
+            line: What `to_json` wrote.
+
+        Returns:
+            The record.
+
+        Raises:
+            RecordError: If it is no JSON object, or fields are missing or unknown.
+        """
         try:
             content = json.loads(line)
         except json.JSONDecodeError as error:

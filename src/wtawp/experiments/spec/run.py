@@ -36,7 +36,13 @@ def key_of(setting: dict[str, Any], split: int, init: int, *, form: int = FORMAT
 
 @dataclass(frozen=True)
 class Run:
-    """One training. Its `key` names its content: the same key, the same training, wherever it ran."""
+    """One training. Its `key` identifies its content: the same key, the same training, wherever it ran.
+
+    Attributes:
+        setting: What is trained.
+        split: The number of the split, from 0.
+        init: The number of the initialisation, from 0.
+    """
 
     setting: Setting
     split: int
@@ -50,10 +56,18 @@ class Run:
 
 
 def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
-    """The runs that are trained as one stack: those of one setting and, unless `together` (on a GPU), of one split.
+    """Group runs into the stacks that are trained as one.
 
-    Splits with a graph of their own, drawn anew or poisoned, are never together. A function of the runs alone: the same
-    chunks on every machine, with any number of workers, and after a restart.
+    The result depends on the runs alone: the chunks are the same on every machine, with any number of workers, and
+    after a restart.
+
+    Args:
+        runs: All runs.
+        together: Whether splits of a setting are trained together, as on a GPU. Splits with a graph of their own,
+            redrawn or poisoned, never are.
+
+    Returns:
+        Chunks of at most MAX_TOGETHER runs of one setting.
     """
     groups: dict[tuple[Setting, int | None], list[Run]] = {}
     for run in runs:

@@ -18,7 +18,7 @@ from wtawp.training.options import SelectOn
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
 SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they are told otherwise
-SURROGATE_OPTIONS: tuple[tuple[str, Option], ...] = (("hidden", (16,)),)
+SURROGATE_OPTIONS: dict[str, tuple[tuple[str, Option], ...]] = {SURROGATE: (("hidden", (16,)),)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,9 @@ class Setting:
         noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
+
+    Raises:
+        ValueError: If a value is out of its range, or there is no such model.
     """
 
     dataset: str
@@ -114,7 +117,14 @@ class Setting:
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Setting":
-        """The setting of which `content` is the content, also after a round trip through JSON."""
+        """Build a setting from plain data.
+
+        Args:
+            content: The `content` of a setting, also after a round trip through JSON.
+
+        Returns:
+            The setting.
+        """
         awp, poison, noise = content["awp"], content.get("poison"), content.get("noise")
         return Setting(**{**content, "options": options_from_json(content["options"]), "keep": tuple(content["keep"]),
                           "awp": None if awp is None else AwpConfig(**awp),
@@ -133,7 +143,7 @@ class Setting:
             return None
         attack = dict(self.poison.options)
         model = str(attack.pop("surrogate", SURROGATE))
-        options = SURROGATE_OPTIONS if model == SURROGATE else self.options
+        options = SURROGATE_OPTIONS.get(model, self.options)
         return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest, select_on="last",
                        epochs=self.epochs, measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
 

@@ -5,15 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from wtawp.experiments.measures.shared.interface import (
-    MeasureSpec,
-    TrainedModels,
-    check_choice,
-    check_count,
-    check_number,
-    has_finite_weights,
-    rounded,
-)
+from wtawp.experiments.measures.shared.interface import MeasureSpec, TrainedModels, has_finite_weights, rounded
 from wtawp.graphs import load
 
 
@@ -37,26 +29,6 @@ def test_options_are_parsed_and_what_is_unknown_or_missing_is_named() -> None:
 def test_seeds_are_those_of_the_trainings() -> None:
     trained = TrainedModels([], load("karate"), "karate", [], [(0, 0), (2, 5)])
     assert trained.seeds == [0, 2005]
-
-
-@pytest.mark.parametrize("value", [True, 0, 1.0, "1"])
-def test_counts_are_whole_numbers(value: object) -> None:
-    with pytest.raises(ValueError, match="n must be a whole number >= 1"):
-        check_count("n", value, 1)
-    check_count("n", 1, 1)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, False, "1"])
-def test_numbers_are_finite(value: object) -> None:
-    with pytest.raises(ValueError, match="r must be a finite number >= 0"):
-        check_number("r", value, 0.0)
-    check_number("r", 0, 0.0)
-
-
-def test_choices_are_among_those_allowed() -> None:
-    check_choice("kind", "a", ("a", "b"))
-    with pytest.raises(ValueError, match="kind must be one of a, b, got 'c'"):
-        check_choice("kind", "c", ("a", "b"))
 
 
 def test_a_diverged_model_is_noticed_and_values_are_rounded() -> None:

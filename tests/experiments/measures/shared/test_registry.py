@@ -29,7 +29,7 @@ def test_a_name_is_registered_once() -> None:
         (certifying("features", 10), "for binary ones"),
         (
             Measure("certificat"),
-            "a measure is one of certificate, evasion, .*spectrum, got 'certificat'",
+            "a measure is one of bound, certificate, evasion, .*spectrum, got 'certificat'",
         ),
         (Measure("evasion", (("attack", "pdg"), ("budget", 0.1))), "attack must be one of random, dice, .* got 'pdg'"),
         (Measure("evasion", (("attack", "pgd"),)), "needs a budget: a share"),

@@ -11,7 +11,8 @@ from torch_geometric.data import Data
 from wtawp.attacks import self_training_labels
 from wtawp.attacks.registry import AttackRequest, AttackSpec, Stage, attack_spec
 from wtawp.base import rng
-from wtawp.experiments.measures.shared.interface import Result, TrainedModels, check_choice
+from wtawp.experiments.measures.shared.interface import Result, TrainedModels
+from wtawp.experiments.measures.shared.option_checks import check_choice
 from wtawp.experiments.spec import SURROGATE, Option, add_cwd_to_sys_path
 from wtawp.graphs import EdgeFlips, Split, budget_of
 from wtawp.models.evaluation import refuse_cached

@@ -1,6 +1,5 @@
 """What a measure is: options, a function of trained models, and what it applies to."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
@@ -88,24 +87,6 @@ class MeasureSpec:
             if missing := [n for n in required if n not in options]:
                 raise ValueError(f"{self.name} needs the option {missing[0]!r}")
         return self.options(**options)
-
-
-def check_choice(name: str, value: object, allowed: Sequence[object]) -> None:
-    """Raise ValueError unless `value` is one of `allowed`."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
-
-
-def check_count(name: str, value: object, least: int) -> None:
-    """Raise ValueError unless `value` is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-
-
-def check_number(name: str, value: object, least: float) -> None:
-    """Raise ValueError unless `value` is a finite number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
-        raise ValueError(f"{name} must be a finite number >= {least:g}, got {value!r}")
 
 
 def has_finite_weights(model: "nn.Module") -> bool:
