@@ -35,7 +35,7 @@ def private() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def cluster(private: None) -> Iterator[str]:  # noqa: ARG001
     """A Ray with two CPUs and two GPUs, if only by name, that is not the engine's own; its address."""
-    ray = engine_ray._ray()
+    ray = engine_ray._import_ray()
     ray.init("local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers need not find the tests
     yield ray.get_runtime_context().gcs_address
@@ -154,7 +154,7 @@ def test_a_cluster_without_gpus_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
     resources = {"CPU": 2.0}
     nodes = [{"Alive": True, "Resources": resources}]
     ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes, cluster_resources=lambda: resources)
-    monkeypatch.setattr(engine_ray, "_ray", lambda: ray)
+    monkeypatch.setattr(engine_ray, "_import_ray", lambda: ray)
     with pytest.raises(EngineError, match=r"1 CPU and 0.5 GPUs for a chunk, all together have 2 CPUs and 0 GPUs"):
         list(ray_cluster(gpus=0.5)(range(2), double))
 
