@@ -20,7 +20,7 @@ from wtawp.experiments.results.geometry import (
 )
 from wtawp.experiments.results.statistics import holm
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.store.database import load_all
+from wtawp.experiments.store import load_all
 
 RESULTS = Path(__file__).parents[1] / "results"
 DOCS = Path(__file__).parents[1] / "docs"

@@ -177,6 +177,25 @@ def resolve(reference: str) -> object:
         raise ImportError(f"module {module} has no attribute {name!r}") from error
 
 
+def is_reference(text: object) -> bool:
+    """Whether something has the form of a reference, "package.module:name".
+
+    Args:
+        text: Any value.
+
+    Returns:
+        True for a text of dotted identifiers, a colon and an identifier.
+
+    Example:
+        >>> is_reference("package.module:Class"), is_reference("C:/graphs/mine.npz")
+        (True, False)
+    """
+    if not isinstance(text, str):
+        return False
+    module, _, name = text.partition(":")
+    return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """Make a module-level `__getattr__` that imports each public name of a package when it is first used.
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from wtawp.base import resolve
+from wtawp.base import is_reference, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -297,9 +297,10 @@ def attack_spec(name: str) -> AttackSpec:
     """
     if name in _SPECS:
         return _SPECS[name]
-    module, _, function = name.partition(":")
-    if module and function:
-        return AttackSpec(name=name, label=function, function=name, is_user_code=True)
+    if is_reference(name):  # whether it differentiates is not known before it is imported
+        return AttackSpec(
+            name=name, label=name.rpartition(":")[2], function=name, needs="predictions", is_user_code=True
+        )
     nearest = get_close_matches(name, _SPECS, n=1)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
     raise ValueError(f"attack must be one of {', '.join(_SPECS)}, or package.module:function, got {name!r}{hint}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, get_args
 
-from wtawp.base import DataError
+from wtawp.base import DataError, is_reference
 from wtawp.graphs.download import RemoteFile
 from wtawp.graphs.published_files import FILES, PLANETOID_PARTS
 
@@ -65,6 +65,13 @@ class DatasetSpec:
     feature_choices: tuple[str, ...] = ()
     has_identity_features: bool = False
 
+    @property
+    def reference(self) -> str:
+        """Where the loader is defined, as "package.module:function"."""
+        if isinstance(self.loader, str):
+            return self.loader
+        return f"{self.loader.__module__}:{self.loader.__qualname__}"
+
     def __post_init__(self) -> None:
         if self.level not in get_args(Level) or self.source not in get_args(Source):
             raise DataError(
@@ -112,7 +119,7 @@ def dataset_spec(name: str) -> DatasetSpec:
     """
     if name in _DATASETS:
         return _DATASETS[name]
-    if ":" in name and not name.endswith(SUFFIXES):
+    if is_reference(name):
         return DatasetSpec(name=name, loader=name)
     nearest = get_close_matches(name, _DATASETS, n=1)
     hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, cast
 
-from wtawp.base import resolve
+from wtawp.base import is_reference, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,7 @@ class ModelSpec:
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
             raise ValueError(f"name must be a text that is not empty, got {self.name!r}")
-        if isinstance(self.constructor, str) and not _is_reference(self.constructor):
+        if isinstance(self.constructor, str) and not is_reference(self.constructor):
             raise ValueError(f"constructor must be a callable or package.module:name, got {self.constructor!r}")
         if not isinstance(self.constructor, str) and not callable(self.constructor):
             raise ValueError(f"constructor must be a callable or package.module:name, got {self.constructor!r}")
@@ -199,7 +199,7 @@ def model_spec(name: str) -> ModelSpec:
     """
     if name in _SPECS:
         return _SPECS[name]
-    if _is_reference(name):
+    if is_reference(name):
         return ModelSpec(name=name, constructor=name, is_user_code=True)
     spelled = {known.lower(): known for known in _SPECS}
     nearest = get_close_matches(str(name).lower(), spelled, n=1)
@@ -226,14 +226,6 @@ def register_model(spec: ModelSpec) -> None:
     if spec.name in _SPECS:
         raise ValueError(f"there is a model called {spec.name} already; choose another name")
     _SPECS[spec.name] = replace(spec, is_user_code=True)
-
-
-def _is_reference(text: object) -> bool:
-    """Tell whether a text has the form package.module:name."""
-    if not isinstance(text, str):
-        return False
-    module, _, name = text.partition(":")
-    return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
 def _takes_generator(constructor: "Callable[..., object]") -> bool:

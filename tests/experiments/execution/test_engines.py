@@ -31,13 +31,11 @@ def test_every_chunk_is_worked_on_once(workers: int) -> None:
     assert results == [(i, 2 * i) for i in range(7)]
 
 
-@pytest.mark.filterwarnings("ignore:A worker stopped while some jobs:UserWarning")
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
     results = sorted(local(2)(range(6), DiesOnce(tmp_path / "died")))
     assert results == [(i, 2 * i) for i in range(6)]
 
 
-@pytest.mark.filterwarnings("ignore:A worker stopped while some jobs:UserWarning")
 def test_workers_that_keep_dying_are_reported(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"workers died 3 times .* start again with fewer workers to go on"):
         list(local(2)(range(6), DiesOnce(tmp_path / "died", times=9)))

@@ -20,7 +20,7 @@ from wtawp.experiments.execution.training import PlanError
 from wtawp.experiments.measures import poison as poison_measure
 from wtawp.experiments.plans.robustness import poisoning
 from wtawp.experiments.spec import Cell, Plan, Record, Setting
-from wtawp.experiments.store.database import Store, StoreError
+from wtawp.experiments.store import Store, StoreError
 
 PLAIN = Setting(dataset="wine", epochs=8)
 PLAN = Plan(

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,15 @@ def test_the_surrogate_of_a_poisoned_setting_is_a_small_gcn_unless_another_is_na
 )
 def test_the_toys_alone_are_drawn_anew_for_each_split(dataset: str, is_redrawn: bool) -> None:
     assert Setting(dataset=dataset).is_redrawn == is_redrawn
+
+
+def test_data_of_a_user_s_function_are_known_by_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "graphs_of_a_user.py"
+    digests = []
+    for text in ("def mine(): ...", "def mine(): ...  # another", "def mine(): ..."):
+        source.write_text(text, encoding="utf-8")
+        digests.append(Setting(dataset="graphs_of_a_user:mine").digest)
+    assert digests[0] == digests[2] != digests[1]
+    assert digests[0] is not None
+    assert Setting(dataset="cora").digest is None

@@ -81,4 +81,5 @@ def _batch(name: str, seed: int, features: str | None) -> Data:
 
 @lru_cache(maxsize=2)
 def _graphs(name: str, seed: int, features: str | None) -> Data | list[Data]:
+    add_cwd_to_sys_path()  # a name may be a reference to a function of the user
     return load(name, seed=seed, features=features)  # type: ignore[arg-type]  # `load` checks it

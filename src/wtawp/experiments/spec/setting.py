@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from wtawp.base import is_reference
 from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
 from wtawp.graphs.registry import dataset_names, dataset_spec
@@ -17,7 +18,7 @@ from wtawp.models.registry import model_spec
 from wtawp.training.options import SelectOn
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
-SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they are told otherwise
+SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they name another
 SURROGATE_OPTIONS: dict[str, tuple[tuple[str, Option], ...]] = {SURROGATE: (("hidden", (16,)),)}
 
 
@@ -35,7 +36,8 @@ class Setting:
         weight_decay: The weight decay; by default that of the model in the registry.
         select_on: What of the validation set selects the epoch; by default that of the model in the registry.
         keep: What is recorded beside accuracies: curves over epochs, the prediction score of every node.
-        digest: The hash of the data set's files, where it is a graph in a file; computed if not given.
+        digest: The hash of the data set's files, or of the source of the function that loads it, where it is one of the
+            user; computed if not given.
         code: The hash of the source of the user's model; computed if not given.
         poison: The attack that flips edges of the graph before the training.
         measures: What is measured on the trained models.
@@ -161,7 +163,12 @@ class Setting:
 
 
 def _digest(dataset: str) -> str | None:
-    """The hash of a graph's files, as paths do not identify content; None for data sets by name."""
+    """The hash of a graph's files, or of the source of a user's loader; None for data sets of ours."""
+    if is_reference(dataset):
+        return _code(dataset)
+    if dataset in dataset_names():
+        spec = dataset_spec(dataset)
+        return _code(spec.reference) if spec.source == "user" else None
     path = Path(dataset).expanduser()
     files = [path, path.with_name(f"{path.stem}.labels.csv")] if path.suffix == ".csv" else [path]
     if not path.suffix or not all(file.is_file() for file in files):

@@ -17,9 +17,7 @@ from typing import Any, Literal
 from wtawp.base import home
 from wtawp.experiments.spec import Record, RecordError
 from wtawp.experiments.spec.record import first_difference
-from wtawp.experiments.store.errors import LOCK_TIMEOUT, error_code, explain_sqlite_errors
-from wtawp.experiments.store.errors import StoreError as StoreError
-from wtawp.experiments.store.json_lines import load_all as load_all
+from wtawp.experiments.store.errors import LOCK_TIMEOUT, StoreError, error_code, explain_sqlite_errors
 from wtawp.experiments.store.json_lines import load_lines, write_lines
 
 SCHEMA = 1  # in `PRAGMA user_version`

@@ -46,7 +46,7 @@ def measure_spec(name: str) -> MeasureSpec:
 def register_measure(spec: MeasureSpec) -> None:
     """Add a measure of one's own, which plans can then name.
 
-    Its tables and figures are added with `wtawp.experiments.report.register_reporter`.
+    Its tables and figures are added with `wtawp.experiments.report.reporters.register_reporter`.
 
     Args:
         spec: The measure.
