@@ -206,6 +206,14 @@ def test_the_front_door_alone_loads_nothing() -> None:
     assert "torch" not in modules_loaded_by("import wtawp")
 
 
+def test_no_file_holds_the_marks_of_an_unfinished_merge() -> None:
+    texts = [p for p in ROOT.rglob("*") if p.suffix in (".py", ".md", ".toml", ".j2") and ".venv" not in p.parts]
+    marks = tuple(7 * sign + " " for sign in "<>")
+    marked = [p for p in texts for line in p.read_text(encoding="utf-8").splitlines() if line.strip().startswith(marks)]
+    assert len(texts) > 300
+    assert not marked
+
+
 def test_importing_packages_loads_nothing_heavy() -> None:
     packages = [f"wtawp.{p.name}" for p in SOURCE.iterdir() if (p / "__init__.py").is_file() and p.name != "cli"]
     loaded = modules_loaded_by(f"import {', '.join(packages)}")

@@ -6,32 +6,17 @@ Tables that list names as data, such as the plans of the paper, compare nothing.
 
 import ast
 from collections.abc import Iterator
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from wtawp.attacks.registry import attack_names
+from wtawp.models.registry import model_names
+
 SOURCE = Path(__file__).parents[1] / "src" / "wtawp"
 MODULES = sorted(SOURCE.rglob("*.py"))
 DATA = ("models/registry.py", "attacks/registry.py", "experiments/plans/")  # may look up a name in a table of names
-MODELS = ("GCN", "GAT", "PPNP", "MLP", "GraphSAGE", "GIN", "GCNJaccard", "GCNSVD", "RGCN", "SimPGCN", "GNNGuard",
-          "SoftMedianGCN", "PooledGCN", "PooledGIN", "PooledSAGE", "Pooled")  # fmt: skip
-ATTACKS = ("random", "dice", "pgd", "minmax", "metattack", "prbcd", "grbcd")
-
-
-def registered(registry: str, function: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
-    """The names in a registry, or a list of them where there is no such registry."""
-    return tuple(getattr(import_module(registry), function)()) if find_spec(registry) else otherwise
-
-
-def all_names() -> set[str]:
-    models = registered("wtawp.models.registry", "model_names", MODELS)
-    attacks = registered("wtawp.attacks.registry", "attack_names", ATTACKS)
-    return {name.casefold() for name in (*models, *attacks, *MODELS, *ATTACKS)}
-
-
-NAMES = all_names()
+NAMES = {name.casefold() for name in (*model_names(), *attack_names(), "Pooled")}
 OTHER_MEANINGS = {("line", "random")}  # variables whose values only look like names: a random line of a landscape
 
 

@@ -2,8 +2,8 @@
 
 A walk is the modules of `cli` and `experiments` whose functions a command enters, in the order of the first entry.
 `spec`, plain data that is passed everywhere, is left out, and so is what happens while modules are imported. On the way
-down no module may be entered again below another one. Callbacks that report progress go up by design: they are not
-counted, nor are generator expressions, which run where they are read.
+down no module may be entered again below another one. Functions inside functions are not counted: callbacks that report
+progress go up by design, and generator expressions run where they are read.
 """
 
 import json
@@ -26,7 +26,6 @@ WALKS = {
     "wtawp certify": ("certify", "citation", "--on", "edges", "--samples", "20", "--plain", *SMALL),
     "wtawp report": ("report", "tab:natacc"),
 }
-CALLBACKS = {"report", "progress", "<lambda>", "<genexpr>"}
 
 
 class Trace:
@@ -51,7 +50,8 @@ class Trace:
             return None
         name = module.removeprefix("wtawp.").removeprefix("experiments.")
         above = [entered for entered in self._stack if entered]
-        if function in CALLBACKS or (above and above[-1] == name):
+        is_nested = "<locals>" in frame.f_code.co_qualname  # a callback, a generator expression, or a closure
+        if is_nested or (above and above[-1] == name):
             return above[-1] if above else None
         if name in above:
             self.returns.add(f"{above[-1]} calls {name}.{function}, which lies above it")
@@ -112,7 +112,7 @@ def test_the_trace_notices_a_module_that_is_entered_from_below() -> None:
 
     def frame(module: str, function: str) -> FrameType:
         space: dict[str, object] = {"__name__": module, "sys": sys}
-        exec(f"def {function}():\n    return sys._getframe()", space)
+        exec(f"def {function}():\n    return sys._getframe()", space)  # at the top level of a module
         return space[function]()  # type: ignore[operator,no-any-return]
 
     for module, function in (("wtawp.cli.sweeps", "run"), ("wtawp.experiments.store.database", "add"),

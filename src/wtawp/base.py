@@ -170,11 +170,12 @@ def resolve(reference: str) -> object:
         >>> resolve("math:sqrt")(4.0)
         2.0
     """
-    module, _, name = reference.partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except AttributeError as error:
-        raise ImportError(f"module {module} has no attribute {name!r}") from error
+    module_name, _, name = reference.partition(":")
+    module = import_module(module_name)
+    if not hasattr(module, name):
+        raise ImportError(f"module {module_name} has no attribute {name!r}")
+    attribute: object = getattr(module, name)
+    return attribute
 
 
 def is_reference(text: object) -> bool:

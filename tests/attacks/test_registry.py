@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp import attacks
 from wtawp.attacks import (
     AttackRequest,
     AttackSpec,
@@ -22,7 +21,7 @@ from wtawp.attacks import (
     register_attack,
     unregister_attack,
 )
-from wtawp.base import rng
+from wtawp.base import resolve, rng
 from wtawp.graphs import EdgeFlips, citation
 from wtawp.models import GCN
 
@@ -51,23 +50,24 @@ def registered() -> Iterator[AttackSpec]:
     unregister_attack("first")
 
 
-def test_the_names_keep_their_order() -> None:
-    assert attack_names() == ("random", "dice", "pgd", "minmax", "metattack", "prbcd", "grbcd")
-    assert attack_names("poisoning") == attack_names()
-    assert attack_names("evasion") == ("random", "dice", "pgd", "prbcd", "grbcd")
+def test_names_that_records_use_stay() -> None:
+    assert set(attack_names()) >= {"random", "dice", "pgd", "minmax", "metattack", "prbcd", "grbcd"}
+    assert set(attack_names("evasion")) <= set(attack_names())
+    assert not {"minmax", "metattack"} & set(attack_names("evasion"))
 
 
 def test_abilities() -> None:
-    specs = {name: attack_spec(name) for name in attack_names()}
-    assert [name for name, spec in specs.items() if not spec.uses_victim] == ["random", "dice"]
-    assert [name for name, spec in specs.items() if spec.uses_gradient] == ["pgd", "minmax", "prbcd", "grbcd"]
-    assert [name for name, spec in specs.items() if spec.trains_surrogate] == ["metattack"]
+    assert not attack_spec("random").uses_victim
+    assert not attack_spec("dice").uses_victim
+    assert all(attack_spec(name).uses_gradient for name in ("pgd", "minmax", "prbcd", "grbcd"))
+    assert attack_spec("metattack").trains_surrogate
+    assert not attack_spec("metattack").uses_gradient
 
 
 @pytest.mark.parametrize("name", attack_names())
 def test_options_are_those_of_the_function_and_cover_the_protocol(name: str) -> None:
     spec = attack_spec(name)
-    function = getattr(attacks, {"random": "random_flips"}.get(name, name))
+    function = resolve(str(spec.function))
     taken = set(function.__kwdefaults__ or {}) - {"train", "unlabelled", "progress"}
     assert set(spec.options) == taken
     assert all(function.__kwdefaults__[option] == default for option, default in spec.options.items())

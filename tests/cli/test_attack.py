@@ -118,3 +118,28 @@ def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
 def test_a_wrong_argument_is_named(store: Path, arguments: tuple[str, ...], words: str) -> None:
     shown = invoke(*SMALL, *arguments, "--store", store, code=2)
     assert words in " ".join(shown.replace("│", " ").split())
+
+
+def test_an_attack_of_ones_own_is_known_by_its_source_and_a_wrong_name_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = """
+from wtawp.graphs import EdgeFlips, undirected_pairs
+
+def first(data, *, budget, seed, train):
+    return EdgeFlips.of(undirected_pairs(data)[:, {start}:{start} + budget], int(data.num_nodes))
+"""
+    arguments = ["attack", "wine", "--attack", "attack_of_a_user:first", "--budget", "3", "--splits", "1", "--epochs",
+                 "2", "--plain", "--workers", "1", "--store", "s.sqlite", "--json"]  # fmt: skip
+    said = []
+    for start in (0, 0, 1):
+        (tmp_path / "attack_of_a_user.py").write_text(source.replace("{start}", str(start)), encoding="utf-8")
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        said.append(result.stderr.strip().splitlines()[-1].split(",")[0])
+    assert said == ["1 runs trained", "0 runs trained", "1 runs trained"]
+    arguments[3] = "attack_of_a_user:second"
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "module attack_of_a_user has no attribute 'second'" in result.stderr

@@ -154,6 +154,13 @@ class AttackSpec:
             self._parameters()
 
     @property
+    def reference(self) -> str:
+        """Where the function is defined, as "package.module:name"."""
+        if isinstance(self.function, str):
+            return self.function
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+    @property
     def uses_victim(self) -> bool:
         """Whether the flips depend on the victim, so that each victim needs an attack of its own."""
         return self.needs not in ("nothing", "labels")
@@ -334,6 +341,15 @@ def register_attack(spec: AttackSpec) -> AttackSpec:
         raise ValueError(f"an attack named {spec.name!r} is registered already; choose another name")
     _SPECS[spec.name] = spec
     return spec
+
+
+def user_attacks() -> tuple[AttackSpec, ...]:
+    """The attacks that `register_attack` added, for other processes to register as well.
+
+    Returns:
+        Their specifications.
+    """
+    return tuple(spec for spec in _SPECS.values() if spec not in _BUILT_IN)
 
 
 def unregister_attack(name: str) -> AttackSpec:

@@ -14,8 +14,8 @@ from wtawp.base import WtawpError
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Adversarial weight perturbation for graph networks."
 )
-console = Console()
-stderr_console = Console(stderr=True)  # errors and progress, so that standard output can be parsed
+console = Console(emoji=False)  # ":x:" in a reference is no picture
+stderr_console = Console(stderr=True, emoji=False)  # errors and progress, so that standard output can be parsed
 
 
 def _print_version(is_wanted: bool) -> None:

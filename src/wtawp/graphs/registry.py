@@ -129,6 +129,15 @@ def dataset_spec(name: str) -> DatasetSpec:
     )
 
 
+def user_datasets() -> tuple[DatasetSpec, ...]:
+    """The data sets that `register_dataset` added, for other processes to register as well.
+
+    Returns:
+        Their specifications.
+    """
+    return tuple(spec for spec in _DATASETS.values() if spec not in _BUILT_IN)
+
+
 def register_dataset(spec: DatasetSpec) -> None:
     """Add a data set of your own, so that `load`, plans and the command line know its name.
 

@@ -40,15 +40,13 @@ class ModelSpec:
         uses_edges: Whether the model uses the graph at all.
         needs_shared_features: Whether neighbours must have features in common, which identity features are not.
         is_user_code: Whether the model comes from outside this package. The registry sets it.
+        surrogate_options: Options of the model where attacks find flips for others on it; None takes those of the model
+            that is trained on the poisoned graph.
         description: One line for people.
 
     Raises:
-    <<<<<<< HEAD
-        ValueError: If a field has a value out of its range.
-    =======
         ValueError: If the name is empty, the constructor is neither callable nor a reference, the level is unknown, or
             a number is out of its range.
-    >>>>>>> w-analysis
 
     Example:
         >>> model_spec("RGCN").is_perturbable
@@ -67,6 +65,7 @@ class ModelSpec:
     uses_edges: bool = True
     needs_shared_features: bool = False
     is_user_code: bool = False
+    surrogate_options: tuple[tuple[str, object], ...] | None = None
     description: str = ""
 
     def __post_init__(self) -> None:
@@ -78,7 +77,9 @@ class ModelSpec:
             raise ValueError(f"constructor must be a callable or package.module:name, got {self.constructor!r}")
         if self.level not in ("node", "graph"):
             raise ValueError(f"level must be 'node' or 'graph', got {self.level!r}")
-        if not 0 <= self.weight_decay < float("inf"):
+        if ":" in self.name and self.name != self.constructor:
+            raise ValueError(f"a name must not contain a colon, which marks references, got {self.name!r}")
+        if not isinstance(self.weight_decay, int | float) or not 0 <= self.weight_decay < float("inf"):
             raise ValueError(f"weight_decay must be a finite number >= 0, got {self.weight_decay!r}")
         if not 0 < self.cost < float("inf"):
             raise ValueError(f"cost must be a finite number > 0, got {self.cost!r}")
@@ -88,7 +89,8 @@ class ModelSpec:
         """Where the constructor is defined, as "package.module:name"."""
         if isinstance(self.constructor, str):
             return self.constructor
-        return f"{self.constructor.__module__}:{self.constructor.__qualname__}"
+        named = getattr(self.constructor, "func", self.constructor)  # of a functools.partial, what it calls
+        return f"{named.__module__}:{named.__qualname__}"
 
     @property
     def label(self) -> str:
@@ -228,6 +230,15 @@ def register_model(spec: ModelSpec) -> None:
     _SPECS[spec.name] = replace(spec, is_user_code=True)
 
 
+def user_models() -> tuple[ModelSpec, ...]:
+    """The models that `register_model` added, for other processes to register as well.
+
+    Returns:
+        Their specifications.
+    """
+    return tuple(spec for spec in _SPECS.values() if spec.is_user_code)
+
+
 def _takes_generator(constructor: "Callable[..., object]") -> bool:
     """Tell whether a constructor cannot be called without a generator."""
     try:
@@ -240,7 +251,13 @@ def _takes_generator(constructor: "Callable[..., object]") -> bool:
 _SPECS: dict[str, ModelSpec] = {
     spec.name: spec
     for spec in (
-        ModelSpec(name="GCN", constructor="wtawp.models.gcn:GCN", cost=1.0, description="graph convolutional network"),
+        ModelSpec(
+            name="GCN",
+            constructor="wtawp.models.gcn:GCN",
+            cost=1.0,
+            surrogate_options=(("hidden", (16,)),),
+            description="graph convolutional network",
+        ),
         ModelSpec(name="GAT", constructor="wtawp.models.gat:GAT", cost=3.5, description="graph attention network"),
         ModelSpec(
             name="PPNP",

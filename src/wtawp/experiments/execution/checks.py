@@ -37,7 +37,7 @@ def check_plan(plan: Plan) -> None:
     for setting in dict.fromkeys(cell.setting for cell in plan.cells):
         try:
             _check_setting(setting, once)
-        except (WtawpError, ValueError, TypeError) as error:
+        except (WtawpError, ValueError, TypeError, ImportError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
 
 

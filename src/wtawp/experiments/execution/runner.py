@@ -9,6 +9,7 @@ import torch
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.provenance import device_name
+from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import train_job
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.registry import measure_spec, options_of
@@ -77,9 +78,10 @@ def run_plans(
     attacked = {record.key for record in store.records((run.key for run in surrogates), status="done")}  # on any device
     to_attack = [c for c in chunks(surrogates, together=device != "cpu") if not all(run.key in attacked for run in c)]
     total, done, failed = sum(map(_cost, to_attack + to_train)), 0.0, 0
+    work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
         jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
-        for i, records in engine(jobs, partial(train_job, device=device, tf32=tf32)):
+        for i, records in engine(jobs, work):
             new = [record for record in records if record.key not in known | attacked]
             store.add(new)
             failed += sum(record.status == "failed" for record in new)

@@ -21,6 +21,7 @@ from wtawp.experiments.execution.building import build_model, data_of, graphs_of
 from wtawp.experiments.execution.checks import check_plan, noise_augmentation
 from wtawp.experiments.execution.monitors import CURVES, monitors_of, observer
 from wtawp.experiments.execution.provenance import device_name, versions
+from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.spec import MAX_INITS, Cell, Plan, PlanError, Record, Run, Setting
@@ -32,8 +33,21 @@ from wtawp.training import Fit, fit, fit_batches, fit_many
 _Measured = tuple[Fit | None, list[float] | None, list[Result] | None]
 
 
-def train_job(job: tuple[tuple[Run, ...], EdgeFlips | None], *, device: str, tf32: bool) -> list[Record]:
-    """Call `train` with the runs and flips of a job, which is what engines pass on."""
+def train_job(
+    job: tuple[tuple[Run, ...], EdgeFlips | None], *, device: str, tf32: bool, registrations: Registrations
+) -> list[Record]:
+    """Train the runs of a job, which is what engines pass on, perhaps to a process that knows no registrations yet.
+
+    Args:
+        job: The runs of a chunk, and the flips that poison their graph, if any do.
+        device: "cpu" or "cuda".
+        tf32: Whether TF32 matrix products are allowed.
+        registrations: What the user registered in the process that started the sweep.
+
+    Returns:
+        A record for each run.
+    """
+    registrations.apply()
     return train(*job, device=device, tf32=tf32)
 
 

@@ -118,7 +118,7 @@ def _ablation(name: str, title: str, table: str, **fixed: Any) -> Plan:
     return Plan(name, title, tuple(cells), figures=("accuracy_over_rho",))
 
 
-POISONS = {name: poisoning(name.lower(), 0.05) for name in ("PGD", "Metattack", "DICE")}
+POISONS = {attack_spec(name).label: poisoning(name, 0.05) for name in ("pgd", "metattack", "dice")}
 # The rows of the poisoning tables and their options: 16 hidden units as in the released code, else the defaults of
 # DeepRobust.
 ROBUST: dict[str, tuple[tuple[str, Option], ...]] = {
@@ -162,9 +162,10 @@ def _poisoning(name: str, title: str, attacks: dict[str, str], table: str, pairs
 def _evasion() -> Plan:
     """GCN attacked after training: by DICE once for each split, by PGD with the gradient of each model (white box)."""
     cells = []
-    steps: dict[str, dict[str, Option]] = {"DICE": {}, "PGD": {"steps": 200}}
-    for attack, options in steps.items():
-        measures = tuple(evading(attack.lower(), share, **options) for share in (0.05, 0.1))
+    steps: dict[str, dict[str, Option]] = {"dice": {}, "pgd": {"steps": 200}}
+    for name, options in steps.items():
+        attack = attack_spec(name).label
+        measures = tuple(evading(name, share, **options) for share in (0.05, 0.1))
         for dataset in DATASETS:
             for row, awp in (("GCN", None), ("GCN+WT-AWP", _awp(*EVASION[attack][dataset]))):
                 setting = Setting(dataset=dataset, awp=awp, measures=measures)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wtawp.attacks.registry import attack_spec
+from wtawp.attacks.registry import AttackSpec, attack_spec, user_attacks
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import SURROGATE, Cell, Measure, Option, Plan, Setting
+from wtawp.experiments.spec import SURROGATE, Cell, Measure, Option, Plan, Setting, source_digest
 
 PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_del, sec:rand_smooth_details
 
@@ -21,7 +21,8 @@ def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
     Returns:
         The measure that finds the flips.
     """
-    paper_options: dict[str, Option] = dict(attack_spec(attack).poisoning_options)
+    spec = attack_spec(attack)
+    paper_options: dict[str, Option] = {**dict(spec.poisoning_options), **_code_of(spec)}
     return Measure("poison", tuple({"attack": attack, "budget": budget, **paper_options, **options}.items()))
 
 
@@ -36,8 +37,15 @@ def evading(attack: str, budget: float | int, **options: Option) -> Measure:
     Returns:
         The measure that attacks and evaluates.
     """
-    paper_options: dict[str, Option] = dict(attack_spec(attack).evasion_options)
+    spec = attack_spec(attack)
+    paper_options: dict[str, Option] = {**dict(spec.evasion_options), **_code_of(spec)}
     return Measure("evasion", tuple({"attack": attack, "budget": budget, **paper_options, **options}.items()))
+
+
+def _code_of(attack: AttackSpec) -> dict[str, Option]:
+    """The hash of a user's attack, so that results of other code are other results; nothing for attacks of ours."""
+    is_of_user = attack.is_user_code or attack in user_attacks()
+    return {"code": source_digest(attack.reference)} if is_of_user else {}
 
 
 def budget_name(budget: float | int) -> str:

@@ -9,10 +9,12 @@ from wtawp.experiments.spec.setting import (
     Keep,
     Setting,
     add_cwd_to_sys_path,
+    source_digest,
 )
 
 __all__ = [
     "BOUND_TERMS", "FORMAT", "LAST", "MAX_INITS", "MAX_TOGETHER", "SURROGATE",
     "Cell", "Claim", "Keep", "Measure", "Option", "Plan", "PlanError", "Record", "RecordError", "Run", "Scale",
     "Setting", "add_cwd_to_sys_path", "chunks", "is_option", "key_of", "options_from_json",
+    "source_digest",
 ]  # fmt: skip

@@ -19,7 +19,6 @@ from wtawp.training.options import SelectOn
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
 SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they name another
-SURROGATE_OPTIONS: dict[str, tuple[tuple[str, Option], ...]] = {SURROGATE: (("hidden", (16,)),)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ class Setting:
         if self.digest is None:
             object.__setattr__(self, "digest", _digest(self.dataset))
         if self.code is None and spec.is_user_code:
-            object.__setattr__(self, "code", _code(spec.reference))
+            object.__setattr__(self, "code", source_digest(spec.reference))
 
     @property
     def is_redrawn(self) -> bool:
@@ -145,8 +144,9 @@ class Setting:
             return None
         attack = dict(self.poison.options)
         model = str(attack.pop("surrogate", SURROGATE))
-        options = SURROGATE_OPTIONS.get(model, self.options)
-        return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest, select_on="last",
+        known = model_spec(model).surrogate_options
+        options = self.options if known is None else known
+        return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest, select_on="last",  # type: ignore[arg-type]
                        epochs=self.epochs, measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
 
     def __str__(self) -> str:
@@ -165,10 +165,10 @@ class Setting:
 def _digest(dataset: str) -> str | None:
     """The hash of a graph's files, or of the source of a user's loader; None for data sets of ours."""
     if is_reference(dataset):
-        return _code(dataset)
+        return source_digest(dataset)
     if dataset in dataset_names():
         spec = dataset_spec(dataset)
-        return _code(spec.reference) if spec.source == "user" else None
+        return source_digest(spec.reference) if spec.source == "user" else None
     path = Path(dataset).expanduser()
     files = [path, path.with_name(f"{path.stem}.labels.csv")] if path.suffix == ".csv" else [path]
     if not path.suffix or not all(file.is_file() for file in files):
@@ -183,13 +183,23 @@ def add_cwd_to_sys_path() -> None:
     invalidate_caches()  # files may have appeared since
 
 
-def _code(reference: str) -> str | None:
-    """The hash of the source of the module that defines a user's model: another source is another model."""
+def source_digest(reference: str) -> str | None:
+    """The hash of the source of the module that defines a user's model, attack or data: other source, other content.
+
+    Args:
+        reference: "package.module:name"; the module may be the program itself.
+
+    Returns:
+        16 hexadecimal digits; None where there is no source, or no such module (which is refused later).
+    """
     add_cwd_to_sys_path()
+    module = reference.partition(":")[0]
+    loaded = getattr(sys.modules.get(module), "__file__", None)  # also of the program itself, __main__
     try:
-        spec = find_spec(reference.partition(":")[0])
-    except (ImportError, ValueError):  # the latter: the program's own file, which has no name to import
-        return None  # a missing module is refused when the plan is checked
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        spec = None if loaded else find_spec(module)
+    except (ImportError, ValueError):
         return None
-    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
+    origin = loaded or getattr(spec, "origin", None)
+    if origin is None or not Path(origin).is_file():
+        return None
+    return hashlib.sha256(Path(origin).read_bytes()).hexdigest()[:16]

