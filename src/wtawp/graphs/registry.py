@@ -141,7 +141,7 @@ def user_datasets() -> tuple[DatasetSpec, ...]:
 def register_dataset(spec: DatasetSpec) -> None:
     """Add a data set of your own, so that `load`, plans and the command line know its name.
 
-    The registration lasts as long as the process; worker processes must make it themselves.
+    The registration lasts as long as the process; sweeps send it along to their workers.
 
     Args:
         spec: The data set.

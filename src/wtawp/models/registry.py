@@ -212,8 +212,8 @@ def model_spec(name: str) -> ModelSpec:
 def register_model(spec: ModelSpec) -> None:
     """Add a model of the user's own, so that plans and the command line know its name.
 
-    A registration lasts as long as the process. Where runs are trained in other processes, these must register the
-    model as well; "package.module:Class" as the name of a model needs no registration.
+    A registration lasts as long as the process; sweeps send it along to their workers. "package.module:Class" as the
+    name of a model needs no registration.
 
     Args:
         spec: The model. It counts as user code, whatever its `is_user_code` says.
