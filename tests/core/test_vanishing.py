@@ -91,4 +91,7 @@ def test_several_models_share_one_warning_at_the_end() -> None:
 
 
 def test_no_model_no_warning() -> None:
-    VanishingMembersMonitor([1, 2], "rho=9").warn()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        VanishingMembersMonitor([1, 2], "rho=9").warn()
+    assert caught == []

@@ -240,7 +240,12 @@ def test_of_many_models_one_warning_says_how_many_and_names_the_first_by_its_see
 @pytest.mark.parametrize("awp", [None, AwpConfig(rho=20.0, lam=0.0), AwpConfig(rho=0.5, lam=0.5)])
 def test_healthy_training_is_not_warned_of(awp: AwpConfig | None) -> None:
     data = load("toy-linear")
-    fit(GCN(2, 2, generator=rng("init", 0, 0)), data, stratified(data.y, seed=0), seed=0, awp=awp, epochs=60)
+    model, split = GCN(2, 2, generator=rng("init", 0, 0)), stratified(data.y, seed=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", VanishingGradientWarning)
+        result = fit(model, data, split, seed=0, awp=awp, epochs=60)
+    assert not [w for w in caught if issubclass(w.category, VanishingGradientWarning)]
+    assert result.history["train_loss"][-1] < result.history["train_loss"][0]
 
 
 def small_graphs() -> list[Data]:

@@ -246,13 +246,8 @@ def _fast_voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> "CompiledVote
         return None
     try:
         layers = [(weight.detach(), bias.detach()) for weight, bias in model.convolution_weights()]
-    except (
-        TypeError,
-        ValueError,
-        AttributeError,
-        NotImplementedError,
-    ):  # a user's attribute of that name, such as a list of modules
-        return None
+    except (TypeError, ValueError, AttributeError, NotImplementedError):
+        return None  # a subclass may give something else than weights; the voter of any victim is right for it
     if not _fit_together(layers, graphs.data):
         return None
     if not all(bool(torch.isfinite(t).all()) for layer in layers for t in layer):

@@ -145,7 +145,7 @@ class Subject:
             setting = Setting(
                 dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
                 awp=awp if perturbed else None, epochs=self.epochs,
-                select_on=self.select_on or model_spec(self.model).select_on,  # type: ignore[arg-type]
+                select_on=self.select_on,  # type: ignore[arg-type]  # None: that of the model
             )  # fmt: skip
         return Run(setting, self.split, self.init)
 

@@ -1,10 +1,11 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from wtawp.analysis import LossOn, loss_along_random_directions
 from wtawp.experiments.measures.landscape import MEASURE
-from wtawp.experiments.measures.shared.interface import TrainedModels
+from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.spec import Measure
 
@@ -28,5 +29,7 @@ def test_bad_options_are_refused() -> None:
         MEASURE.parse({"points": 1})
 
 
-def test_a_model_that_diverged_spoils_no_other(leaves_others_alone: Callable[..., None]) -> None:
-    leaves_others_alone(Measure("landscape", (("points", 3), ("directions", 1))), ("loss", "mean"))
+def test_a_model_that_diverged_spoils_no_other(beside_diverged: Callable[..., tuple[Result, ...]]) -> None:
+    diverged, beside, alone = beside_diverged(Measure("landscape", (("points", 3), ("directions", 1))))
+    assert np.isnan(np.hstack([diverged[name] for name in ("loss", "mean")])).all()
+    assert beside == alone

@@ -1,9 +1,10 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from wtawp.analysis import input_gradient_norms
-from wtawp.experiments.measures.shared.interface import TrainedModels
+from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.measures.smoothness import MEASURE
 from wtawp.experiments.spec import Measure
@@ -31,5 +32,7 @@ def test_bad_options_are_refused(options: dict[str, object], message: str) -> No
         MEASURE.parse(options)
 
 
-def test_a_model_that_diverged_spoils_no_other(leaves_others_alone: Callable[..., None]) -> None:
-    leaves_others_alone(Measure("smoothness", (("wrt", "features"), ("samples", 2))), ("norm", "spread"))
+def test_a_model_that_diverged_spoils_no_other(beside_diverged: Callable[..., tuple[Result, ...]]) -> None:
+    diverged, beside, alone = beside_diverged(Measure("smoothness", (("wrt", "features"), ("samples", 2))))
+    assert np.isnan(np.hstack([diverged[name] for name in ("norm", "spread")])).all()
+    assert beside == alone

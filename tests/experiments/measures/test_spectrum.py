@@ -1,9 +1,10 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from wtawp.analysis import LossOn, hessian_trace, top_eigenvalues
-from wtawp.experiments.measures.shared.interface import TrainedModels
+from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.measures.spectrum import MEASURE
 from wtawp.experiments.spec import Measure
@@ -29,5 +30,7 @@ def test_bad_options_are_refused() -> None:
         MEASURE.parse({"top": 1.5})
 
 
-def test_a_model_that_diverged_spoils_no_other(leaves_others_alone: Callable[..., None]) -> None:
-    leaves_others_alone(Measure("spectrum", (("top", 1), ("probes", 2))), ("top", "trace"))
+def test_a_model_that_diverged_spoils_no_other(beside_diverged: Callable[..., tuple[Result, ...]]) -> None:
+    diverged, beside, alone = beside_diverged(Measure("spectrum", (("top", 1), ("probes", 2))))
+    assert np.isnan(np.hstack([diverged[name] for name in ("top", "trace")])).all()
+    assert beside == alone
