@@ -8,12 +8,13 @@ taken out of `.grad`, and the weights are moved in place and restored from a cop
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from wtawp.core.autograd_graph import leaves_of, nodes_of
+from wtawp.core.observation import StepRecorder, norm_of
 
 Closure = Callable[[], Tensor]
 Backward = Callable[[Tensor], object]
@@ -61,6 +62,7 @@ class Passes:
         backward: Differentiates a loss into `.grad`, as the caller's training does.
         without_sync: Context manager for all passes but the last, for example `no_sync` of a distributed model.
         adds_to_prior: Whether the gradients in `.grad` before the step stay part of it, as in a backward pass.
+        recorder: Records what somebody who observes the step wants to know; None if nobody does.
     """
 
     def __init__(
@@ -71,9 +73,10 @@ class Passes:
         without_sync: Callable[[], AbstractContextManager[Any]] = nullcontext,
         *,
         adds_to_prior: bool = True,
+        recorder: StepRecorder | None = None,
     ) -> None:
         self._closure, self._backward, self._without_sync = closure, backward, without_sync
-        self._adds_to_prior = adds_to_prior
+        self._adds_to_prior, self._recorder = adds_to_prior, recorder
         self.named: dict[str, Tensor] = {}  # the parameters that are trained; a shared one under each of its names
         self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
         for prefix, module in model.named_modules():
@@ -113,7 +116,8 @@ class Passes:
             loss = call(self._closure, self.parameters)
             nodes = nodes_of(loss)
             check(loss, nodes)
-            factor, natural = self._differentiate(loss, nodes)
+            with self._recording("natural", loss, nodes):
+                factor, natural = self._differentiate(loss, nodes)
         if versions != [p._version for p in self.parameters]:
             raise ValueError(
                 "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
@@ -153,7 +157,9 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = call(self._closure, self.parameters)
-        _, gradient = self._differentiate(loss, nodes_of(loss))
+        nodes = nodes_of(loss)
+        with self._recording("perturbed", loss, nodes):
+            _, gradient = self._differentiate(loss, nodes)
         return loss.detach(), gradient
 
     def last(self, natural: ByParameter, lam: float, on_gradient: Callable[[Tensor], None] | None) -> Tensor:
@@ -179,7 +185,8 @@ class Passes:
             hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
         try:
-            self._backward(loss if lam == 1 else loss * lam)
+            with self._recording("perturbed", loss, None, weight=lam):
+                self._backward(loss if lam == 1 else loss * lam)
         finally:
             for handle in handles:
                 handle.remove()
@@ -243,7 +250,11 @@ class Passes:
         Args:
             delta: The perturbation of some parameters. It is emptied, which releases its memory.
         """
-        self.move({p: torch.nan_to_num_(d, 0.0, 0.0, 0.0) for p, d in delta.items()})
+        finite = {p: torch.nan_to_num_(d, 0.0, 0.0, 0.0) for p, d in delta.items()}
+        if self._recorder is not None:
+            self.restore_weights()  # an ascent of several steps has moved them
+            self._recorder.perturbation(finite, self.named)
+        self.move(finite)
         delta.clear()
 
     def weights(self, *, of: Iterable[Tensor], copied: bool) -> ByParameter:
@@ -351,6 +362,15 @@ class Passes:
             factor = factors[0].detach().reshape(()).to(torch.float32)
         return factor, {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
 
+    def _recording(
+        self, kind: Literal["natural", "perturbed"], loss: Tensor, nodes: list[Any] | None, *, weight: float = 1.0
+    ) -> AbstractContextManager[None]:
+        """The context of a pass whose gradient is recorded if somebody observes the step."""
+        if self._recorder is None:
+            return nullcontext()
+        leaves = leaves_of(loss, nodes_of(loss) if nodes is None else nodes)
+        return self._recorder.gradient_of(kind, dict.fromkeys([*self.parameters, *leaves]), weight=weight)
+
     def _isolate_buffers(self) -> None:
         """Let all further passes work on copies of the buffers."""
         for slot, name, buffer in self._buffers:
@@ -377,20 +397,6 @@ def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter
     if factor is None:
         return dense
     return {p: g.to(torch.promote_types(g.dtype, torch.float32)) / factor.to(g.device) for p, g in dense.items()}
-
-
-def norm_of(tensor: Tensor) -> Tensor:
-    """Compute the Euclidean norm of a gradient in float32 or wider.
-
-    Args:
-        tensor: The gradient, dense or sparse.
-
-    Returns:
-        The norm, without dimensions.
-    """
-    values = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
-    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
-    return norm
 
 
 def _sum(one: Tensor, other: Tensor) -> Tensor:
