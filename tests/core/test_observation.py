@@ -1,5 +1,8 @@
 """What a step reports, against a computation by hand, in every way in which its gradients are combined."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -293,3 +296,17 @@ def test_what_cannot_be_observed_is_refused() -> None:
 def test_norms_are_computed_in_float32_or_wider() -> None:
     assert float(norm_of(torch.full((4,), 300.0, dtype=torch.float16))) == 600
     assert norm_of(torch.ones(2, dtype=torch.float64)).dtype == torch.float64
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="NOT CHECKED: the processes meet over the loopback of Linux")
+def test_each_of_two_processes_observes_its_own_batch_and_the_common_perturbation(tmp_path: Path) -> None:
+    script, source = Path(__file__).parents[1] / "support" / "observed_pair.py", Path(__file__).parents[2] / "src"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(source)}
+    commands = [[sys.executable, str(script), str(rank), str(tmp_path)] for rank in range(2)]
+    pair = [subprocess.Popen(c, env=environment, stderr=subprocess.PIPE, text=True) for c in commands]
+    try:
+        ends = [process.communicate(timeout=120)[1] for process in pair]
+    finally:
+        for process in pair:
+            process.kill()
+    assert [process.returncode for process in pair] == [0, 0], ends

@@ -319,13 +319,16 @@ def test_an_exception_in_training_ends_the_observation() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT CHECKED: the processes meet over the loopback of Linux")
 def test_two_processes_train_as_a_loop_written_by_hand(tmp_path: Path) -> None:
-    script = Path(__file__).parents[1] / "support" / "lightning_pair.py"
-    source = Path(__file__).parents[2] / "src"
+    script, source = Path(__file__).parents[1] / "support" / "lightning_pair.py", Path(__file__).parents[2] / "src"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(source)}
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], env=environment, capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    commands = [[sys.executable, str(script), str(rank), str(tmp_path)] for rank in range(2)]
+    pair = [subprocess.Popen(c, env=environment, stderr=subprocess.PIPE, text=True) for c in commands]
+    try:
+        ends = [process.communicate(timeout=240)[1] for process in pair]
+    finally:
+        for process in pair:
+            process.kill()
+    assert [process.returncode for process in pair] == [0, 0], ends
     reports = [json.loads((tmp_path / f"{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
     assert all("use static_graph=False, or manual optimization" in report.pop("refused") for report in reports)
     assert set(reports[0]) == {"automatic", "accumulated", "manual", "manual_static_graph"}

@@ -1,9 +1,10 @@
 """What two processes do in `tests/integrations/test_lightning.py`: train with Lightning's own DDP, compare with a loop.
 
-Usage: python lightning_pair.py FOLDER. Lightning starts the second process. Each writes its numbers into the folder.
+Usage: python lightning_pair.py RANK FOLDER. Each process writes its numbers into the folder.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,10 @@ def refused() -> str:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+    os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    meeting = f"file://{folder / 'meet'}"
+    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     reports = {
         "automatic": run(),
         "accumulated": run(accumulated=3),
@@ -133,5 +138,5 @@ if __name__ == "__main__":
         "manual_static_graph": run(automatic=False, static_graph=True),
         "refused": refused(),
     }
-    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-    Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(reports), encoding="utf-8")
+    (folder / f"{rank}.json").write_text(json.dumps(reports), encoding="utf-8")
+    torch.distributed.destroy_process_group()
