@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -690,3 +691,33 @@ def test_perturbed_gradients_that_vanish_are_warned_of_once_and_others_are_not()
         train(large, far)
     assert len(caught) == 1
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("is_in_group", [False, True])
+@pytest.mark.parametrize("clears", [False, True])
+@pytest.mark.parametrize("form", ["backward", "loss"])
+def test_an_optimizer_in_backward_steps_once_in_both_forms(
+    form: str, clears: bool, is_in_group: bool, tmp_path: Path
+) -> None:
+    reference, model, steps = network(), network(), []
+    WTAWP(reference, rho=0.8, lam=0.7).backward(closure_of(reference))
+    expected = [(p - 0.1 * p.grad).detach() for p in reference.parameters()]
+
+    def step(p: Tensor) -> None:
+        steps.append(p)
+        p.detach().sub_(0.1 * p.grad)
+        if clears:
+            p.grad = None
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    awp = WTAWP(model, rho=0.8, lam=0.7)
+    if is_in_group:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
+    try:
+        _ = awp.backward(closure_of(model)) if form == "backward" else awp.loss(closure_of(model)).backward()
+    finally:
+        if is_in_group:
+            torch.distributed.destroy_process_group()
+    assert len(steps) == 4
+    torch.testing.assert_close([p.detach() for p in model.parameters()], expected, rtol=0, atol=1e-12)

@@ -92,8 +92,11 @@ class Passes:
 
     @property
     def has_post_accumulate_hooks(self) -> bool:
-        """Whether hooks run as soon as a parameter has its gradient, for example an optimizer's step."""
-        return bool(self._muted)
+        """Whether hooks run in the last pass as soon as a parameter has its gradient, for example an optimizer's step.
+
+        Where gradients are not added to `.grad` here but later, by the caller's backward, hooks run in that one alone.
+        """
+        return bool(self._muted) and self._adds_to_prior
 
     def first(self, check: Callable[[Tensor, list[Any]], None]) -> tuple[Tensor, ByParameter, Tensor | None]:
         """Differentiate the loss at theta; the buffers of the model are updated.
@@ -181,7 +184,7 @@ class Passes:
         for g in natural.values():
             g.detach().mul_(1 - lam)
         self.set_gradients(natural)
-        for hooks, entries, p in self._muted:
+        for hooks, entries, p in self._muted if self.has_post_accumulate_hooks else []:
             hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
         try:
