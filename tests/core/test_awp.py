@@ -721,3 +721,27 @@ def test_an_optimizer_in_backward_steps_once_in_both_forms(
             torch.distributed.destroy_process_group()
     assert len(steps) == 4
     torch.testing.assert_close([p.detach() for p in model.parameters()], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["backward", "loss"])
+def test_hooks_that_change_a_gradient_do_so_once_in_both_forms(form: str) -> None:
+    reference, model = network(), network()
+    WTAWP(reference, rho=0.8, lam=0.7).backward(closure_of(reference))
+    handles = [p.register_hook(lambda g: 0.5 * g) for p in model.parameters()]
+    awp = WTAWP(model, rho=0.8, lam=0.7)
+    _ = awp.backward(closure_of(model)) if form == "backward" else awp.loss(closure_of(model)).backward()
+    for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, 0.5 * q.grad, rtol=0, atol=1e-12)
+    for handle in handles:
+        handle.remove()
+    assert not any(p._backward_hooks for p in model.parameters())
+
+
+def test_hooks_of_parameters_outside_the_model_are_refused_in_the_loss_form() -> None:
+    model, temperature = network(), torch.ones((), dtype=torch.float64, requires_grad=True)
+    awp = WTAWP(model, rho=0.8, lam=0.7)
+    temperature.register_hook(lambda g: 2 * g)
+    with pytest.raises(ValueError, match=r"use awp\.backward"):
+        awp.loss(lambda: F.cross_entropy(model(X) * temperature, Y))
+    awp.backward(lambda: F.cross_entropy(model(X) * temperature, Y))
+    assert temperature.grad is not None

@@ -18,6 +18,7 @@ from torch.utils.hooks import RemovableHandle
 from wtawp.base import find_stack_level
 from wtawp.core.algorithm import combine_gradients, compute_delta
 from wtawp.core.autograd_graph import (
+    accumulating_leaves,
     computes_in_float16,
     has_static_graph,
     is_scaled_by_grad_scaler,
@@ -125,8 +126,8 @@ class WTAWP:
         """Add the WT-AWP gradient to `.grad`, as `loss.backward()` adds the plain one.
 
         Every pass is differentiated by `backward`, so that hooks fire, distributed models reduce and scalers scale as
-        in plain training. The weights have their old values afterwards, bit for bit. If anything raises, `.grad` and
-        the buffers of the model are as before, too. Hooks that run as soon as a parameter has its gradient, such as an
+        in plain training. The weights have their old values afterwards, bit for bit. If anything raises, `.grad` has
+        its old values, too. Hooks that run as soon as a parameter has its gradient, such as an
         optimizer's step, run in the last pass alone.
 
         Args:
@@ -342,7 +343,8 @@ class WTAWP:
         else:
             perturbed_loss, perturbed = passes.perturbed()
             perturbed_norms += [norm_of(g) for g in perturbed.values()] if is_checked else []
-            passes.set_gradients(dict(combine_gradients(natural, perturbed, config)))
+            alone = {p: perturbed.pop(p).detach().mul_(config.lam) for p in recovered if p in perturbed}
+            passes.set_gradients(alone | dict(combine_gradients(natural, perturbed, config)))
         passes.add_recovered(recovered, 1 - config.lam)
         self._monitor(
             norms, perturbed_norms, loss if factor is None else loss * factor, config
@@ -452,6 +454,11 @@ def _refuse_in_loss(scale: float | Tensor | None, nodes: list[Any]) -> None:
         raise ValueError(
             "DistributedDataParallel(static_graph=True) counts one backward pass for each forward pass, awp.loss(fn)"
             " makes more; use awp.backward(closure), or static_graph=False"
+        )
+    if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in accumulating_leaves(nodes)):
+        raise ValueError(
+            "a parameter that is not part of the model has hooks, which would run in every pass of awp.loss(fn); use"
+            " awp.backward(closure), or give WTAWP the module that owns the parameter"
         )
     if scale is None and computes_in_float16(nodes):
         raise ValueError(

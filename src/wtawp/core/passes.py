@@ -18,6 +18,7 @@ from wtawp.core.observation import StepRecorder, norm_of
 
 Closure = Callable[[], Tensor]
 Backward = Callable[[Tensor], object]
+Hooks = dict[int, Callable[[Tensor], Any]]
 ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 
 # A parameter with more elements has its natural gradient recovered from the moved weights instead of stored, if they
@@ -81,14 +82,17 @@ class Passes:
         self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
         for prefix, module in model.named_modules():
             for name, p in module._parameters.items():
-                if p is not None and p.requires_grad:
+                if p is not None and p.requires_grad and p.is_leaf:
                     self.named[f"{prefix}.{name}" if prefix else name] = p
             self._buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
         self.parameters = list(dict.fromkeys(self.named.values()))
         self._original: ByParameter = {}  # the weights before they were moved
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
-        self._muted = [(h, list(h.items()), p) for p in self.parameters if (h := _post_accumulate_hooks(p))]
+        hooks = [(_hooks(p, "_post_accumulate_grad_hooks"), p) for p in self.parameters]
+        if not adds_to_prior:  # the caller's backward runs them
+            hooks += [(_hooks(p, "_backward_hooks"), p) for p in self.parameters]
+        self._muted = [(h, list(h.items()), p) for h, p in hooks if h]
 
     @property
     def has_post_accumulate_hooks(self) -> bool:
@@ -113,10 +117,10 @@ class Passes:
         """
         for hooks, _, _ in self._muted:
             hooks.clear()
-        versions = [p._version for p in self.parameters]
         self._set_aside(self.parameters)
         with self._without_sync():
             loss = call(self._closure, self.parameters)
+            versions = [p._version for p in self.parameters]  # a forward pass may change weights: Embedding(max_norm=1)
             nodes = nodes_of(loss)
             check(loss, nodes)
             with self._recording("natural", loss, nodes):
@@ -181,9 +185,7 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = call(self._closure, self.parameters)
-        for g in natural.values():
-            g.detach().mul_(1 - lam)
-        self.set_gradients(natural)
+        self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
         for hooks, entries, p in self._muted if self.has_post_accumulate_hooks else []:
             hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
@@ -298,11 +300,12 @@ class Passes:
             new = gradient.get(leaf)
             if prior is None or not self._adds_to_prior:
                 leaf.grad = new
+            elif prior.is_sparse or (new is not None and new.is_sparse):
+                values = self._prior_values[leaf]
+                leaf.grad = values if new is None else _sum(values, new.detach())
             elif new is None:
                 prior.detach().copy_(self._prior_values[leaf])
                 leaf.grad = prior
-            elif prior.is_sparse or new.is_sparse:
-                leaf.grad = _sum(self._prior_values[leaf], new.detach())
             else:  # the natural gradient may lie in the memory of `prior`: a bucket of DDP
                 prior.detach().copy_(self._prior_values[leaf] + new.detach())
                 leaf.grad = prior
@@ -331,7 +334,7 @@ class Passes:
         """Give every leaf the `.grad` it had before the step: the same tensor with the same values."""
         for leaf, gradient in self._prior.items():
             leaf.grad = gradient
-            if gradient is not None:
+            if gradient is not None and not gradient.is_sparse:  # nothing writes into a sparse one
                 gradient.detach().copy_(self._prior_values[leaf])
 
     def _set_aside(self, leaves: Iterable[Tensor]) -> None:
@@ -362,7 +365,8 @@ class Passes:
                     "backward= must call backward() once on the loss it is given, or on a multiple of it, such as"
                     f" lambda loss: scaler.scale(loss).backward(); gradients passed the loss {len(factors)} times"
                 )
-            factor = factors[0].detach().reshape(()).to(torch.float32)
+            factor = factors[0].detach().reshape(())
+            factor = factor.to(torch.promote_types(factor.dtype, torch.float32))
         return factor, {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
 
     def _recording(
@@ -379,7 +383,7 @@ class Passes:
         for slot, name, buffer in self._buffers:
             slot[name] = buffer.detach().clone()
 
-    def _at_original(self, entries: list[tuple[int, Callable[[Tensor], None]]], p: Tensor) -> None:
+    def _at_original(self, entries: list[tuple[int, Callable[[Tensor], Any]]], p: Tensor) -> None:
         """Run the hooks of a parameter that has its gradient now, at its original weights, which they may change."""
         p.detach().copy_(self._original.pop(p))
         for _, hook in entries:
@@ -402,12 +406,16 @@ def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter
     return {p: g.to(torch.promote_types(g.dtype, torch.float32)) / factor.to(g.device) for p, g in dense.items()}
 
 
+def _scaled(gradient: Tensor, weight: float) -> Tensor:
+    """A multiple of a gradient, in its own memory if it is dense; a detached sparse tensor has values of its own."""
+    return gradient * weight if gradient.is_sparse else gradient.mul_(weight)
+
+
 def _sum(one: Tensor, other: Tensor) -> Tensor:
     """The sum of two gradients of which at least one is sparse."""
     return other + one if one.is_sparse else one + other
 
 
-def _post_accumulate_hooks(p: Tensor) -> dict[int, Callable[[Tensor], None]] | None:
-    """The hooks that run when a parameter has its gradient."""
-    hooks: dict[int, Callable[[Tensor], None]] | None = p._post_accumulate_grad_hooks
-    return hooks
+def _hooks(p: Tensor, kind: Literal["_backward_hooks", "_post_accumulate_grad_hooks"]) -> Hooks:
+    """The hooks that run before the gradient of a parameter is added to `.grad`, or afterwards."""
+    return getattr(p, kind) or {}
