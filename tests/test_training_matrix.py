@@ -96,7 +96,7 @@ class Case:
         assert error <= self.tolerance, f"the gradient is off by {error:.1e}"
         assert not found.requires_grad
         assert float(found) == pytest.approx(float(reference.loss), rel=max(self.tolerance, 1e-6))
-        buffers = {n: b for n, b in self.model.named_buffers()}
+        buffers = dict(self.model.named_buffers())
         assert relative_error(buffers, reference.buffers) <= self.tolerance if buffers else not reference.buffers
 
     def train(self, accumulation: int, optimizer: str, projection: str, steps: int, updates: int = 3) -> None:

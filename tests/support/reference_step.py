@@ -109,9 +109,7 @@ def reference_step(
         total = {n: total[n] + g if n in total else g for n, g in climb.items()}
         points.append({n: w + total[n] if n in total else w for n, w in start.items()})
     delta = {
-        n: project_by_hand(total[n], start[n], setting.rho, setting.projection)
-        for n in setting.perturbed
-        if n in total
+        n: project_by_hand(total[n], start[n], setting.rho, setting.projection) for n in setting.perturbed if n in total
     }
     points[-1] = {n: w + delta[n] if n in delta else w for n, w in start.items()}
     at = visited[-1] if visited else points[-1]
