@@ -97,7 +97,7 @@ def reference_step(
             of the perturbation is not magnified by a low precision; `points` still holds where the step should be.
     """
     before, start = copy.deepcopy(model.state_dict()), weights_of(model)
-    factor = scaled(torch.ones(()))
+    factor = scaled(torch.ones((), dtype=torch.float64))
     points, total = [start], {}
     for number in range(setting.steps):
         value, gradient = _gradient_at(model, loss, visited[number] if visited else points[-1], scaled)
