@@ -71,7 +71,9 @@ def test_accelerate_in_bfloat16(accelerate: Any) -> None:
     for _ in range(2):
         optimizer.zero_grad()
         visited: list[dict[str, Tensor]] = []
-        awp.backward(lambda: visited.append(weights_of(model)) or closure(), backward=accelerator.backward)
+        awp.backward(
+            lambda visited=visited: visited.append(weights_of(model)) or closure(), backward=accelerator.backward
+        )
         expected = reference_step(model, closure, setting_of(awp), visited=visited).gradient
         assert relative_error(gradients_of(model), expected) < 1e-7
         optimizer.step()
