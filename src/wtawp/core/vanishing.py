@@ -5,7 +5,8 @@ is left teaches nothing. The monitors warn of it with a `VanishingGradientWarnin
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,28 @@ class VanishingGradientMonitor:
     def __init__(self) -> None:
         self.steps = self._in_a_row = 0
         self.first: tuple[float, float, float] | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the monitor has counted so far.
+
+        Returns:
+            Plain data for `load_state_dict`.
+        """
+        return {"steps": self.steps, "in_a_row": self._in_a_row, "first": self.first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state.
+
+        Args:
+            state: What `state_dict` returned.
+
+        Raises:
+            ValueError: If it is something else.
+        """
+        if set(state) != {"steps", "in_a_row", "first"}:
+            raise ValueError(f"expected what VanishingGradientMonitor.state_dict() returned, got {dict(state)!r}")
+        self.steps, self._in_a_row = state["steps"], state["in_a_row"]
+        self.first = None if state["first"] is None else tuple(state["first"])
 
     @classmethod
     def is_due(cls, step: int) -> bool:

@@ -1,0 +1,36 @@
+"""What the step has to know about training in several processes. It does not import what the caller does not use."""
+
+import sys
+
+import torch
+from torch import nn
+
+
+def is_distributed() -> bool:
+    """Whether this process trains together with others.
+
+    Returns:
+        True if a process group of more than one process is set up.
+    """
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def refuse_sharded(model: nn.Module) -> None:
+    """Refuse the older form of sharding, whose parameters are parts without the norm of the whole.
+
+    Args:
+        model: The module that is trained.
+
+    Raises:
+        ValueError: If a module is wrapped in `FullyShardedDataParallel`.
+    """
+    if "torch.distributed.fsdp" not in sys.modules:
+        return
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):
+        raise ValueError(
+            "FullyShardedDataParallel hides the norms of its parameters, which the radius needs; shard the model with"
+            " torch.distributed.fsdp.fully_shard (FSDP2) instead"
+        )
