@@ -5,7 +5,7 @@ for, and guarantees what they leave behind: the same weights, the same buffers, 
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypedDict, Unpack, cast
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from wtawp.base import find_stack_level
-from wtawp.core.algorithm import combine_gradients, compute_delta, compute_gradient
+from wtawp.core.algorithm import combine_gradients, compute_delta
 from wtawp.core.autograd_graph import (
     computes_in_float16,
     has_static_graph,
@@ -24,9 +24,9 @@ from wtawp.core.autograd_graph import (
     nodes_of,
 )
 from wtawp.core.config import AwpConfig, Layers, Projection, Radius
-from wtawp.core.distributed import is_distributed, refuse_sharded
+from wtawp.core.distributed import is_distributed, is_in_process_group, refuse_sharded
 from wtawp.core.exact import exact_losses, gradient_of
-from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, norm_of, recoverable
+from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, norm_of
 from wtawp.core.perturb import radii, select
 from wtawp.core.vanishing import VanishingGradientMonitor
 
@@ -132,7 +132,7 @@ class WTAWP:
                 steps + 1 times (once if nothing is perturbed); only the first call updates the buffers of the model.
             backward: Differentiates the loss it is given into `.grad`, and does nothing else. It may scale the loss:
                 `lambda loss: scaler.scale(loss / k).backward()`, `fabric.backward`, `accelerator.backward`, Lightning's
-                `self.manual_backward`. The loss of the last pass is already multiplied by lam.
+                `self.manual_backward`. In several processes, and with hooks, the last loss is multiplied by lam before.
             sync: Whether all processes of a distributed model share one perturbation, that of the joined batch. False
                 gives each process its own, and saves the communication of all passes but the last; the model must
                 be a `DistributedDataParallel`.
@@ -259,84 +259,72 @@ class WTAWP:
         try:
             self._refuse_combinations(passes)
             natural_loss, natural, factor = passes.first(check_graph)
-            chosen = self._chosen()
+            chosen = [passes.named[n] for n in self._names if n in passes.named]
             self._warn_if_unused(chosen, natural)
-            compute = self._sum_by_backward if self.config.balance is None else self._mix_gradients
-            perturbed_loss = compute(passes, chosen, natural_loss, natural, factor)
+            perturbed_loss = self._descend(passes, chosen, natural_loss, natural, factor)
             passes.finish()
         except BaseException:
             passes.undo()
             raise
         return natural_loss, perturbed_loss
 
-    def _sum_by_backward(
+    def _descend(
         self, passes: Passes, chosen: list[Tensor], loss: Tensor, natural: ByParameter, factor: Tensor | None
     ) -> Tensor:
-        """Line 5 of Algorithm 1 by the last backward pass: it adds lam * g(theta + delta) to (1 - lam) * g(theta)."""
-        config = self.config
-        moving = chosen if config.steps == 1 else passes.parameters
-        if config.steps > 1:
+        """Lines 4 and 5 of Algorithm 1, from L(theta) and its gradient; returns L(theta + delta).
+
+        The two gradients are mixed after the last pass, but where something uses `.grad` during that pass (processes
+        that reduce it, hooks) or where it is sparse: there the pass adds lam * g(theta + delta) to what is in `.grad`.
+        """
+        config, is_in_group = self.config, is_in_process_group()
+        is_sparse = any(g.is_sparse for g in natural.values())
+        if is_sparse and config.balance is not None:
+            raise ValueError("balance cannot clip sparse gradients; use balance=None, or Embedding(sparse=False)")
+        if config.steps > 1 or (is_in_group and config.balance is not None):
             natural = {p: g.detach().clone() for p, g in natural.items()}  # a distributed model reuses their memory
-        delta = compute_delta(
-            ascent_gradient(natural if config.steps > 1 else {p: natural[p] for p in chosen if p in natural}, factor),
-            theta=passes.weights(of=moving, copied=config.steps > 1),
-            perturbed=chosen,
-            config=config,
-            gradient_at=lambda step: passes.gradient_at(step, factor),
-        )
+        delta = self._delta(passes, chosen, natural, factor)
         is_checked = self._monitor.is_due(self._monitor.steps + 1)
-        norms: tuple[list[Tensor], list[Tensor]] = ([norm_of(g) for g in natural.values()] if is_checked else [], [])
-        is_proportional = config.steps == 1 and config.radius != "adaptive" and not passes.has_post_accumulate_hooks
-        recovered = recoverable(natural, delta) if is_proportional else {}
-        for p in recovered:
-            del natural[p]
-            p.grad = None
+        norms = [norm_of(g) for g in natural.values()] if is_checked else []
+        perturbed_norms: list[Tensor] = []
+        is_proportional = config.steps == 1 and config.radius != "adaptive" and config.balance is None
+        can_recover = is_proportional and not passes.has_post_accumulate_hooks
+        recovered = passes.drop_recoverable(natural, delta) if can_recover else {}
         passes.perturb(delta)
-        on_gradient = (lambda g: norms[1].append(norm_of(g) / config.lam)) if is_checked else None
-        perturbed_loss = passes.last(natural, recovered, config.lam, on_gradient)
-        self._monitor(*norms, loss if factor is None else loss * factor, config)  # all three with the factor
+        if config.balance is None and (is_in_group or is_sparse or passes.has_post_accumulate_hooks):
+            on_gradient = (lambda g: perturbed_norms.append(norm_of(g) / config.lam)) if is_checked else None
+            perturbed_loss = passes.last(natural, config.lam, on_gradient)
+        else:
+            perturbed_loss, perturbed = passes.perturbed()
+            perturbed_norms += [norm_of(g) for g in perturbed.values()] if is_checked else []
+            passes.set_gradients(dict(combine_gradients(natural, perturbed, config)))
+        passes.add_recovered(recovered, 1 - config.lam)
+        self._monitor(
+            norms, perturbed_norms, loss if factor is None else loss * factor, config
+        )  # all three with the factor
         return perturbed_loss
 
-    def _mix_gradients(
-        self, passes: Passes, chosen: list[Tensor], loss: Tensor, natural: ByParameter, factor: Tensor | None
-    ) -> Tensor:
-        """Line 5 of Algorithm 1 from both gradients side by side, so that the perturbed one can be clipped before."""
-        natural = {p: g.detach().to_dense() if g.is_sparse else g.detach().clone() for p, g in natural.items()}
-        moving = chosen if self.config.steps == 1 else passes.parameters
-        losses: list[Tensor] = []
-
-        def perturbed_gradient(delta: ByParameter) -> ByParameter:
-            passes.perturb(delta)
-            perturbed_loss, gradient = passes.perturbed()
-            losses.append(perturbed_loss)
-            self._monitor(natural.values(), gradient.values(), loss if factor is None else loss * factor, self.config)
-            return {p: g.detach().to_dense() if g.is_sparse else g.detach() for p, g in gradient.items()}
-
-        gradient = compute_gradient(
-            natural,
-            theta=passes.weights(of=moving, copied=self.config.steps > 1),
+    def _delta(
+        self, passes: Passes, chosen: list[Tensor], natural: ByParameter, factor: Tensor | None
+    ) -> dict[Tensor, Tensor]:
+        """Line 4 of Algorithm 1: the perturbation of the chosen parameters."""
+        climbs = self.config.steps > 1  # all parameters climb together
+        return compute_delta(
+            ascent_gradient(natural if climbs else {p: natural[p] for p in chosen if p in natural}, factor),
+            theta=passes.weights(of=passes.parameters if climbs else chosen, copied=climbs),
             perturbed=chosen,
             config=self.config,
-            gradient_at=lambda step: passes.gradient_at(step, factor),
-            perturbed_gradient=perturbed_gradient,
-            ascent_gradient=ascent_gradient(natural, factor),
+            gradient_at=partial(passes.gradient_at, factor=factor),
         )
-        passes.set_gradients(dict(gradient))
-        return losses[0]
 
     def _exact_losses(self, closure: Closure) -> tuple[Tensor, Tensor]:
         """L(theta) and L(theta + delta) with their graphs, for the gradient with the second-order term."""
-        chosen = self._chosen()
+        parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        chosen = [parameters[n] for n in self._names if n in parameters]
         natural, perturbed = exact_losses(self.model, closure, perturbed=chosen, config=self.config)
         self._warn_if_unused(chosen, leaves_of(natural, nodes_of(natural)))
         return natural, perturbed
 
-    def _chosen(self) -> list[Tensor]:
-        """The parameters to perturb, without those that were frozen or removed after this object was built."""
-        parameters = dict(self.model.named_parameters())
-        return [parameters[n] for n in self._names if n in parameters and parameters[n].requires_grad]
-
-    def _warn_if_unused(self, chosen: list[Tensor], used: Iterable[Tensor]) -> None:
+    def _warn_if_unused(self, chosen: Sequence[Tensor], used: Iterable[Tensor]) -> None:
         """Warn if no parameter that should be perturbed is used, that is, has a gradient."""
         if set(chosen).isdisjoint(used):
             warnings.warn(

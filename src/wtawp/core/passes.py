@@ -74,10 +74,14 @@ class Passes:
     ) -> None:
         self._closure, self._backward, self._without_sync = closure, backward, without_sync
         self._adds_to_prior = adds_to_prior
-        modules = list(model.modules())
-        named = (p for m in modules for p in m._parameters.values() if p is not None and p.requires_grad)
-        self.parameters: list[Tensor] = list(dict.fromkeys(named))
-        self._buffers = [(m._buffers, name, b) for m in modules for name, b in m._buffers.items() if b is not None]
+        self.named: dict[str, Tensor] = {}  # the parameters that are trained; a shared one under each of its names
+        self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
+        for prefix, module in model.named_modules():
+            for name, p in module._parameters.items():
+                if p is not None and p.requires_grad:
+                    self.named[f"{prefix}.{name}" if prefix else name] = p
+            self._buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
+        self.parameters = list(dict.fromkeys(self.named.values()))
         self._original: ByParameter = {}  # the weights before they were moved
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
@@ -141,7 +145,7 @@ class Passes:
             return ascent_gradient(self._differentiate(loss, nodes_of(loss))[1], factor)
 
     def perturbed(self) -> tuple[Tensor, ByParameter]:
-        """Compute the gradient at the moved weights on its own, for a step that needs both gradients side by side.
+        """Compute the gradient at the moved weights, to be mixed with the natural one.
 
         Returns:
             L(theta + delta), detached, and its gradient as it arrived in `.grad`.
@@ -149,21 +153,16 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = call(self._closure, self.parameters)
-        return loss.detach(), self._differentiate(loss, nodes_of(loss))[1]
+        _, gradient = self._differentiate(loss, nodes_of(loss))
+        return loss.detach(), gradient
 
-    def last(
-        self,
-        natural: ByParameter,
-        recovered: Mapping[Tensor, Tensor],
-        lam: float,
-        on_gradient: Callable[[Tensor], None] | None,
-    ) -> Tensor:
-        """Differentiate the weighted loss at the moved weights on top of the weighted natural gradient.
+    def last(self, natural: ByParameter, lam: float, on_gradient: Callable[[Tensor], None] | None) -> Tensor:
+        """Differentiate lam * L at the moved weights on top of (1 - lam) times the natural gradient, in `.grad`.
+
+        So whatever uses `.grad` during the pass meets the complete gradient: processes that reduce it, and hooks.
 
         Args:
             natural: The natural gradient as it arrived in `.grad`; it is scaled in place.
-            recovered: For each large parameter that `natural` lacks, the factor by which its displacement is multiplied
-                to be its natural gradient.
             lam: Weight of the perturbed loss.
             on_gradient: Is called with each parameter's gradient of lam * L(theta + delta); None for no call.
 
@@ -173,7 +172,8 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = call(self._closure, self.parameters)
-        _scale(natural, 1 - lam)
+        for g in natural.values():
+            g.detach().mul_(1 - lam)
         self.set_gradients(natural)
         for hooks, entries, p in self._muted:
             hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
@@ -183,9 +183,47 @@ class Passes:
         finally:
             for handle in handles:
                 handle.remove()
-        for p, factor in recovered.items():
-            _add_displacement(p, self._original[p], factor * (1 - lam))
         return loss.detach()
+
+    @torch.no_grad()
+    def drop_recoverable(self, natural: ByParameter, delta: Mapping[Tensor, Tensor]) -> ByParameter:
+        """Drop the natural gradient of large parameters that can be computed from the moved weights again.
+
+        Args:
+            natural: The natural gradient; what can be recovered is removed from it, and from `.grad`.
+            delta: The perturbation, proportional to the natural gradient for each parameter.
+
+        Returns:
+            Parameter -> the factor by which its perturbation is multiplied to be the natural gradient.
+        """
+        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+        plain = (Tensor, nn.Parameter)  # not a distributed tensor
+        large = [p for p in delta if p.numel() >= LARGE and type(p) in plain and not natural[p].is_sparse]
+        factors = {}
+        for p in [] if is_captured else large:
+            of_gradient, of_delta, of_theta = norm_of(natural[p]), norm_of(delta[p]), norm_of(p)
+            is_far = 0 < float(of_gradient) < torch.inf and float(of_delta) >= FAR * float(of_theta) > 0
+            if is_far and p.is_floating_point() and torch.finfo(p.dtype).eps <= torch.finfo(torch.float32).eps:
+                factors[p] = of_gradient / of_delta
+                del natural[p]
+                p.grad = None
+        return factors
+
+    def add_recovered(self, factors: Mapping[Tensor, Tensor], weight: float) -> None:
+        """Add the natural gradients that were dropped, from the displacement of the weights, which are restored.
+
+        Args:
+            factors: What `drop_recoverable` returned.
+            weight: Weight of the natural gradient.
+        """
+        for p, factor in factors.items():
+            weights, original = p.detach(), self._original[p]
+            weights.sub_(original).mul_(factor * weight)
+            if p.grad is None:
+                p.grad = weights.clone()
+            else:
+                p.grad.detach().add_(weights)
+            weights.copy_(original)
 
     def move(self, step: Mapping[Tensor, Tensor]) -> None:
         """Move the weights to theta + step, in place.
@@ -341,43 +379,6 @@ def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter
     return {p: g.to(torch.promote_types(g.dtype, torch.float32)) / factor.to(g.device) for p, g in dense.items()}
 
 
-@torch.no_grad()
-def recoverable(natural: ByParameter, delta: ByParameter) -> ByParameter:
-    """Find the large parameters whose natural gradient need not be stored while the perturbed one is computed.
-
-    Their perturbation is proportional to the natural gradient, which can be computed from the moved weights again.
-
-    Args:
-        natural: The natural gradient.
-        delta: The perturbation, proportional to it for each parameter.
-
-    Returns:
-        Parameter -> the factor by which the perturbation is multiplied to be the natural gradient.
-    """
-    is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
-    large = [p for p in delta if p.numel() >= LARGE and type(p) in (Tensor, nn.Parameter) and not natural[p].is_sparse]
-    if not large or is_captured:
-        return {}
-    factors = {}
-    for p in large:
-        of_gradient, of_delta, of_theta = norm_of(natural[p]), norm_of(delta[p]), norm_of(p.detach())
-        is_far = 0 < float(of_gradient) < torch.inf and float(of_delta) >= FAR * float(of_theta) > 0
-        if is_far and torch.finfo(p.dtype).eps <= torch.finfo(torch.float32).eps:
-            factors[p] = of_gradient / of_delta
-    return factors
-
-
-def _add_displacement(p: Tensor, original: Tensor, factor: Tensor) -> None:
-    """Add factor * (p - original) to the gradient of a parameter, in its own memory, and restore it."""
-    weights = p.detach()
-    weights.sub_(original).mul_(factor)
-    if p.grad is None:
-        p.grad = weights.clone()
-    else:
-        p.grad.detach().add_(weights)
-    weights.copy_(original)
-
-
 def norm_of(tensor: Tensor) -> Tensor:
     """Compute the Euclidean norm of a gradient in float32 or wider.
 
@@ -390,16 +391,6 @@ def norm_of(tensor: Tensor) -> Tensor:
     values = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
     norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
     return norm
-
-
-def _scale(gradient: ByParameter, weight: float) -> None:
-    """Multiply gradients in place."""
-    dense = [g.detach() for g in gradient.values() if not g.is_sparse]
-    if dense:
-        torch._foreach_mul_(dense, weight)
-    for g in gradient.values():
-        if g.is_sparse:
-            g.detach().mul_(weight)
 
 
 def _sum(one: Tensor, other: Tensor) -> Tensor:

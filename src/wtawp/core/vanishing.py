@@ -83,8 +83,9 @@ class VanishingGradientMonitor:
             setting: The options of the method, as the warning should print them.
         """
         self.steps += 1
-        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
-        if not self.is_due(self.steps) or self._in_a_row >= self.CHECKS_IN_A_ROW or is_captured:
+        if not self.is_due(self.steps) or self._in_a_row >= self.CHECKS_IN_A_ROW:
+            return
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return
         norms = [[torch.linalg.vector_norm(t.detach()) for t in side] for side in (natural, perturbed)]
         if not all(norms):
