@@ -54,6 +54,7 @@ def assert_step(
     expected = reference_step(model, closure, setting_of(awp, perturbed), prior=gradients_of(model), **reference)
     before = weights_of(model)
     _ = awp.backward(closure) if run is None else run()
-    assert relative_error(gradients_of(model), expected.gradient) <= tolerance
-    assert same_bits(weights_of(model), before)
-    assert same_bits(dict(model.named_buffers()), expected.buffers)
+    error = relative_error(gradients_of(model), expected.gradient)
+    assert error <= tolerance, f"the gradient is off by {error:.1e}"
+    assert same_bits(weights_of(model), before), "the weights were not restored"
+    assert same_bits(dict(model.named_buffers()), expected.buffers), "the buffers are not those of one plain pass"
