@@ -1,7 +1,7 @@
 """The same results on a GPU; skipped, with a reason, where there is none."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -353,9 +353,9 @@ def test_the_step_is_captured_as_a_cuda_graph(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
 def test_fused_optimizers_on_the_gpu_train_as_with_the_reference(optimizer: type[torch.optim.Optimizer]) -> None:
-    build: Callable[..., torch.optim.Optimizer] = lambda p: optimizer(p, lr=0.01, fused=True)  # noqa: E731
     (model, x, y), (twin, _, _) = small_network(norm=True), small_network(norm=True)
-    awp, ours, theirs = WTAWP(model, rho=0.3, lam=0.7), build(model.parameters()), build(twin.parameters())
+    ours, theirs = (optimizer(m.parameters(), lr=0.01, fused=True) for m in (model, twin))
+    awp = WTAWP(model, rho=0.3, lam=0.7)
     for _ in range(3):
         ours.zero_grad()
         awp.backward(lambda: F.cross_entropy(model(x), y))
