@@ -360,7 +360,7 @@ def test_fused_optimizers_on_the_gpu_train_as_with_the_reference(optimizer: type
         ours.zero_grad()
         awp.backward(lambda: F.cross_entropy(model(x), y))
         for n, g in reference_step(twin, lambda: F.cross_entropy(twin(x), y), setting_of(awp)).gradient.items():
-            twin.get_parameter(n).grad = g
+            twin.get_parameter(n).grad = g.float()
         ours.step()
         theirs.step()
     assert relative_error(weights_of(model), weights_of(twin)) < 1e-4

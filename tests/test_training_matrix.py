@@ -92,7 +92,7 @@ class Case:
         assert len(visited) == c.steps + 1
         for point, expected in zip(visited, reference.points, strict=True):
             assert relative_error(point, expected) <= max(self.tolerance, 5e-7)
-        error = relative_error(gradient, reference.gradient)
+        error = reference.error_of(gradient)
         assert error <= self.tolerance, f"the gradient is off by {error:.1e}"
         assert not found.requires_grad
         assert float(found) == pytest.approx(float(reference.loss), rel=max(self.tolerance, 1e-6))

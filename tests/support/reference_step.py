@@ -24,12 +24,21 @@ class Setting:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a step should do: the loss, the gradient and buffers it leaves, and the weights of each of its passes."""
+    """What a step should do: the loss, the gradient and buffers it leaves, and the weights of each of its passes.
+
+    The weight lam multiplies the gradient of the perturbed loss, or the loss before it is differentiated. Both are
+    right; they differ by the rounding of a low precision.
+    """
 
     loss: Tensor
     gradient: Named
+    gradient_of_weighted_loss: Named
     buffers: Named
     points: list[Named]
+
+    def error_of(self, gradient: Named) -> float:
+        """The relative error of a gradient, by whichever of the two it is nearer to."""
+        return min(relative_error(gradient, g) for g in (self.gradient, self.gradient_of_weighted_loss))
 
 
 def weights_of(model: nn.Module) -> Named:
@@ -113,14 +122,29 @@ def reference_step(
     }
     points[-1] = {n: w + delta[n] if n in delta else w for n, w in start.items()}
     at = visited[-1] if visited else points[-1]
-    _, perturbed = _gradient_at(model, loss, at, lambda value: scaled(setting.lam * value))
-    if setting.balance is not None and setting.lam:
-        lengths = [torch.cat([g.flatten() for g in part.values()]).norm() for part in (natural, perturbed)]
-        limit = setting.balance * lengths[0] / (lengths[1] / setting.lam)
-        perturbed = {n: g * limit.clamp_max(1) for n, g in perturbed.items()}
+    parts = {"gradient": (1.0, setting.lam), "gradient_of_weighted_loss": (setting.lam, 1.0)}
+    mixed = {}
+    for name, (inside, outside) in parts.items():
+        _, perturbed = _gradient_at(model, loss, at, lambda value, inside=inside: scaled(inside * value))
+        if setting.balance is not None:
+            lengths = [_flat(part).norm() for part in (natural, perturbed)]
+            limit = (setting.balance * inside * lengths[0] / lengths[1]).clamp_max(1)
+            perturbed = {n: g * limit for n, g in perturbed.items()}
+        mixed[name] = _sum([(1.0, prior or {}), (1 - setting.lam, natural), (outside, perturbed)])
     model.load_state_dict(before)
-    mixed = {n: g.clone() for n, g in (prior or {}).items()}
-    for part in ({n: (1 - setting.lam) * g for n, g in natural.items()}, perturbed):
-        for n, g in part.items():
-            mixed[n] = mixed[n] + g if n in mixed else g
-    return Reference(natural_loss, mixed, buffers, points)
+    return Reference(loss=natural_loss, buffers=buffers, points=points, **mixed)
+
+
+def _flat(named: Named) -> Tensor:
+    """All tensors as one vector in float64."""
+    return torch.cat([t.double().flatten() for t in named.values()])
+
+
+def _sum(parts: list[tuple[float, Mapping[str, Tensor]]]) -> Named:
+    """The weighted sum of dicts of tensors, computed in float64; what a part lacks counts as zero."""
+    total: Named = {}
+    for weight, part in parts:
+        for n, t in part.items():
+            term = weight * t.to(torch.promote_types(t.dtype, torch.float64))
+            total[n] = total[n] + term if n in total else term
+    return total

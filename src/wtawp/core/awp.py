@@ -123,8 +123,8 @@ class WTAWP:
         """Add the WT-AWP gradient to `.grad`, as `loss.backward()` adds the plain one.
 
         Every pass is differentiated by `backward`, so that hooks fire, distributed models reduce and scalers scale as
-        in plain training. The weights have their old values afterwards, bit for bit. If anything raises, `.grad` and
-        the buffers of the model are as before, too. Hooks that run as soon as a parameter has its gradient, such as an
+        in plain training. The weights have their old values afterwards, bit for bit. If anything raises, `.grad` has
+        its old values, too. Hooks that run as soon as a parameter has its gradient, such as an
         optimizer's step, run in the last pass alone.
 
         Args:

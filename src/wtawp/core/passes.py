@@ -172,9 +172,7 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = call(self._closure, self.parameters)
-        for g in natural.values():
-            g.detach().mul_(1 - lam)
-        self.set_gradients(natural)
+        self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
         for hooks, entries, p in self._muted:
             hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
@@ -284,11 +282,12 @@ class Passes:
             new = gradient.get(leaf)
             if prior is None or not self._adds_to_prior:
                 leaf.grad = new
+            elif prior.is_sparse or (new is not None and new.is_sparse):
+                values = self._prior_values[leaf]
+                leaf.grad = values if new is None else _sum(values, new.detach())
             elif new is None:
                 prior.detach().copy_(self._prior_values[leaf])
                 leaf.grad = prior
-            elif prior.is_sparse or new.is_sparse:
-                leaf.grad = _sum(self._prior_values[leaf], new.detach())
             else:  # the natural gradient may lie in the memory of `prior`: a bucket of DDP
                 prior.detach().copy_(self._prior_values[leaf] + new.detach())
                 leaf.grad = prior
@@ -317,7 +316,7 @@ class Passes:
         """Give every leaf the `.grad` it had before the step: the same tensor with the same values."""
         for leaf, gradient in self._prior.items():
             leaf.grad = gradient
-            if gradient is not None:
+            if gradient is not None and not gradient.is_sparse:  # nothing writes into a sparse one
                 gradient.detach().copy_(self._prior_values[leaf])
 
     def _set_aside(self, leaves: Iterable[Tensor]) -> None:
@@ -348,7 +347,8 @@ class Passes:
                     "backward= must call backward() once on the loss it is given, or on a multiple of it, such as"
                     f" lambda loss: scaler.scale(loss).backward(); gradients passed the loss {len(factors)} times"
                 )
-            factor = factors[0].detach().reshape(()).to(torch.float32)
+            factor = factors[0].detach().reshape(())
+            factor = factor.to(torch.promote_types(factor.dtype, torch.float32))
         return factor, {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
 
     def _isolate_buffers(self) -> None:
@@ -391,6 +391,11 @@ def norm_of(tensor: Tensor) -> Tensor:
     values = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
     norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
     return norm
+
+
+def _scaled(gradient: Tensor, weight: float) -> Tensor:
+    """A multiple of a gradient, in its own memory if it is dense; a detached sparse tensor does not share its values."""
+    return gradient * weight if gradient.is_sparse else gradient.mul_(weight)
 
 
 def _sum(one: Tensor, other: Tensor) -> Tensor:
