@@ -223,15 +223,16 @@ def nccl(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("wrap", "options"),
+    ("wrap", "options", "sync"),
     [
-        ({}, {}),
-        ({"gradient_as_bucket_view": True}, {"steps": 2}),
-        ({"static_graph": True}, {}),
-        ({"find_unused_parameters": True}, {"projection": "ball"}),
+        ({}, {}, True),
+        ({}, {}, False),
+        ({"gradient_as_bucket_view": True}, {"steps": 2}, True),
+        ({"gradient_as_bucket_view": True}, {"steps": 2}, False),
+        ({"static_graph": True}, {}, True),
+        ({"find_unused_parameters": True}, {"projection": "ball"}, True),
     ],
 )
-@pytest.mark.parametrize("sync", [True, False])
 @pytest.mark.usefixtures("nccl")
 @pytest.mark.filterwarnings("ignore:find_unused_parameters=True was specified")
 def test_ddp_over_nccl_has_the_gradient_of_the_model_itself(
@@ -353,7 +354,7 @@ def test_the_step_is_captured_as_a_cuda_graph(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
 def test_fused_optimizers_on_the_gpu_train_as_with_the_reference(optimizer: type[torch.optim.Optimizer]) -> None:
-    (model, x, y), (twin, _, _) = small_network(norm=True), small_network(norm=True)
+    (model, x, y), (twin, _, _) = small_network(), small_network()
     ours, theirs = (optimizer(m.parameters(), lr=0.01, fused=True) for m in (model, twin))
     awp = WTAWP(model, rho=0.3, lam=0.7)
     for _ in range(3):
