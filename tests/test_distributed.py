@@ -41,6 +41,7 @@ REFUSED = {
     "ddp_exact": "exact",
     "ddp_static_graph_loss": "backward",
     "fsdp1": "fully_shard",
+    "fsdp2_exact": "exact",
     "fsdp2_without_gradient_sync": "set_requires_gradient_sync",
 }
 FAILING = ["rank_that_raises_in_the_first_pass", "rank_that_raises_in_the_last_pass", "rank_that_dies"]
@@ -51,7 +52,7 @@ OTHERS = ["ddp_loss", "fsdp2_loss", "ddp_batch_norm", "ddp_plain"]
 def reports() -> Results:
     """What both ranks report; one pair of processes runs all cases. The case whose process ends comes last."""
     cases = [*JOINED, *OWN_PERTURBATION, *ACCUMULATED, *UNUSED, *OVERFLOW, *REFUSED, *OTHERS, *FAILING]
-    return run_pair(SCRIPT, cases, limit=240)
+    return run_pair(SCRIPT, cases, limit=300)
 
 
 def of_both_ranks(reports: Results, case: str) -> list[dict[str, object]]:

@@ -321,6 +321,11 @@ def refused_fsdp2_without_sync(rank: int) -> Report:
     return refusal(lambda: WTAWP(model, rho=0.3, lam=0.7).backward(loss_on(model, rank)))
 
 
+def refused_fsdp2_exact(rank: int) -> Report:
+    model = sharded()
+    return refusal(lambda: WTAWP(model, rho=0.3, lam=0.7, exact=True).backward(loss_on(model, rank)))
+
+
 def tensor_parallel(rank: int) -> Report:
     """The columns and rows of two layers are spread over the ranks, which see the same rows of data."""
     model = network()
@@ -388,6 +393,7 @@ CASES: dict[str, Callable[[int], Report]] = {
     "fsdp2_loss": partial(fsdp2, through="loss"),
     "fsdp2_accumulation": fsdp2_accumulation,
     "fsdp2_without_gradient_sync": refused_fsdp2_without_sync,
+    "fsdp2_exact": refused_fsdp2_exact,
     "tensor_parallel": tensor_parallel,
     "rank_that_raises_in_the_first_pass": partial(failing_rank, dies=False, fails_at=1),
     "rank_that_raises_in_the_last_pass": partial(failing_rank, dies=False, fails_at=2),

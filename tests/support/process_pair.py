@@ -14,7 +14,7 @@ from typing import Any
 
 Results = dict[str, list[dict[str, Any]]]  # case -> what each rank reported
 WORLD = 2
-PATIENCE = 20  # seconds that a collective waits for the other rank
+PATIENCE = 60  # seconds that a collective waits for the other rank
 
 
 def run_pair(script: Path, cases: Iterable[str], *, limit: float) -> Results:
