@@ -394,7 +394,7 @@ def norm_of(tensor: Tensor) -> Tensor:
 
 
 def _scaled(gradient: Tensor, weight: float) -> Tensor:
-    """A multiple of a gradient, in its own memory if it is dense; a detached sparse tensor does not share its values."""
+    """A multiple of a gradient, in its own memory if it is dense; a detached sparse tensor has values of its own."""
     return gradient * weight if gradient.is_sparse else gradient.mul_(weight)
 
 
