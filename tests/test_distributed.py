@@ -33,6 +33,7 @@ OWN_PERTURBATION = [
     "ddp_own_perturbation_bucket_view",
 ]
 ACCUMULATED = ["ddp_no_sync", "ddp_no_sync_bucket_view", "ddp_own_perturbation_accumulated", "fsdp2_accumulation"]
+LARGE = ["ddp_large_layer", "ddp_large_layer_own_perturbation", "ddp_large_layer_accumulated"]
 UNUSED = ["ddp_layer_that_no_rank_uses", "ddp_layer_that_one_rank_uses"]
 OVERFLOW = ["ddp_overflow_of_one_rank", "ddp_overflow_of_one_rank_own_perturbation"]
 REFUSED = {
@@ -51,7 +52,7 @@ OTHERS = ["ddp_loss", "fsdp2_loss", "ddp_batch_norm", "ddp_plain"]
 @pytest.fixture(scope="module")
 def reports() -> Results:
     """What both ranks report; one pair of processes runs all cases. The case whose process ends comes last."""
-    cases = [*JOINED, *OWN_PERTURBATION, *ACCUMULATED, *UNUSED, *OVERFLOW, *REFUSED, *OTHERS, *FAILING]
+    cases = [*JOINED, *OWN_PERTURBATION, *ACCUMULATED, *LARGE, *UNUSED, *OVERFLOW, *REFUSED, *OTHERS, *FAILING]
     return run_pair(SCRIPT, cases, limit=300)
 
 
@@ -88,6 +89,13 @@ def test_accumulation_adds_up_the_micro_batches_of_every_rank(case: str, reports
     for report in of_both_ranks(reports, case):
         assert report["joined"] < 1e-6
         assert report.get("same_gradient", True)
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_large_layers_are_reduced_over_the_ranks(case: str, reports: Results) -> None:
+    for report in of_both_ranks(reports, case):
+        assert report["joined"] < 1e-6
+        assert report["same_gradient"]
 
 
 @pytest.mark.parametrize("case", UNUSED)

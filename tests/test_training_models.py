@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 from torch.utils.checkpoint import checkpoint
 
+from wtawp.base import rng
 from wtawp.core import WTAWP, select
 
 # Hooks
@@ -295,16 +296,50 @@ def frozen_network() -> nn.Module:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize(("steps", "lam"), [(1, 0.7), (1, 1.0), (2, 0.7)])
 @pytest.mark.parametrize("form", ["backward", "loss"])
-def test_models_of_many_kinds(name: str, steps: int, form: str) -> None:
+def test_models_of_many_kinds(name: str, steps: int, lam: float, form: str) -> None:
     build, layers = MODELS[name]
     model = build()
-    awp = WTAWP(model, rho=0.3, lam=0.7, layers=layers, steps=steps)
+    awp = WTAWP(model, rho=0.3, lam=lam, layers=layers, steps=steps)
     run = None if form == "backward" else lambda: awp.loss(loss_of(model)).backward()
     assert_step(model, loss_of(model), awp, run=run)
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
     assert all(p.grad.stride() == p.stride() for p in model.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rho": 0.01},
+        {"rho": 1.0},
+        {"rho": 1.0, "lam": 1.0},
+        {"rho": 1.0, "projection": "ball"},
+        {"rho": 1.0, "steps": 2},
+    ],
+)
+def test_large_layers_have_the_same_gradient(options: dict[str, Any]) -> None:
+    """A large natural gradient need not be kept, because it can be computed from the perturbation."""
+    model = nn.Sequential(nn.Linear(1024, 1025, bias=False), nn.Tanh(), nn.Linear(1025, 3))
+    g = rng("large")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=g) / 32)
+    x, y = torch.randn(6, 1024, generator=g), torch.tensor([0, 1, 2, 0, 1, 2])
+    awp = WTAWP(model, **{"lam": 0.7, **options})
+
+    def closure() -> Tensor:
+        return F.cross_entropy(model(x), y)
+
+    for _ in range(2):  # the second time with gradients that are there already
+        assert_step(
+            model,
+            closure,
+            awp,
+            run=lambda: awp.backward(closure, backward=lambda loss: (loss / 4).backward()),
+            scaled=lambda loss: loss / 4,
+            tolerance=1e-6,
+        )
 
 
 def test_complex_weights() -> None:

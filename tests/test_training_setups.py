@@ -126,6 +126,14 @@ def test_grad_scaler_in_the_closure_is_refused_and_the_way_that_works_is_named(o
     assert not gradients_of(model)
 
 
+def test_a_loss_with_a_weight_is_not_taken_for_a_scaled_one() -> None:
+    model, scaler = network(), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(torch.ones(()))
+    awp = WTAWP(model, rho=0.4, lam=0.5)
+    weight = torch.tensor(2.0, dtype=torch.float64)
+    assert_step(model, lambda: loss_of(model)() * weight, awp)
+
+
 @pytest.mark.parametrize("options", [{}, {"projection": "ball"}, {"steps": 2}])
 def test_a_loss_too_small_for_half_precision_is_differentiated_through_the_scaler(options: dict[str, Any]) -> None:
     model, scaler = half_network(), torch.amp.GradScaler("cpu", init_scale=2.0**24)
@@ -177,9 +185,10 @@ def test_double_unscale_clip_grad_norm_after_unscale() -> None:
 
 @pytest.mark.parametrize("pass_number", [1, 2])
 @pytest.mark.parametrize("value", [torch.inf, torch.nan])
-def test_an_overflow_in_any_pass_makes_the_scaler_skip_and_back_off(pass_number: int, value: float) -> None:
+@pytest.mark.parametrize("lam", [0.7, 1.0])
+def test_an_overflow_in_any_pass_makes_the_scaler_skip_and_back_off(pass_number: int, value: float, lam: float) -> None:
     model, scaler = network(nn.BatchNorm1d(6)).float(), torch.amp.GradScaler("cpu", init_scale=1024.0)
-    optimizer, awp = torch.optim.Adam(model.parameters(), lr=0.01), WTAWP(model, rho=0.4, lam=0.7)
+    optimizer, awp = torch.optim.Adam(model.parameters(), lr=0.01), WTAWP(model, rho=0.4, lam=lam)
     before, calls = weights_of(model), 0
 
     def closure() -> Tensor:

@@ -155,6 +155,36 @@ def accumulated_without_sync(rank: int) -> Report:
     return {"joined": relative_error(full_gradients(model), reference)}
 
 
+def large_layer(rank: int, *, sync: bool, prior: bool = False) -> Report:
+    """A layer whose natural gradient is too large to be kept: it is reduced over the ranks all the same."""
+
+    def build() -> nn.Sequential:
+        model, g = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Tanh(), nn.Linear(1024, 3)), rng("large")
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(torch.randn(p.shape, generator=g) / 32)
+        return model
+
+    x, y = torch.randn(WORLD * 4, 1024, generator=rng("rows")), torch.tensor([0, 1, 2, 0] * WORLD)
+
+    def loss(call: Callable[[Tensor], Tensor], r: int | None) -> Callable[[], Tensor]:
+        rows = slice(None) if r is None else slice(4 * r, 4 * r + 4)
+        return lambda: F.cross_entropy(call(x[rows]), y[rows])
+
+    single, setting = build(), Setting(rho=1.0, lam=0.7, perturbed=("0.weight",))
+    own = average([reference_step(single, loss(single, r), setting).gradient for r in range(WORLD)])
+    reference = reference_step(single, loss(single, None), setting).gradient if sync else own
+    model = DistributedDataParallel(build())
+    awp = WTAWP(model, rho=1.0, lam=0.7)
+    if prior:
+        reference = total([reference, own])
+        with model.no_sync():
+            awp.backward(loss(model, rank))
+    awp.backward(loss(model, rank), sync=sync)
+    gradient = full_gradients(model)
+    return {"joined": relative_error(gradient, reference), "same_gradient": ranks_agree(gradient)}
+
+
 class Branches(nn.Module):
     """A body and a head, and a second body that only some ranks use."""
 
@@ -379,6 +409,9 @@ CASES: dict[str, Callable[[int], Report]] = {
     "ddp_own_perturbation_accumulated": accumulated_without_sync,
     "ddp_layer_that_no_rank_uses": partial(unused_parameters, sides=(False, False)),
     "ddp_layer_that_one_rank_uses": partial(unused_parameters, sides=(True, False)),
+    "ddp_large_layer": partial(large_layer, sync=True),
+    "ddp_large_layer_own_perturbation": partial(large_layer, sync=False),
+    "ddp_large_layer_accumulated": partial(large_layer, sync=True, prior=True),
     "ddp_batch_norm": batch_norm,
     "ddp_overflow_of_one_rank": partial(overflow, sync=True),
     "ddp_overflow_of_one_rank_own_perturbation": partial(overflow, sync=False),
