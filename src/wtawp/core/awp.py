@@ -296,7 +296,8 @@ class WTAWP:
         else:
             perturbed_loss, perturbed = passes.perturbed()
             perturbed_norms += [norm_of(g) for g in perturbed.values()] if is_checked else []
-            passes.set_gradients(dict(combine_gradients(natural, perturbed, config)))
+            alone = {p: perturbed.pop(p).detach().mul_(config.lam) for p in recovered if p in perturbed}
+            passes.set_gradients(alone | dict(combine_gradients(natural, perturbed, config)))
         passes.add_recovered(recovered, 1 - config.lam)
         self._monitor(
             norms, perturbed_norms, loss if factor is None else loss * factor, config

@@ -78,7 +78,7 @@ class Passes:
         self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
         for prefix, module in model.named_modules():
             for name, p in module._parameters.items():
-                if p is not None and p.requires_grad:
+                if p is not None and p.requires_grad and p.is_leaf:
                     self.named[f"{prefix}.{name}" if prefix else name] = p
             self._buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
         self.parameters = list(dict.fromkeys(self.named.values()))
@@ -107,10 +107,10 @@ class Passes:
         """
         for hooks, _, _ in self._muted:
             hooks.clear()
-        versions = [p._version for p in self.parameters]
         self._set_aside(self.parameters)
         with self._without_sync():
             loss = call(self._closure, self.parameters)
+            versions = [p._version for p in self.parameters]  # a forward pass may change weights: Embedding(max_norm=1)
             nodes = nodes_of(loss)
             check(loss, nodes)
             factor, natural = self._differentiate(loss, nodes)
