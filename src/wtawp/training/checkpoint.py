@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ class Checkpoint:
             raise ValueError(f"checkpoint_every must be >= 1, got {self.every}")
         if not self.path.parent.is_dir():
             raise CheckpointError(f"cannot write the checkpoint {self.path}: its folder does not exist; make it first")
-        self._is_proved = False
+        self._num_proofs = 0
 
     def read(self) -> dict[str, Any] | None:
         """Read the state that was saved last.
@@ -82,25 +83,26 @@ class Checkpoint:
         Raises:
             CheckpointError: If the state has something that cannot be read back, or the file cannot be written.
         """
-        content = {
-            "kind": KIND,
-            "format": FORMAT,
-            "torch": torch.__version__,
-            "digest": digest_of([self.identity, state]),
-            "identity": self.identity,
-            "state": dict(state),
-        }
         buffer = io.BytesIO()
         try:
+            content = {
+                "kind": KIND,
+                "format": FORMAT,
+                "torch": str(torch.__version__),
+                "digest": digest_of([self.identity, state]),
+                "identity": self.identity,
+                "state": dict(state),
+            }
             torch.save(content, buffer)
-            if not self._is_proved:  # rather now than after a crash
+            if self._num_proofs < 2:  # read it back, rather now than after a crash; the first state may be nearly empty
                 buffer.seek(0)
                 torch.load(buffer, map_location="cpu", weights_only=True)
-                self._is_proved = True
+                self._num_proofs += 1
         except Exception as error:
+            culprit = re.search(r"GLOBAL (\S+)", str(error))
             raise CheckpointError(
                 "the state of this training cannot be saved: the optimizer, the scheduler or the model holds something"
-                f" other than tensors and plain values ({type(error).__name__}: {_shortened(str(error))}); train"
+                f" other than tensors and plain values ({culprit[1] if culprit else _shortened(str(error))}); train"
                 " without checkpoint="
             ) from error
         try:
