@@ -54,9 +54,10 @@ class Objective:
             return
         if y.dim() != 1 or y.is_floating_point() or y.is_complex():
             names = [name for name, f in (("loss", self.loss), ("metric", self.metric)) if f is None]
-            defaults = " and ".join({"loss": "cross-entropy", "metric": "accuracy"}[name] for name in names)
+            subject = {"loss": "cross-entropy needs", "metric": "accuracy needs"}[names[0]]
+            subject = subject if len(names) == 1 else "cross-entropy and accuracy need"
             raise DataError(
-                f"{defaults} needs class numbers as targets, [n], got {y.dtype} of shape {list(y.shape)};"
+                f"{subject} class numbers as targets, [n], got {y.dtype} of shape {list(y.shape)};"
                 f" pass {' and '.join(f'{name}=' for name in names)} for other targets"
             )
 
