@@ -94,7 +94,7 @@ def squared_error(output: Tensor, target: Tensor) -> Tensor:
 
 
 def absolute_error(output: Tensor, target: Tensor) -> float:
-    return float((output[:, 0] - target).abs().mean())
+    return float((output.detach()[:, 0] - target).abs().mean())
 
 
 def graphs_with_numbers() -> list[Data]:
