@@ -304,3 +304,12 @@ def test_digests_tell_values_apart() -> None:
     assert digest_of(torch.arange(6).reshape(2, 3).T) == digest_of(torch.arange(6).reshape(2, 3).T.contiguous())
     with pytest.raises(TypeError, match="there is no digest of object"):
         digest_of([object()])
+
+
+def test_a_changed_state_is_noticed_by_its_digest(tmp_path: Path) -> None:
+    path = started(tmp_path)
+    content = torch.load(path)
+    content["state"]["epochs_run"] = 2
+    torch.save(content, path)
+    with pytest.raises(CheckpointError, match=r"training\.pt is damaged, its content does not match its digest"):
+        fit(users(), DATA, SPLIT, seed=0, epochs=3, checkpoint=path)

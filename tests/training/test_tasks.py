@@ -1,7 +1,9 @@
 """Trainings on other targets than classes of nodes, against loops written by hand; and splits from masks."""
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,3 +281,17 @@ def test_a_metric_that_is_not_a_number_for_a_while_does_not_end_the_selection() 
     result = fit(MLP(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, epochs=4,
                  metric=lambda *_: next(values), select_on="metric")  # fmt: skip
     assert result.epoch == 2
+
+
+def test_the_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(blocks) >= 7
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for block in blocks:
+            exec(block, names)
+    assert (tmp_path / "wine.pt").is_file()
+    assert names["result"].accuracy["test"] > 0.8
