@@ -148,10 +148,17 @@ def test_balance_shortens_the_perturbed_gradient_and_only_when_it_is_too_long(ba
     assert unchanged == (balance == 1e6)
 
 
-def test_loss_refuses_balance() -> None:
-    model = network()
-    with pytest.raises(ValueError, match=r"balance=1.0 rescales gradients, not losses; use backward\(\)"):
-        WTAWP(model, rho=1.0, lam=0.5, balance=1.0).loss(closure_of(model))
+def test_loss_with_balance_has_the_gradient_that_backward_adds() -> None:
+    grads = []
+    for form in ("backward", "loss"):
+        model = network()
+        result = getattr(WTAWP(model, rho=5.0, lam=0.5, balance=0.1), form)(closure_of(model))
+        if form == "loss":
+            result.backward()
+        grads.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+    with pytest.raises(ValueError, match=r"balance clips gradients, exact=True keeps losses; use backward\(\)"):
+        WTAWP(model, rho=1.0, lam=0.5, balance=1.0, exact=True).loss(closure_of(model))
 
 
 def test_theorem_2_a_minimum_stays_a_minimum_of_the_awp_objective() -> None:
@@ -613,7 +620,7 @@ def test_sparse_embeddings_and_mixed_types_can_be_perturbed(form: str) -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed, self.out = nn.Embedding(6, 4, sparse=form == "backward"), nn.Linear(4, 2).double()
+            self.embed, self.out = nn.Embedding(6, 4, sparse=True), nn.Linear(4, 2).double()
 
         def forward(self) -> Tensor:
             return self.out(self.embed(torch.tensor([0, 3])).double())
@@ -623,7 +630,8 @@ def test_sparse_embeddings_and_mixed_types_can_be_perturbed(form: str) -> None:
         result = getattr(awp, form)(lambda: model().square().mean())
         if form == "loss":
             result.backward()
-    assert model.embed.weight.grad[[0, 3]].any(1).all()
+    assert model.embed.weight.grad.is_sparse
+    assert model.embed.weight.grad.to_dense()[[0, 3]].any(1).all()
     assert model.out.weight.grad.isfinite().all()
 
 

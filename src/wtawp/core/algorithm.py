@@ -111,13 +111,26 @@ def compute_gradient(
         gradient_at=gradient_at,
         map_members=map_members,
     )
-    return _combine(natural_gradient, perturbed_gradient(delta), config, map_members)
+    return combine_gradients(natural_gradient, perturbed_gradient(delta), config, map_members)
 
 
-def _combine(
-    natural: dict[Key, Tensor], perturbed: dict[Key, Tensor], config: AwpConfig, map_members: MapOverMembers[Key]
+def combine_gradients(
+    natural: dict[Key, Tensor],
+    perturbed: dict[Key, Tensor],
+    config: AwpConfig,
+    map_members: MapOverMembers[Key] = _one_model,
 ) -> Iterator[tuple[Key, Tensor]]:
-    """Line 5 of Algorithm 1 for one parameter after another; both dicts are emptied on the way."""
+    """Combine the two gradients, one parameter after another: line 5 of Algorithm 1.
+
+    Args:
+        natural: g(theta). It is emptied on the way, so that the mixed gradients need no memory of their own.
+        perturbed: g(theta + delta). It is emptied on the way, too.
+        config: The options of the method.
+        map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does.
+
+    Returns:
+        An iterator over the parameters' keys and lam * g(theta + delta) + (1 - lam) * g(theta).
+    """
     if config.balance is not None:  # not in the paper: it limits a perturbed gradient that explodes
         clip: _Binary[Key] = partial(clip_relative_norm, balance=config.balance)
         perturbed = map_members(clip)(perturbed, natural)

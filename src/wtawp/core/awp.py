@@ -5,20 +5,30 @@ for, and guarantees what they leave behind: the same weights, the same buffers, 
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypedDict, Unpack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from wtawp.base import find_stack_level
-from wtawp.core.algorithm import compute_delta, compute_gradient
+from wtawp.core.algorithm import combine_gradients, compute_delta
+from wtawp.core.autograd_graph import (
+    computes_in_float16,
+    has_static_graph,
+    is_scaled_by_grad_scaler,
+    leaves_of,
+    nodes_of,
+)
 from wtawp.core.config import AwpConfig, Layers, Projection, Radius
-from wtawp.core.perturb import copy_into, isolated_buffers, radii, select, substituted_parameters
+from wtawp.core.distributed import is_distributed, is_in_process_group, refuse_sharded
+from wtawp.core.exact import exact_losses, gradient_of
+from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, norm_of
+from wtawp.core.perturb import radii, select
 from wtawp.core.vanishing import VanishingGradientMonitor
-
-Closure = Callable[[], Tensor]
-ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 
 
 class Options(TypedDict, total=False):
@@ -29,13 +39,14 @@ class Options(TypedDict, total=False):
     step_size: float | None
     balance: float | None
     exact: bool
+    every: int
 
 
 class WTAWP:
     """Weighted truncated adversarial weight perturbation of a model, for a training loop of one's own.
 
-    It computes the gradient lam * g(theta + delta) + (1 - lam) * g(theta) of Eq. 10 (eq:weighted_awp). It has no state
-    that would have to be saved: a training that is resumed with the same options continues exactly.
+    It computes the gradient lam * g(theta + delta) + (1 - lam) * g(theta) of Eq. 10 (eq:weighted_awp). It keeps nothing
+    between two steps but the counters in `state_dict`, which only `every` and a warning depend on.
 
     Args:
         model: The module that is trained.
@@ -48,6 +59,7 @@ class WTAWP:
         step_size: Size of each ascent step. None means 1 / steps.
         balance: Upper limit for the norm of the perturbed gradient, as a multiple of the natural one's. None sets none.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact).
+        every: Perturb at every `every`-th call only, beginning with the first; the calls between are plain training.
 
     Attributes:
         model: The module that is trained.
@@ -79,11 +91,15 @@ class WTAWP:
         step_size: float | None = None,
         balance: float | None = None,
         exact: bool = False,
+        every: int = 1,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
         self.model, self._monitor = model, VanishingGradientMonitor()
-        shared = Options(projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact)
+        self._calls, self._is_scale_checked = 0, False
+        shared = Options(
+            projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact, every=every
+        )
         self.config = AwpConfig(rho=rho, lam=lam, layers=layers, radius=radius, **shared)
         self._names = () if self.config.is_plain else select(model, self.config.layers)  # plain: any model is accepted
 
@@ -94,7 +110,7 @@ class WTAWP:
         Returns:
             Parameter name -> radius. A "global" or "adaptive" radius is shared by all parameters.
         """
-        parameters = self._trainable()
+        parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         theta = {n: parameters[n].detach() for n in self._names if n in parameters}
         return {n: float(r) for n, r in radii(theta, rho=self.config.rho, radius=self.config.radius).items()}
 
@@ -103,21 +119,31 @@ class WTAWP:
         rows = [f"\n  {n}: radius {r:.4g}{shared}" for n, r in self.perturbed.items()]
         return f"WTAWP({self.config}) of {type(self.model).__name__}, perturbing {''.join(rows) or 'nothing'}"
 
-    def backward(self, closure: Closure) -> Tensor:
+    def backward(self, closure: Closure, *, backward: Backward = Tensor.backward, sync: bool = True) -> Tensor:
         """Add the WT-AWP gradient to `.grad`, as `loss.backward()` adds the plain one.
 
-        The weights have their old values afterwards, bit for bit. If the closure raises, `.grad` is unchanged too.
+        Every pass is differentiated by `backward`, so that hooks fire, distributed models reduce and scalers scale as
+        in plain training. The weights have their old values afterwards, bit for bit. If anything raises, `.grad` has
+        its old values, too. Hooks that run as soon as a parameter has its gradient, such as an
+        optimizer's step, run in the last pass alone.
 
         Args:
             closure: Computes and returns one fresh loss, and calls neither `backward` nor `zero_grad`. It is called
-                steps + 1 times (once if lam or rho is 0); only the first call updates the buffers of the model.
+                steps + 1 times (once if nothing is perturbed); only the first call updates the buffers of the model.
+            backward: Differentiates the loss it is given into `.grad`, and does nothing else. It may scale the loss:
+                `lambda loss: scaler.scale(loss / k).backward()`, `fabric.backward`, `accelerator.backward`, Lightning's
+                `self.manual_backward`. In several processes, and with hooks, the last loss is multiplied by lam before.
+            sync: Whether all processes of a distributed model share one perturbation, that of the joined batch. False
+                gives each process its own, and saves the communication of all passes but the last; the model must
+                be a `DistributedDataParallel`.
 
         Returns:
-            The natural loss L(theta), detached.
+            The natural loss L(theta), detached and without the factor of `backward`.
 
         Raises:
             ValueError: If the closure does not return a loss with one element that can be differentiated, or calls
-                `backward` itself.
+                `backward` itself; if `backward` changes weights or computes no gradient; or if the options cannot be
+                combined with the model, its hooks or its distribution. The message names what works.
 
         Example:
             >>> model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -125,199 +151,276 @@ class WTAWP:
             >>> bool(loss > 0), model[0].weight.grad.shape
             (True, torch.Size([4, 2]))
         """
-        if self.config.is_plain:
-            loss = self._call(closure)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss.detach()
-        loss, gradient = self._exact_gradient(closure) if self.config.exact else self._first_order_gradient(closure)
-        for leaf, g in gradient:
-            if leaf.grad is None:  # autograd does not promise the leaf's memory layout, fused optimisers rely on it
-                leaf.grad = g if g.stride() == leaf.stride() else torch.empty_like(leaf.detach()).copy_(g)
-            else:
-                leaf.grad.detach().add_(g)
-        return loss
+        if not self._is_due():
+            natural = self._plain_loss(closure)
+            backward(natural)
+        elif self.config.exact:
+            self._refuse_exact(backward)
+            natural, perturbed = self._exact_losses(closure)
+            of_natural, of_perturbed = gradient_of(natural), gradient_of(perturbed)
+            self._monitor(of_natural.values(), of_perturbed.values(), natural, self.config)
+            for leaf, g in combine_gradients(of_natural, of_perturbed, self.config):
+                _add_to_grad(leaf, g)
+        else:
+            natural, _ = self._step(Passes(self.model, closure, backward, self._context_without_sync(sync)))
+        self._calls += 1
+        return natural.detach()
 
-    def loss(self, fn: Closure) -> Tensor:
+    def loss(self, fn: Closure, *, scale: float | Tensor | None = None) -> Tensor:
         """Compute the objective lam * L(theta + delta) + (1 - lam) * L(theta), for frameworks that call `backward`.
 
-        Its gradient is what `backward` adds. The price is that the activations of two passes are in memory at once.
+        Its gradient, which `backward` would add to `.grad`, is computed here already, one pass after another, and is
+        handed to the leaves when the framework differentiates the result.
 
         Args:
-            fn: Computes and returns one fresh loss. It must use the weights through `model`, and must not recompute
-                activations later, as checkpointing does. It is called steps + 1 times (once if lam or rho is 0).
+            fn: Computes and returns one fresh loss. It is called steps + 1 times (once if nothing is perturbed).
+            scale: Factor by which the loss is multiplied inside, and by which the gradient is divided afterwards, so
+                that it does not underflow in float16: that of the gradient scaler, `scaler.get_scale()`. It must be
+                given if the model computes in float16.
 
         Returns:
-            The objective, a differentiable scalar.
+            The objective, a scalar that can be differentiated once.
 
         Raises:
-            ValueError: If `balance` is set, because it scales gradients and not losses, or if `fn` does not return a
-                loss with one element that can be differentiated.
+            ValueError: If `fn` does not return a loss with one element that can be differentiated, if the model
+                computes in float16 and `scale` is missing, or if it is distributed with a static graph.
 
         Example:
             >>> model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
             >>> WTAWP(model, rho=1.0, lam=0.7).loss(lambda: model(torch.ones(3, 2)).square().mean()).backward()
         """
-        if self.config.balance is not None:
-            raise ValueError(f"balance={self.config.balance} rescales gradients, not losses; use backward() instead")
-        natural = self._call(fn)
-        if self.config.is_plain:
+        if not self._is_due():
+            natural = self._plain_loss(fn)
+            self._calls += 1
             return natural
-        parameters = self._trainable()
-        chosen, theta = self._chosen(parameters), _identity(parameters)
-        ascent = self._differentiable_gradient(natural, theta)
-        self._warn_if_unused(chosen, ascent)
-        with isolated_buffers(self.model):
-            delta = compute_delta(
-                ascent,
-                theta=theta,
-                perturbed=chosen,
-                config=self.config,
-                gradient_at=lambda step: self._differentiable_gradient_at(fn, step),
-            )
-            with substituted_parameters(self.model, {p: p + d for p, d in delta.items()}):
-                perturbed = self._call(fn)
-        return self.config.lam * perturbed + (1 - self.config.lam) * natural
+        if self.config.exact:
+            self._refuse_exact(Tensor.backward)
+            if self.config.balance is not None:
+                raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or exact=False")
+            natural, perturbed = self._exact_losses(fn)
+            self._calls += 1
+            return self.config.lam * perturbed + (1 - self.config.lam) * natural
+        backward = Tensor.backward if scale is None else partial(_scaled_backward, scale=scale)
+        passes = Passes(self.model, fn, backward, adds_to_prior=False)
+        natural, perturbed = self._step(passes, partial(_refuse_in_loss, scale))
+        gradients = passes.take_gradients()
+        self._calls += 1
+        if scale is not None:
+            gradients = {leaf: g / scale for leaf, g in gradients.items()}
+        objective = self.config.lam * perturbed + (1 - self.config.lam) * natural
+        attached: Tensor = _WithGradients.apply(objective, list(gradients.values()), *gradients)  # type: ignore[no-untyped-call]
+        return attached
 
-    def _first_order_gradient(self, closure: Closure) -> tuple[Tensor, Iterator[tuple[Tensor, Tensor]]]:
-        """L(theta) and the mixed gradient; weights are shifted in place, and one graph is in memory at a time."""
-        parameters, loss = self._trainable(), self._call(closure)
-        natural = _gradient(loss)
-        loss = loss.detach()  # releases the graph before the next pass builds its own
-        chosen = self._chosen(parameters)
-        self._warn_if_unused(chosen, natural)
-        moving = list(parameters.values()) if self.config.steps > 1 else chosen
-        weights, theta = {p: p for p in moving}, {p: p.detach().clone() for p in moving}
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state to save with a checkpoint, so that a resumed training continues exactly.
 
-        def shift(step: Mapping[Tensor, Tensor]) -> None:
-            copy_into(weights, theta)
-            for p, s in step.items():
-                p.detach().add_(s)  # in place: no further copy of the weights
+        Returns:
+            Plain data: the number of calls, which `every` counts, and what the warning of vanishing gradients counts.
 
-        @torch.enable_grad()
-        def gradient_at(step: Mapping[Tensor, Tensor]) -> ByParameter:
-            shift(step)
-            return _gradient(self._call(closure))
+        Example:
+            >>> WTAWP(nn.Linear(4, 3), rho=0.5, lam=0.7, layers="all").state_dict()["calls"]
+            0
+        """
+        return {"calls": self._calls, "monitor": self._monitor.state_dict()}
 
-        def perturbed_gradient(delta: ByParameter) -> ByParameter:
-            shift(delta)
-            delta.clear()  # releases its memory before the pass
-            gradient = _gradient(self._call(closure))
-            self._monitor(natural.values(), gradient.values(), loss, self.config)
-            return gradient
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state.
+
+        Args:
+            state: What `state_dict` returned.
+
+        Raises:
+            ValueError: If it is something else.
+        """
+        if set(state) != {"calls", "monitor"} or not isinstance(state["calls"], int):
+            raise ValueError(f"expected what WTAWP.state_dict() returned, got {dict(state)!r}")
+        self._monitor.load_state_dict(state["monitor"])
+        self._calls = state["calls"]
+
+    def _is_due(self) -> bool:
+        """Whether the next call perturbs the weights; otherwise it is plain training."""
+        return not self.config.is_plain and self._calls % self.config.every == 0
+
+    def _plain_loss(self, closure: Closure) -> Tensor:
+        """The natural loss, with its graph."""
+        return call(closure, [p for p in self.model.parameters() if p.is_leaf and p.grad is None])
+
+    def _step(self, passes: Passes, check: Callable[[list[Any]], None] | None = None) -> tuple[Tensor, Tensor]:
+        """Leave the gradient of one step in `.grad`; returns L(theta) and L(theta + delta), detached.
+
+        `check` is called with the nodes of the natural loss and may raise.
+        """
+
+        def check_graph(loss: Tensor, nodes: list[Any]) -> None:
+            self._refuse_scaled(loss)
+            if check is not None:
+                check(nodes)
 
         try:
-            with isolated_buffers(self.model):
-                return loss, compute_gradient(
-                    natural,
-                    theta=theta,
-                    perturbed=chosen,
-                    config=self.config,
-                    gradient_at=gradient_at,
-                    perturbed_gradient=perturbed_gradient,
-                )
-        finally:
-            try:
-                copy_into(weights, theta)
-            except BaseException:  # interrupted while the weights were being restored
-                copy_into(weights, theta)
-                raise
+            self._refuse_combinations(passes)
+            natural_loss, natural, factor = passes.first(check_graph)
+            chosen = [passes.named[n] for n in self._names if n in passes.named]
+            self._warn_if_unused(chosen, natural)
+            perturbed_loss = self._descend(passes, chosen, natural_loss, natural, factor)
+            passes.finish()
+        except BaseException:
+            passes.undo()
+            raise
+        return natural_loss, perturbed_loss
 
-    def _exact_gradient(self, closure: Closure) -> tuple[Tensor, Iterator[tuple[Tensor, Tensor]]]:
-        """L(theta) and the mixed gradient with the second-order term: delta stays part of the graph."""
-        parameters, loss = self._trainable(), self._call(closure)
-        natural = _gradient(loss, retain_graph=True)
-        chosen, theta = self._chosen(parameters), _identity(parameters)
-        ascent = self._differentiable_gradient(loss, theta)
-        self._warn_if_unused(chosen, ascent)
+    def _descend(
+        self, passes: Passes, chosen: list[Tensor], loss: Tensor, natural: ByParameter, factor: Tensor | None
+    ) -> Tensor:
+        """Lines 4 and 5 of Algorithm 1, from L(theta) and its gradient; returns L(theta + delta).
 
-        def perturbed_gradient(delta: ByParameter) -> ByParameter:
-            with substituted_parameters(self.model, {p: p + d for p, d in delta.items()}):
-                gradient = _gradient(self._call(closure))
-            self._monitor(natural.values(), gradient.values(), loss, self.config)
-            return gradient
+        The two gradients are mixed after the last pass, but where something uses `.grad` during that pass (processes
+        that reduce it, hooks) or where it is sparse: there the pass adds lam * g(theta + delta) to what is in `.grad`.
+        """
+        config, is_in_group = self.config, is_in_process_group()
+        is_sparse = any(g.is_sparse for g in natural.values())
+        if is_sparse and config.balance is not None:
+            raise ValueError("balance cannot clip sparse gradients; use balance=None, or Embedding(sparse=False)")
+        if config.steps > 1 or (is_in_group and config.balance is not None):
+            natural = {p: g.detach().clone() for p, g in natural.items()}  # a distributed model reuses their memory
+        delta = self._delta(passes, chosen, natural, factor)
+        is_checked = self._monitor.is_due(self._monitor.steps + 1)
+        norms = [norm_of(g) for g in natural.values()] if is_checked else []
+        perturbed_norms: list[Tensor] = []
+        is_proportional = config.steps == 1 and config.radius != "adaptive" and config.balance is None
+        can_recover = is_proportional and not passes.has_post_accumulate_hooks
+        recovered = passes.drop_recoverable(natural, delta) if can_recover else {}
+        passes.perturb(delta)
+        if config.balance is None and (is_in_group or is_sparse or passes.has_post_accumulate_hooks):
+            on_gradient = (lambda g: perturbed_norms.append(norm_of(g) / config.lam)) if is_checked else None
+            perturbed_loss = passes.last(natural, config.lam, on_gradient)
+        else:
+            perturbed_loss, perturbed = passes.perturbed()
+            perturbed_norms += [norm_of(g) for g in perturbed.values()] if is_checked else []
+            passes.set_gradients(dict(combine_gradients(natural, perturbed, config)))
+        passes.add_recovered(recovered, 1 - config.lam)
+        self._monitor(
+            norms, perturbed_norms, loss if factor is None else loss * factor, config
+        )  # all three with the factor
+        return perturbed_loss
 
-        with isolated_buffers(self.model):
-            return loss.detach(), compute_gradient(
-                natural,
-                theta=theta,
-                perturbed=chosen,
-                config=self.config,
-                gradient_at=lambda step: self._differentiable_gradient_at(closure, step),
-                perturbed_gradient=perturbed_gradient,
-                ascent_gradient=ascent,
-            )
+    def _delta(
+        self, passes: Passes, chosen: list[Tensor], natural: ByParameter, factor: Tensor | None
+    ) -> dict[Tensor, Tensor]:
+        """Line 4 of Algorithm 1: the perturbation of the chosen parameters."""
+        climbs = self.config.steps > 1  # all parameters climb together
+        return compute_delta(
+            ascent_gradient(natural if climbs else {p: natural[p] for p in chosen if p in natural}, factor),
+            theta=passes.weights(of=passes.parameters if climbs else chosen, copied=climbs),
+            perturbed=chosen,
+            config=self.config,
+            gradient_at=partial(passes.gradient_at, factor=factor),
+        )
 
-    @torch.enable_grad()
-    def _differentiable_gradient_at(self, fn: Closure, step: Mapping[Tensor, Tensor]) -> ByParameter:
-        """The gradient at theta + step with respect to the shifted weights, as tensors in the graph."""
-        shifted = {p: p + s for p, s in step.items()}
-        with substituted_parameters(self.model, shifted):
-            return self._differentiable_gradient(self._call(fn), shifted)
+    def _exact_losses(self, closure: Closure) -> tuple[Tensor, Tensor]:
+        """L(theta) and L(theta + delta) with their graphs, for the gradient with the second-order term."""
+        parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+        chosen = [parameters[n] for n in self._names if n in parameters]
+        natural, perturbed = exact_losses(self.model, closure, perturbed=chosen, config=self.config)
+        self._warn_if_unused(chosen, leaves_of(natural, nodes_of(natural)))
+        return natural, perturbed
 
-    def _differentiable_gradient(self, loss: Tensor, at: ByParameter) -> ByParameter:
-        """The gradient with respect to the tensors `at`; the graph is kept, and extended if `exact`."""
-        gradients = torch.autograd.grad(loss, list(at.values()), None, True, self.config.exact, allow_unused=True)
-        return {p: g for p, g in zip(at, gradients, strict=True) if g is not None}
-
-    def _trainable(self) -> dict[str, Tensor]:
-        """The parameters of the model that are not frozen now."""
-        return {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-
-    def _chosen(self, parameters: Mapping[str, Tensor]) -> list[Tensor]:
-        """The parameters to perturb, without those that were frozen after this object was built."""
-        return [parameters[n] for n in self._names if n in parameters]
-
-    def _warn_if_unused(self, chosen: list[Tensor], gradient: ByParameter) -> None:
-        """Warn if no parameter that should be perturbed has a gradient."""
-        if not any(p in gradient for p in chosen):
+    def _warn_if_unused(self, chosen: Sequence[Tensor], used: Iterable[Tensor]) -> None:
+        """Warn if no parameter that should be perturbed is used, that is, has a gradient."""
+        if set(chosen).isdisjoint(used):
             warnings.warn(
                 f"{list(self._names)} are frozen or unused by the closure: nothing is perturbed",
                 stacklevel=find_stack_level(),
             )
 
-    def _call(self, closure: Closure) -> Tensor:
-        """Call the closure and check that it kept to the rules of `backward`."""
-        if not callable(closure):
-            raise ValueError(f"pass a function that computes the loss, awp.backward(lambda: ...), not {type(closure)}")
-        torch.clear_autocast_cache()  # it holds low-precision copies of the weights, which have changed
-        without_grad = [p for p in self.model.parameters() if p.is_leaf and p.grad is None]
-        loss = closure()
-        if any(p.grad is not None for p in without_grad):
-            raise ValueError("the closure called backward() itself; let it only compute and return the loss")
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
-            raise ValueError(f"the closure must return the loss as a tensor with one element, got {got}")
-        if not loss.requires_grad:
-            raise ValueError("the closure returned a detached loss; compute it without .detach() or torch.no_grad()")
-        return loss
+    def _context_without_sync(self, sync: bool) -> Callable[[], AbstractContextManager[Any]]:
+        """The context in which all passes but the last run."""
+        if sync:
+            return nullcontext
+        no_sync = getattr(self.model, "no_sync", None)
+        if not callable(no_sync):
+            raise ValueError(
+                f"sync=False needs the distributed model, WTAWP(DistributedDataParallel(model), ...), which has"
+                f" no_sync(); {type(self.model).__name__} has none"
+            )
+        if self.config.balance is not None:
+            raise ValueError("balance compares gradients of all processes, sync=False has those of one; use sync=True")
+        return cast(Callable[[], AbstractContextManager[Any]], no_sync)
+
+    def _refuse_combinations(self, passes: Passes) -> None:
+        """Refuse what the passes cannot be right about."""
+        refuse_sharded(self.model)
+        if self.config.balance is None:
+            return
+        if passes.has_post_accumulate_hooks:
+            raise ValueError(
+                "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as"
+                " it arrives; remove the post-accumulate-grad hooks or use balance=None"
+            )
+        if is_distributed() and any(p.grad is not None for p in passes.parameters):
+            raise ValueError(
+                "balance cannot be combined with accumulated gradients in several processes, because a distributed"
+                " model reduces both together; use balance=None, or zero_grad() before each backward()"
+            )
+
+    def _refuse_exact(self, backward: Backward) -> None:
+        """Refuse what the second-order gradient, which autograd computes without `backward`, would ignore."""
+        if backward is not Tensor.backward:
+            raise ValueError("exact=True differentiates by itself and cannot use backward=...; use exact=False")
+        if is_distributed():
+            raise ValueError("exact=True does not reduce gradients over processes; use exact=False")
+        if any(p._post_accumulate_grad_hooks for p in self.model.parameters()):
+            raise ValueError("exact=True runs no post-accumulate-grad hooks; remove them or use exact=False")
+
+    def _refuse_scaled(self, loss: Tensor) -> None:
+        """Refuse a loss that a gradient scaler has scaled; looked for once, as it takes some milliseconds."""
+        if not self._is_scale_checked and is_scaled_by_grad_scaler(loss):
+            raise ValueError(
+                "the closure returned scaler.scale(loss); return the loss itself and pass"
+                " backward=lambda loss: scaler.scale(loss).backward()"
+            )
+        self._is_scale_checked = True
 
 
-def _identity(parameters: Mapping[str, Tensor]) -> ByParameter:
-    """Each parameter under itself as the key."""
-    return {p: p for p in parameters.values()}
+class _WithGradients(torch.autograd.Function):
+    """A value whose derivative with respect to each leaf is known already."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *leaves: Tensor) -> Tensor:  # noqa: ARG004
+        ctx.gradients = gradients
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, None, *(g * factor.to(g.device) for g in ctx.gradients))
 
 
-def _gradient(loss: Tensor, *, retain_graph: bool = False) -> ByParameter:
-    """The gradient of each leaf that `loss.backward()` would fill, dense. `.grad` is not changed."""
-    leaves = _leaves(loss)
-    gradients = torch.autograd.grad(loss, leaves, retain_graph=retain_graph)
-    return {leaf: g.to_dense() if g.is_sparse else g for leaf, g in zip(leaves, gradients, strict=True)}
+def _scaled_backward(loss: Tensor, scale: float | Tensor) -> None:
+    """Differentiate a multiple of the loss."""
+    (loss * scale).backward()  # type: ignore[no-untyped-call]
 
 
-def _leaves(loss: Tensor) -> list[Tensor]:
-    """The leaves of the graph, not of the model: a parameter outside it (a learned temperature) is trained as well."""
-    if loss.grad_fn is None:
-        return [loss]
-    leaves, visited, stack = [], {loss.grad_fn}, [loss.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node.name().endswith("AccumulateGrad"):
-            leaves.append(node.variable)  # type: ignore[attr-defined]
-        for parent, _ in node.next_functions:
-            if parent is not None and parent not in visited:
-                visited.add(parent)
-                stack.append(parent)
-    return leaves
+def _refuse_in_loss(scale: float | Tensor | None, nodes: list[Any]) -> None:
+    """Refuse graphs that `loss` cannot differentiate rightly."""
+    if has_static_graph(nodes):
+        raise ValueError(
+            "DistributedDataParallel(static_graph=True) counts one backward pass for each forward pass, awp.loss(fn)"
+            " makes more; use awp.backward(closure), or static_graph=False"
+        )
+    if scale is None and computes_in_float16(nodes):
+        raise ValueError(
+            "gradients underflow in float16: pass awp.loss(fn, scale=scaler.get_scale()), or use"
+            " awp.backward(closure, backward=lambda loss: scaler.scale(loss).backward())"
+        )
+
+
+def _add_to_grad(leaf: Tensor, gradient: Tensor) -> None:
+    """Add to `.grad` as a backward pass does."""
+    if leaf.grad is None:  # autograd does not promise the leaf's memory layout, fused optimisers rely on it
+        same = gradient.stride() == leaf.stride()
+        leaf.grad = gradient if same else torch.empty_like(leaf.detach()).copy_(gradient)
+    else:
+        leaf.grad.detach().add_(gradient)
 
 
 def AWP(model: nn.Module, *, rho: float, radius: Radius = "layer", **options: Unpack[Options]) -> WTAWP:
@@ -327,7 +430,7 @@ def AWP(model: nn.Module, *, rho: float, radius: Radius = "layer", **options: Un
         model: The module that is trained.
         rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
         radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance` and `exact`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
 
     Returns:
         A `WTAWP` with lam=1 and layers="all".
@@ -354,7 +457,7 @@ def TAWP(
         rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
         layers: The perturbed parameters: "all", "all-but-last", "first" or "last", or globs over parameter names.
         radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance` and `exact`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
 
     Returns:
         A `WTAWP` with lam=1.
@@ -374,7 +477,7 @@ def WAWP(model: nn.Module, *, rho: float, lam: float, radius: Radius = "layer", 
         rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
         lam: Weight of the perturbed loss, between 0 and 1.
         radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance` and `exact`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
 
     Returns:
         A `WTAWP` with layers="all".
@@ -392,7 +495,7 @@ def SAM(model: nn.Module, *, rho: float = 0.05, **options: Unpack[Options]) -> W
     Args:
         model: The module that is trained.
         rho: Radius over all parameters together; the default is that of the authors.
-        **options: `projection`, `steps`, `step_size`, `balance` and `exact`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
 
     Returns:
         A `WTAWP` with lam=1, layers="*" and radius="global".
@@ -410,7 +513,7 @@ def ASAM(model: nn.Module, *, rho: float = 0.5, **options: Unpack[Options]) -> W
     Args:
         model: The module that is trained.
         rho: Radius over all parameters together, in units of the weights; the default is that of the authors.
-        **options: `projection`, `steps`, `step_size`, `balance` and `exact`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
 
     Returns:
         A `WTAWP` with lam=1, layers="*" and radius="adaptive".

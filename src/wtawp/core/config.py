@@ -36,6 +36,7 @@ class AwpConfig:
             the natural gradient. None, as in the paper, sets no limit.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact). It is meant for studies of small models,
             because it needs second derivatives.
+        every: Perturb at every `every`-th step only, beginning with the first; the steps between are plain training.
 
     Raises:
         ValueError: If an option is outside its allowed values.
@@ -55,14 +56,16 @@ class AwpConfig:
     step_size: float | None = None
     balance: float | None = None
     exact: bool = False
+    every: int = 1
 
     def __post_init__(self) -> None:
         if not _is_number(self.lam, 0.0, 1.0):
             raise ValueError(f"lam must lie in [0, 1], got {self.lam!r}; 0 is plain training, 1 is AWP")
         if not _is_number(self.rho, 0.0):
             raise ValueError(f"rho must be a finite number >= 0, got {self.rho!r}; 0 is plain training")
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise ValueError(f"steps must be a whole number >= 1, got {self.steps!r}")
+        for name in ("steps", "every"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a whole number >= 1, got {getattr(self, name)!r}")
         for name in ("step_size", "balance"):
             if getattr(self, name) is not None and not _is_number(getattr(self, name), sys.float_info.min):
                 raise ValueError(f"{name} must be a finite number > 0 or None, got {getattr(self, name)!r}")

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from wtawp.base import NotPerturbableError
 from wtawp.core.config import LAYER_WORDS, Layers, Projection, Radius
@@ -30,9 +31,10 @@ def select(model: nn.Module, layers: Layers = "all-but-last") -> tuple[str, ...]
 
     A layer is the first module on the way down from the root that holds parameters itself or passes messages (has a
     method `propagate`). Inside the layers, a word selects the parameters named `*weight` that have two or more
-    dimensions and do not belong to a normalization; a layer without any is skipped. Globs select all that they match.
-    Frozen parameters count as layers but are never selected. A shared parameter is selected if any of its layers is,
-    once, under its first name.
+    dimensions and do not belong to a normalization; a layer without any is skipped. Of a weight that is computed from
+    other parameters (`torch.nn.utils.parametrize`, as weight norm and spectral norm), it selects the largest of those.
+    Globs select all that they match. Frozen parameters count as layers but are never selected. A shared parameter is
+    selected if any of its layers is, once, under its first name.
 
     Args:
         model: The module whose parameters are perturbed. Wrappers such as `DataParallel` are looked through.
@@ -106,7 +108,8 @@ def _by_word(model: nn.Module, word: str) -> set[str]:
 def _layers(module: nn.Module) -> Iterator[nn.Module]:
     """The first modules on the way down that hold parameters themselves or pass messages."""
     for child in module.children():
-        if hasattr(child, "propagate") or next(child.parameters(recurse=False), None) is not None:
+        has_own = next(child.parameters(recurse=False), None) is not None or is_parametrized(child)
+        if has_own or hasattr(child, "propagate"):
             yield child
         else:
             yield from _layers(child)
@@ -115,8 +118,20 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
 def _matrices(layer: nn.Module) -> list[nn.Parameter]:
     """The parameters of a layer named `*weight` with two or more dimensions, without those of normalizations."""
     owners = [m for m in layer.modules() if not re.search(r"Norm(\dd)?$", type(m).__name__)]
-    named = [pair for m in owners for pair in m.named_parameters(recurse=False)]
+    named = [pair for m in owners for pair in (*m.named_parameters(recurse=False), *_parametrized(m))]
     return [p for name, p in named if name.endswith("weight") and p.dim() >= 2]
+
+
+def _parametrized(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """For each weight that is computed from parameters: its name, and the largest of these, which has its shape."""
+    if is_parametrized(module):
+        for name, sources in module.parametrizations.items():  # type: ignore[union-attr, operator]
+            if originals := list(sources.parameters(recurse=False)):
+                yield name, max(originals, key=Tensor.numel)
+    if isinstance(direction := getattr(module, "weight_v", None), nn.Parameter) and hasattr(module, "weight_g"):
+        yield "weight", direction  # the older torch.nn.utils.weight_norm
+    if isinstance(original := getattr(module, "weight_orig", None), nn.Parameter):
+        yield "weight", original  # the older torch.nn.utils.spectral_norm, and pruning
 
 
 def global_norm(*tensors: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ is left teaches nothing. The monitors warn of it with a `VanishingGradientWarnin
 """
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,28 @@ class VanishingGradientMonitor:
         self.steps = self._in_a_row = 0
         self.first: tuple[float, float, float] | None = None
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the monitor has counted so far.
+
+        Returns:
+            Plain data for `load_state_dict`.
+        """
+        return {"steps": self.steps, "in_a_row": self._in_a_row, "first": self.first}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state.
+
+        Args:
+            state: What `state_dict` returned.
+
+        Raises:
+            ValueError: If it is something else.
+        """
+        if set(state) != {"steps", "in_a_row", "first"}:
+            raise ValueError(f"expected what VanishingGradientMonitor.state_dict() returned, got {dict(state)!r}")
+        self.steps, self._in_a_row = state["steps"], state["in_a_row"]
+        self.first = None if state["first"] is None else tuple(state["first"])
+
     @classmethod
     def is_due(cls, step: int) -> bool:
         """Whether a step is to be checked.
@@ -60,15 +83,16 @@ class VanishingGradientMonitor:
             setting: The options of the method, as the warning should print them.
         """
         self.steps += 1
-        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
-        if not self.is_due(self.steps) or self._in_a_row >= self.CHECKS_IN_A_ROW or is_captured:
+        if not self.is_due(self.steps) or self._in_a_row >= self.CHECKS_IN_A_ROW:
             return
-        norms = [[torch.linalg.vector_norm(t.detach()) for t in side] for side in (natural, perturbed)]
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+            return
+        norms = [[_whole(torch.linalg.vector_norm(t.detach())) for t in side] for side in (natural, perturbed)]
         if not all(norms):
             return
         device = norms[0][0].device
         totals = [torch.stack([t.float().to(device) for t in side]).norm() for side in norms]
-        now = torch.stack([*totals, loss.detach().float().reshape(()).to(device)]).tolist()
+        now = torch.stack([*totals, _whole(loss.detach()).float().reshape(()).to(device)]).tolist()
         if self.check(*now):
             warnings.warn(
                 f"{self.describe(now[0], now[1], now[2], self.steps)}. {_advice(setting)}",
@@ -167,6 +191,11 @@ class VanishingMembersMonitor:
                 f" {self._seeds[member]}: {text}"
             )
         warnings.warn(f"{text}. {_advice(self._setting)}", VanishingGradientWarning, stacklevel=find_stack_level())
+
+
+def _whole(norm: Tensor) -> Tensor:
+    """A norm as an ordinary tensor: that of a distributed tensor is one, too, until its parts are summed."""
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
 def _advice(setting: object) -> str:

@@ -109,7 +109,10 @@ class Setting:
         """The setting as plain data for JSON; newer fields are left out at their defaults, so that old keys stay."""
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
                  "batch_size": None}  # fmt: skip
-        return {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
+        content = {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
+        if self.awp is not None and self.awp.every == 1:
+            del content["awp"]["every"]
+        return content
 
     @cached_property
     def content_json(self) -> str:

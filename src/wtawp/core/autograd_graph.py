@@ -1,0 +1,98 @@
+"""Read from the autograd graph of a loss what a step has to know: its leaves, and what it cannot be right about."""
+
+import gc
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+_ACCUMULATE = type(torch.ones(1, requires_grad=True).view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+
+
+def nodes_of(loss: Tensor) -> list[Node]:
+    """The nodes of the graph of a loss that autograd shows; reentrant checkpointing hides those inside of it.
+
+    Args:
+        loss: The loss.
+
+    Returns:
+        Every node once; none if the loss is a leaf itself.
+    """
+    if loss.grad_fn is None:
+        return []
+    nodes, seen = [loss.grad_fn], {loss.grad_fn}
+    for node in nodes:  # the list grows while it is read
+        if type(node) is not _ACCUMULATE:
+            for parent, _ in node.next_functions:
+                if parent is not None and parent not in seen:
+                    seen.add(parent)
+                    nodes.append(parent)
+    return nodes
+
+
+def leaves_of(loss: Tensor, nodes: list[Node]) -> list[Tensor]:
+    """The leaves whose `.grad` the backward pass fills: those of the graph, not of a model.
+
+    Args:
+        loss: The loss.
+        nodes: Its nodes, from `nodes_of`.
+
+    Returns:
+        The leaves, so that a parameter outside the model, such as a learned temperature, is included.
+    """
+    if loss.grad_fn is None:
+        return [loss]
+    return [node.variable for node in nodes if type(node) is _ACCUMULATE]  # type: ignore[attr-defined]
+
+
+def computes_in_float16(nodes: list[Node]) -> bool:
+    """Whether gradients pass through float16, where small ones underflow unless the loss is scaled.
+
+    Args:
+        nodes: The nodes of a graph.
+
+    Returns:
+        True if any gradient of the graph is a float16 tensor.
+    """
+    return any(getattr(meta, "dtype", None) == torch.float16 for node in nodes for meta in node._input_metadata)
+
+
+def has_static_graph(nodes: list[Node]) -> bool:
+    """Whether the graph comes from a `DistributedDataParallel` with `static_graph=True`.
+
+    Args:
+        nodes: The nodes of a graph.
+
+    Returns:
+        True if one of them is the node with which such a model marks its output.
+    """
+    sinks = (node for node in nodes if node.name() == "_DDPSinkBackward")
+    return any(getattr(_wrapper_of(sink), "static_graph", False) for sink in sinks)
+
+
+def _wrapper_of(sink: Any) -> Any:
+    """The `DistributedDataParallel` that a node of its output belongs to."""
+    return sink.ddp_weakref() if callable(getattr(sink, "ddp_weakref", None)) else None
+
+
+def is_scaled_by_grad_scaler(loss: Tensor) -> bool:
+    """Whether a loss was returned by `GradScaler.scale`.
+
+    Args:
+        loss: The loss.
+
+    Returns:
+        True if its last operation multiplied it by the scale of a living `GradScaler`.
+    """
+    node = loss.grad_fn
+    if node is None or node.name() != "MulBackward0":
+        return False
+    factors = [getattr(node, f"_saved_{side}", None) for side in ("self", "other")]
+    candidates = [f for f in factors if isinstance(f, Tensor) and f.dtype == torch.float32 and not f.requires_grad]
+    if not candidates:
+        return False
+    kind = torch.amp.GradScaler
+    scalers = [o for o in gc.get_objects() if issubclass(type(o), kind)]  # isinstance would run users' __class__
+    scales = [s._scale for s in scalers if s._scale is not None]
+    return any(f.data_ptr() == scale.data_ptr() for f in candidates for scale in scales)

@@ -1,0 +1,44 @@
+"""What the step has to know about training in several processes. It does not import what the caller does not use."""
+
+import sys
+
+import torch
+from torch import nn
+
+
+def is_in_process_group() -> bool:
+    """Whether this process has joined a process group, so that a distributed model may own the gradients' memory.
+
+    Returns:
+        True if a group is set up, also of one process.
+    """
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def is_distributed() -> bool:
+    """Whether this process trains together with others.
+
+    Returns:
+        True if a process group of more than one process is set up.
+    """
+    return is_in_process_group() and torch.distributed.get_world_size() > 1
+
+
+def refuse_sharded(model: nn.Module) -> None:
+    """Refuse the older form of sharding over processes, whose parameters are parts without the norm of the whole.
+
+    Args:
+        model: The module that is trained.
+
+    Raises:
+        ValueError: If a module is wrapped in `FullyShardedDataParallel`.
+    """
+    if not is_distributed() or "torch.distributed.fsdp" not in sys.modules:
+        return
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):
+        raise ValueError(
+            "FullyShardedDataParallel hides the norms of its parameters, which the radius needs; shard the model with"
+            " torch.distributed.fsdp.fully_shard (FSDP2) instead"
+        )

@@ -1,0 +1,409 @@
+"""The passes over a model that one step of the method needs, each with the caller's own backward, undone on failure.
+
+Gradients are computed by the function with which the caller trains (`Tensor.backward`, a scaler's, a framework's), so
+that hooks fire and distributed wrappers reduce as they do without the method. Between the passes the gradients are
+taken out of `.grad`, and the weights are moved in place and restored from a copy.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wtawp.core.autograd_graph import leaves_of, nodes_of
+
+Closure = Callable[[], Tensor]
+Backward = Callable[[Tensor], object]
+ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
+
+# A parameter with more elements has its natural gradient recovered from the moved weights instead of stored, if they
+# have moved by at least this part of their norm: the recovered gradient is then as exact as the rounding of a gradient.
+LARGE, FAR = 1 << 20, 0.5
+
+
+def call(closure: Closure, parameters: Iterable[Tensor]) -> Tensor:
+    """Call a closure and check that it kept to the rules.
+
+    Args:
+        closure: Computes and returns one fresh loss.
+        parameters: Parameters whose `.grad` is None and must be None afterwards.
+
+    Returns:
+        The loss.
+
+    Raises:
+        ValueError: If the closure called `backward` itself, or did not return a loss with one element that can be
+            differentiated.
+    """
+    if not callable(closure):
+        raise ValueError(f"pass a function that computes the loss, awp.backward(lambda: ...), not {type(closure)}")
+    torch.clear_autocast_cache()  # it holds low-precision copies of the weights, which have changed
+    loss = closure()
+    if any(p.grad is not None for p in parameters):
+        raise ValueError("the closure called backward() itself; let it only compute and return the loss")
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+        raise ValueError(f"the closure must return the loss as a tensor with one element, got {got}")
+    if not loss.requires_grad:
+        raise ValueError("the closure returned a detached loss; compute it without .detach() or torch.no_grad()")
+    return loss
+
+
+class Passes:
+    """The passes of one step. Whoever builds it calls `finish` or `undo` at the end, whatever happens.
+
+    Args:
+        model: The module that is trained.
+        closure: Computes and returns one fresh loss.
+        backward: Differentiates a loss into `.grad`, as the caller's training does.
+        without_sync: Context manager for all passes but the last, for example `no_sync` of a distributed model.
+        adds_to_prior: Whether the gradients in `.grad` before the step stay part of it, as in a backward pass.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        closure: Closure,
+        backward: Backward = Tensor.backward,
+        without_sync: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        *,
+        adds_to_prior: bool = True,
+    ) -> None:
+        self._closure, self._backward, self._without_sync = closure, backward, without_sync
+        self._adds_to_prior = adds_to_prior
+        self.named: dict[str, Tensor] = {}  # the parameters that are trained; a shared one under each of its names
+        self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
+        for prefix, module in model.named_modules():
+            for name, p in module._parameters.items():
+                if p is not None and p.requires_grad:
+                    self.named[f"{prefix}.{name}" if prefix else name] = p
+            self._buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
+        self.parameters = list(dict.fromkeys(self.named.values()))
+        self._original: ByParameter = {}  # the weights before they were moved
+        self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
+        self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
+        self._muted = [(h, list(h.items()), p) for p in self.parameters if (h := _post_accumulate_hooks(p))]
+
+    @property
+    def has_post_accumulate_hooks(self) -> bool:
+        """Whether hooks run as soon as a parameter has its gradient, for example an optimizer's step."""
+        return bool(self._muted)
+
+    def first(self, check: Callable[[Tensor, list[Any]], None]) -> tuple[Tensor, ByParameter, Tensor | None]:
+        """Differentiate the loss at theta; the buffers of the model are updated.
+
+        Args:
+            check: Is called with the loss and the nodes of its graph before it is differentiated, and may raise.
+
+        Returns:
+            L(theta), detached; its gradient as it arrived in `.grad`; and the factor by which `backward` multiplied
+            it, None for 1.
+
+        Raises:
+            ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
+        """
+        for hooks, _, _ in self._muted:
+            hooks.clear()
+        versions = [p._version for p in self.parameters]
+        self._set_aside(self.parameters)
+        with self._without_sync():
+            loss = call(self._closure, self.parameters)
+            nodes = nodes_of(loss)
+            check(loss, nodes)
+            factor, natural = self._differentiate(loss, nodes)
+        if versions != [p._version for p in self.parameters]:
+            raise ValueError(
+                "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
+                " optimizer.step() after awp.backward()"
+            )
+        if not natural:
+            raise ValueError(
+                "no gradient arrived in .grad: the framework keeps gradients elsewhere, or delays them. For FSDP2 call"
+                " model.set_requires_gradient_sync(True); for others use awp.loss(fn)"
+            )
+        self._isolate_buffers()
+        return loss.detach(), natural, factor
+
+    def gradient_at(self, step: Mapping[Tensor, Tensor], factor: Tensor | None) -> ByParameter:
+        """Compute the gradient at theta + step, for the ascent.
+
+        Args:
+            step: The displacement of some parameters.
+            factor: The factor of `backward`, which is divided out.
+
+        Returns:
+            The gradient.
+        """
+        self.move(step)
+        for leaf in self._prior:
+            leaf.grad = None
+        with torch.enable_grad(), self._without_sync():
+            loss = call(self._closure, self.parameters)
+            return ascent_gradient(self._differentiate(loss, nodes_of(loss))[1], factor)
+
+    def perturbed(self) -> tuple[Tensor, ByParameter]:
+        """Compute the gradient at the moved weights, to be mixed with the natural one.
+
+        Returns:
+            L(theta + delta), detached, and its gradient as it arrived in `.grad`.
+        """
+        for leaf in self._prior:
+            leaf.grad = None
+        loss = call(self._closure, self.parameters)
+        _, gradient = self._differentiate(loss, nodes_of(loss))
+        return loss.detach(), gradient
+
+    def last(self, natural: ByParameter, lam: float, on_gradient: Callable[[Tensor], None] | None) -> Tensor:
+        """Differentiate lam * L at the moved weights on top of (1 - lam) times the natural gradient, in `.grad`.
+
+        So whatever uses `.grad` during the pass meets the complete gradient: processes that reduce it, and hooks.
+
+        Args:
+            natural: The natural gradient as it arrived in `.grad`; it is scaled in place.
+            lam: Weight of the perturbed loss.
+            on_gradient: Is called with each parameter's gradient of lam * L(theta + delta); None for no call.
+
+        Returns:
+            L(theta + delta), detached.
+        """
+        for leaf in self._prior:
+            leaf.grad = None
+        loss = call(self._closure, self.parameters)
+        self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
+        for hooks, entries, p in self._muted:
+            hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
+        handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
+        try:
+            self._backward(loss if lam == 1 else loss * lam)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return loss.detach()
+
+    @torch.no_grad()
+    def drop_recoverable(self, natural: ByParameter, delta: Mapping[Tensor, Tensor]) -> ByParameter:
+        """Drop the natural gradient of large parameters that can be computed from the moved weights again.
+
+        Args:
+            natural: The natural gradient; what can be recovered is removed from it, and from `.grad`.
+            delta: The perturbation, proportional to the natural gradient for each parameter.
+
+        Returns:
+            Parameter -> the factor by which its perturbation is multiplied to be the natural gradient.
+        """
+        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+        plain = (Tensor, nn.Parameter)  # not a distributed tensor
+        large = [p for p in delta if p.numel() >= LARGE and type(p) in plain and not natural[p].is_sparse]
+        factors = {}
+        for p in [] if is_captured else large:
+            of_gradient, of_delta, of_theta = norm_of(natural[p]), norm_of(delta[p]), norm_of(p)
+            is_far = 0 < float(of_gradient) < torch.inf and float(of_delta) >= FAR * float(of_theta) > 0
+            if is_far and p.is_floating_point() and torch.finfo(p.dtype).eps <= torch.finfo(torch.float32).eps:
+                factors[p] = of_gradient / of_delta
+                del natural[p]
+                p.grad = None
+        return factors
+
+    def add_recovered(self, factors: Mapping[Tensor, Tensor], weight: float) -> None:
+        """Add the natural gradients that were dropped, from the displacement of the weights, which are restored.
+
+        Args:
+            factors: What `drop_recoverable` returned.
+            weight: Weight of the natural gradient.
+        """
+        for p, factor in factors.items():
+            weights, original = p.detach(), self._original[p]
+            weights.sub_(original).mul_(factor * weight)
+            if p.grad is None:
+                p.grad = weights.clone()
+            else:
+                p.grad.detach().add_(weights)
+            weights.copy_(original)
+
+    def move(self, step: Mapping[Tensor, Tensor]) -> None:
+        """Move the weights to theta + step, in place.
+
+        Args:
+            step: The displacement of some parameters; the others are at theta.
+        """
+        self.restore_weights()
+        for p, s in step.items():
+            if p not in self._original:
+                self._original[p] = p.detach().clone()
+            p.detach().add_(s)
+
+    def perturb(self, delta: ByParameter) -> None:
+        """Move the weights to theta + delta; where delta is not finite, as after an overflow, they stay at theta.
+
+        Args:
+            delta: The perturbation of some parameters. It is emptied, which releases its memory.
+        """
+        self.move({p: torch.nan_to_num_(d, 0.0, 0.0, 0.0) for p, d in delta.items()})
+        delta.clear()
+
+    def weights(self, *, of: Iterable[Tensor], copied: bool) -> ByParameter:
+        """Return the original weights of parameters.
+
+        Args:
+            of: The parameters.
+            copied: Whether they are still needed after the parameters have moved, as in an ascent of several steps.
+
+        Returns:
+            Tensors without gradient.
+        """
+        if copied:
+            self._original |= {p: p.detach().clone() for p in of if p not in self._original}
+        return {p: self._original[p] if copied else p.detach() for p in of}
+
+    def restore_weights(self) -> None:
+        """Give all moved parameters their original weights, bit for bit."""
+        for p, weights in self._original.items():
+            p.detach().copy_(weights)
+
+    def finish(self) -> None:
+        """Restore weights, buffers and hooks after success; `.grad` keeps what the last pass left."""
+        self.restore_weights()
+        for slot, name, buffer in self._buffers:
+            slot[name] = buffer
+        for hooks, entries, _ in self._muted:
+            hooks.clear()
+            hooks.update(entries)
+
+    def set_gradients(self, gradient: ByParameter) -> None:
+        """Set `.grad`, on top of what it held before the step if the step adds to that.
+
+        Args:
+            gradient: The gradient of each leaf that has one.
+        """
+        for leaf, prior in self._prior.items():
+            new = gradient.get(leaf)
+            if prior is None or not self._adds_to_prior:
+                leaf.grad = new
+            elif prior.is_sparse or (new is not None and new.is_sparse):
+                values = self._prior_values[leaf]
+                leaf.grad = values if new is None else _sum(values, new.detach())
+            elif new is None:
+                prior.detach().copy_(self._prior_values[leaf])
+                leaf.grad = prior
+            else:  # the natural gradient may lie in the memory of `prior`: a bucket of DDP
+                prior.detach().copy_(self._prior_values[leaf] + new.detach())
+                leaf.grad = prior
+
+    def take_gradients(self) -> ByParameter:
+        """Take the gradients out of `.grad`, which gets back what it held before the step.
+
+        Returns:
+            The gradient of each leaf that has one.
+        """
+        gradients = {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
+        self._restore_gradients()
+        return gradients
+
+    def undo(self) -> None:
+        """Restore everything: weights, buffers, hooks and `.grad`."""
+        try:
+            self.finish()
+            self._restore_gradients()
+        except BaseException:  # interrupted while it was being restored
+            self.finish()
+            self._restore_gradients()
+            raise
+
+    def _restore_gradients(self) -> None:
+        """Give every leaf the `.grad` it had before the step: the same tensor with the same values."""
+        for leaf, gradient in self._prior.items():
+            leaf.grad = gradient
+            if gradient is not None and not gradient.is_sparse:  # nothing writes into a sparse one
+                gradient.detach().copy_(self._prior_values[leaf])
+
+    def _set_aside(self, leaves: Iterable[Tensor]) -> None:
+        """Remember the `.grad` of leaves that were not met before, and empty that of all."""
+        for leaf in leaves:
+            if leaf not in self._prior:
+                gradient = leaf.grad
+                if gradient is not None:
+                    self._prior_values[leaf] = gradient.detach().clone()
+                self._prior[leaf] = gradient
+            leaf.grad = None
+
+    def _differentiate(self, loss: Tensor, nodes: list[Any]) -> tuple[Tensor | None, ByParameter]:
+        """Run `backward` on the loss; returns the factor it applied and the gradients that arrived in `.grad`."""
+        self._set_aside(leaves_of(loss, nodes))
+        if self._backward is Tensor.backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+            factor = None
+        else:
+            factors: list[Tensor] = []
+            handle = loss.register_hook(factors.append)  # type: ignore[no-untyped-call]
+            try:
+                self._backward(loss)
+            finally:
+                handle.remove()
+            if len(factors) != 1:
+                raise ValueError(
+                    "backward= must call backward() once on the loss it is given, or on a multiple of it, such as"
+                    f" lambda loss: scaler.scale(loss).backward(); gradients passed the loss {len(factors)} times"
+                )
+            factor = factors[0].detach().reshape(())
+            factor = factor.to(torch.promote_types(factor.dtype, torch.float32))
+        return factor, {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
+
+    def _isolate_buffers(self) -> None:
+        """Let all further passes work on copies of the buffers."""
+        for slot, name, buffer in self._buffers:
+            slot[name] = buffer.detach().clone()
+
+    def _at_original(self, entries: list[tuple[int, Callable[[Tensor], None]]], p: Tensor) -> None:
+        """Run the hooks of a parameter that has its gradient now, at its original weights, which they may change."""
+        p.detach().copy_(self._original.pop(p))
+        for _, hook in entries:
+            hook(p)
+
+
+def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter:
+    """The gradient of the loss itself, dense and without the factor of `backward`, to climb along.
+
+    Args:
+        gradient: The gradient as it arrived in `.grad`.
+        factor: The factor of `backward`; None for 1.
+
+    Returns:
+        The gradient, in float32 or wider if a factor was divided out.
+    """
+    dense = {p: g.detach().to_dense() if g.is_sparse else g.detach() for p, g in gradient.items()}
+    if factor is None:
+        return dense
+    return {p: g.to(torch.promote_types(g.dtype, torch.float32)) / factor.to(g.device) for p, g in dense.items()}
+
+
+def norm_of(tensor: Tensor) -> Tensor:
+    """Compute the Euclidean norm of a gradient in float32 or wider.
+
+    Args:
+        tensor: The gradient, dense or sparse.
+
+    Returns:
+        The norm, without dimensions.
+    """
+    values = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
+    return norm
+
+
+def _scaled(gradient: Tensor, weight: float) -> Tensor:
+    """A multiple of a gradient, in its own memory if it is dense; a detached sparse tensor has values of its own."""
+    return gradient * weight if gradient.is_sparse else gradient.mul_(weight)
+
+
+def _sum(one: Tensor, other: Tensor) -> Tensor:
+    """The sum of two gradients of which at least one is sparse."""
+    return other + one if one.is_sparse else one + other
+
+
+def _post_accumulate_hooks(p: Tensor) -> dict[int, Callable[[Tensor], None]] | None:
+    """The hooks that run when a parameter has its gradient."""
+    hooks: dict[int, Callable[[Tensor], None]] | None = p._post_accumulate_grad_hooks
+    return hooks

@@ -1,0 +1,155 @@
+"""The passes of one step: whose backward differentiates, what hooks meet, and what stays behind."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from wtawp.core import WTAWP
+from wtawp.core import passes as module
+from wtawp.core.passes import ascent_gradient
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+X = torch.randn(7, 6, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(model: nn.Module) -> Tensor:
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def test_the_factor_of_backward_scales_the_gradient_and_nothing_else() -> None:
+    results = []
+    for factor in (1.0, 256.0):
+        model = network()
+        awp = WTAWP(model, rho=0.01, lam=0.4, steps=3, projection="ball")  # depends on the gradient's length
+        loss = awp.backward(
+            lambda model=model: model(X).square().mean(), backward=lambda loss, f=factor: (loss * f).backward()
+        )
+        results.append((loss, gradients(model) / factor))
+    assert results[0][0] == results[1][0]
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("backward", "message"),
+    [
+        (lambda _: None, "gradients passed the loss 0 times"),
+        (lambda loss: [loss.backward(retain_graph=True) for _ in range(2)], "gradients passed the loss 2 times"),
+    ],
+)
+def test_a_backward_that_differentiates_not_once_is_refused_and_nothing_stays(backward: object, message: str) -> None:
+    model = network()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=message):
+        WTAWP(model, rho=1.0, lam=0.5).backward(lambda: model(X).square().mean(), backward=backward)
+    assert all(p.grad is None for p in model.parameters())
+    assert all(torch.equal(v, before[n]) for n, v in model.state_dict().items())
+
+
+def test_a_backward_that_steps_the_optimizer_is_refused() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def backward(loss: Tensor) -> None:
+        loss.backward()
+        optimizer.step()
+
+    with pytest.raises(ValueError, match=r"call optimizer.step\(\) after awp.backward\(\)"):
+        WTAWP(model, rho=1.0, lam=0.5).backward(lambda: model(X).square().mean(), backward=backward)
+
+
+@pytest.mark.parametrize("has_prior", [False, True])
+def test_hooks_run_once_with_the_complete_gradient_at_the_original_weights(has_prior: bool) -> None:
+    expected, model = network(), network()
+    met: dict[str, tuple[Tensor, Tensor]] = {}
+    for name, p in model.named_parameters():
+
+        def hook(p: Tensor, name: str = name) -> None:
+            assert name not in met
+            met[name] = p.detach().clone(), p.grad.clone()
+
+        if has_prior:
+            p.grad = torch.ones_like(p)
+            expected.get_parameter(name).grad = torch.ones_like(p)
+        p.register_post_accumulate_grad_hook(hook)
+    for m in (expected, model):
+        WTAWP(m, rho=1.0, lam=0.3).backward(lambda m=m: m(X).square().mean())
+    for name, p in expected.named_parameters():
+        assert torch.equal(met[name][0], p)
+        torch.testing.assert_close(met[name][1], p.grad)
+    assert all(len(p._post_accumulate_grad_hooks) == 1 for p in model.parameters())
+
+
+def test_natural_gradients_that_are_recovered_equal_those_that_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = []
+    for large in (1, 1 << 20):
+        monkeypatch.setattr(module, "LARGE", large)
+        model = network()
+        for _ in range(2):  # the second call adds to the first one's
+            WTAWP(model, rho=1.0, lam=0.3, layers="all").backward(lambda model=model: model(X).square().mean())
+        results.append(gradients(model))
+    assert not torch.equal(*results)  # one of them was recovered
+    assert (results[0] - results[1]).norm() < 2e-7 * results[1].norm()
+
+
+@pytest.mark.parametrize("weight", [0.0, torch.nan])
+def test_a_gradient_of_weights_that_cannot_move_is_not_recovered(
+    monkeypatch: pytest.MonkeyPatch, weight: float
+) -> None:
+    monkeypatch.setattr(module, "LARGE", 1)
+    model = network()
+    with torch.no_grad():
+        model[0].weight.fill_(weight)
+    WTAWP(model, rho=1.0, lam=0.3).backward(lambda: model(X).square().mean())
+    gradient = model[0].weight.grad
+    assert gradient.isnan().all() if weight != 0 else gradient.isfinite().all() and gradient.any()
+
+
+def test_an_overflow_leaves_the_weights_at_theta_and_a_gradient_that_is_not_finite() -> None:
+    model = network()
+    weights = []
+
+    def closure() -> Tensor:
+        weights.append(model[0].weight.detach().clone())
+        return model(X).square().mean()
+
+    WTAWP(model, rho=1.0, lam=0.5).backward(closure, backward=lambda loss: (loss * 3e38 * 3e38).backward())
+    assert torch.equal(*weights)
+    assert not gradients(model).isfinite().any()
+
+
+def test_the_ascent_is_dense_and_wide() -> None:
+    p = torch.ones(2, dtype=torch.float16)
+    sparse = torch.sparse_coo_tensor([[1]], [6.0], (2,), check_invariants=True)
+    result = ascent_gradient({p: torch.full((2,), 8.0, dtype=torch.float16)}, torch.tensor(2.0))
+    assert result[p].dtype == torch.float32
+    assert result[p].tolist() == [4, 4]
+    assert ascent_gradient({p: sparse}, None)[p].tolist() == [0, 6]
+
+
+def test_every_second_step_is_plain_and_its_counter_is_saved() -> None:
+    model, plain = network(), network()
+    awp = WTAWP(model, rho=1.0, lam=0.5, every=2)
+    plain(X).square().mean().backward()
+    expected = gradients(plain)
+    is_plain = []
+    for _ in range(4):
+        model.zero_grad()
+        awp.backward(lambda: model(X).square().mean())
+        is_plain.append(torch.equal(gradients(model), expected))
+    assert is_plain == [False, True, False, True]
+    model.zero_grad()
+    awp.backward(lambda: model(X).square().mean())  # the next one is plain
+    resumed = WTAWP(model, rho=1.0, lam=0.5, every=2)
+    resumed.load_state_dict(awp.state_dict())
+    model.zero_grad()
+    resumed.backward(lambda: model(X).square().mean())
+    assert torch.equal(gradients(model), expected)
+    with pytest.raises(ValueError, match=r"expected what WTAWP.state_dict\(\) returned"):
+        resumed.load_state_dict({"calls": 3})
