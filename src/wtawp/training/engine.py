@@ -5,6 +5,7 @@ All that happens in an epoch is one function of tensors, which a GPU can record 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -111,12 +112,36 @@ class StackTraining:
         """
         return build_subset(self.ensemble.template, data, [getattr(s, part) for s in self.splits], self.decoder)
 
-    def run_epoch(self, epoch: Tensor, train: Subset) -> None:
+    def is_perturbed(self, number: int) -> bool:
+        """Whether the weights are perturbed in an epoch.
+
+        Args:
+            number: Number of the epoch, counted from 0.
+
+        Returns:
+            False for plain training, and for the plain epochs between those that `every` chooses.
+        """
+        return self.awp is not None and not self.awp.is_plain and number % self.awp.every == 0
+
+    def is_checked(self, number: int) -> bool:
+        """Whether the gradient at the perturbed weights is checked after an epoch.
+
+        Args:
+            number: Number of the epoch, counted from 0.
+
+        Returns:
+            True for the first perturbed epoch and every tenth one.
+        """
+        every = 1 if self.awp is None else self.awp.every
+        return self.is_perturbed(number) and VanishingGradientMonitor.is_due(number // every + 1)
+
+    def run_epoch(self, epoch: Tensor, train: Subset, *, is_perturbed: bool) -> None:
         """All of one epoch, as a function of tensors, so that a GPU can replay it.
 
         Args:
             epoch: Number of the epoch, counted from 0.
             train: The samples to train with.
+            is_perturbed: Whether the weights are perturbed; otherwise the epoch is plain training.
         """
         ensemble, objective, theta, buffers = self.ensemble, self.objective, self.theta, self.buffers
 
@@ -129,7 +154,7 @@ class StackTraining:
             logits = ensemble.logits(weights, statistics, train.arguments, keys)
             return objective.losses(train.take(logits), train.y, is_shared=train.is_shared)
 
-        result = stack_gradient(losses, theta, self.names, self.awp)
+        result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None)
         self.optimizer.step(result.gradient)
         with torch.no_grad():
             val = self.subsets["val"]
@@ -219,19 +244,22 @@ class StackTraining:
         ensemble, selection, subsets = self.ensemble, self.selection, self.subsets
         ensemble.write_back(selection.best)
         ensemble.write_back(selection.best_buffers)
-        subsets["test"] = self.subset(self.data, "test")  # nearly the whole graph, so built only now
+        loss, scores = {}, {}
         with torch.no_grad():
-            measured = {
-                part: self.measure(
-                    s.take(ensemble.logits(selection.best, selection.best_buffers, s.arguments, None)), s
-                )
-                for part, s in subsets.items()
-            }
+            for part in (
+                "train",
+                "val",
+                "test",
+            ):  # each is freed before the next is built: test is nearly the whole graph
+                subset = subsets.pop(part) if part in subsets else self.subset(self.data, part)
+                logits = subset.take(ensemble.logits(selection.best, selection.best_buffers, subset.arguments, None))
+                loss[part], scores[part] = (measured.cpu() for measured in self.measure(logits, subset))
+                del subset, logits
         table = self.history[: self.epochs_run].cpu()
         return StackRun(
             epoch=selection.epoch.cpu(),
-            scores={part: scores.cpu() for part, (_, scores) in measured.items()},
-            loss={part: loss.cpu() for part, (loss, _) in measured.items()},
+            scores=scores,
+            loss=loss,
             history={name: table[:, i] for i, name in enumerate(COLUMNS)},
         )
 
@@ -263,34 +291,55 @@ def train_stack(
     Raises:
         CheckpointError: If the file cannot be used.
     """
-    ensemble, data = training.ensemble, training.data
     with isolated_rng("torch dropout", *seeds):
         if checkpoint is not None:
             _continue_from(checkpoint, training, monitor, positions)
-        can_replay = (
-            training.device.type == "cuda"
-            and augment is None
-            and ensemble.is_ours
-            and training.objective.is_default
-            and training.decoder is None
-            and training.optimizer.can_replay
-        )
-        step = _CudaGraphStep(training.run_epoch, training.device) if can_replay else training.run_epoch
-        while not training.is_finished:
-            number, train = training.epochs_run, training.subsets["train"]
-            if augment is not None:
-                ensemble.write_back({**training.theta, **training.buffers})  # `augment` may use the models
-                train = training.subset(augment(data, number), "train")
-            step(torch.tensor(number, device=training.device), train)
-            training.epochs_run += 1
-            if observe is not None:
-                ensemble.write_back({**training.theta, **training.buffers})
-                observe(ensemble.models, number)
-            if monitor is not None and VanishingGradientMonitor.is_due(number + 1):
-                training.check_gradients(monitor, positions)
-            if checkpoint is not None and (training.is_finished or training.epochs_run % checkpoint.every == 0):
-                checkpoint.write(training.state_dict())
+        _run_epochs(training, augment, observe, monitor, positions, checkpoint)
     return training.finish()
+
+
+def _run_epochs(
+    training: StackTraining,
+    augment: Augment | None,
+    observe: Observe | None,
+    monitor: VanishingMembersMonitor | None,
+    positions: list[int],
+    checkpoint: Checkpoint | None,
+) -> None:
+    """Run the epochs that are left. At the end nothing refers to the training samples or to a recorded epoch."""
+    ensemble = training.ensemble
+    steps = _steps(training, can_replay=augment is None)
+    while not training.is_finished:
+        number, train = training.epochs_run, training.subsets["train"]
+        if augment is not None:
+            ensemble.write_back({**training.theta, **training.buffers})  # `augment` may use the models
+            train = training.subset(augment(training.data, number), "train")
+        is_perturbed = training.is_perturbed(number)
+        steps[is_perturbed](torch.tensor(number, device=training.device), train)
+        training.epochs_run += 1
+        if observe is not None:
+            ensemble.write_back({**training.theta, **training.buffers})
+            observe(ensemble.models, number)
+        if monitor is not None and training.is_checked(number):
+            training.check_gradients(monitor, positions)
+        if checkpoint is not None and (training.is_finished or training.epochs_run % checkpoint.every == 0):
+            checkpoint.write(training.state_dict())
+
+
+def _steps(training: StackTraining, *, can_replay: bool) -> dict[bool, Callable[[Tensor, Subset], None]]:
+    """The functions that run a plain epoch (False) and a perturbed one (True), replayed on a GPU where possible."""
+    can_replay = (
+        can_replay
+        and training.device.type == "cuda"
+        and training.ensemble.is_ours
+        and training.objective.is_default
+        and training.decoder is None
+        and training.optimizer.can_replay
+    )
+    steps: dict[bool, Callable[[Tensor, Subset], None]] = {
+        is_perturbed: partial(training.run_epoch, is_perturbed=is_perturbed) for is_perturbed in (False, True)
+    }
+    return {which: _CudaGraphStep(step, training.device) for which, step in steps.items()} if can_replay else steps
 
 
 def _continue_from(
