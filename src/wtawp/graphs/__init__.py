@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wtawp.graphs.products import spmm
     from wtawp.graphs.registry import DatasetSpec, dataset_names, dataset_spec, register_dataset
     from wtawp.graphs.similarity import cosine, extreme_pairs, jaccard, jaccard_operator, knn_operator
-    from wtawp.graphs.splits import Split, check_split, k_fold, public, stratified
+    from wtawp.graphs.splits import Split, check_split, k_fold, public, split_from_masks, stratified
 
 __all__ = [
     "Blocks",
@@ -64,6 +64,7 @@ __all__ = [
     "register_dataset",
     "select_graphs",
     "sparse_features",
+    "split_from_masks",
     "spmm",
     "stratified",
     "sum_operator",
@@ -86,7 +87,7 @@ _HOMES = {
     "spmm": "products",
     **dict.fromkeys(("DatasetSpec", "dataset_names", "dataset_spec", "register_dataset"), "registry"),
     **dict.fromkeys(("cosine", "extreme_pairs", "jaccard", "jaccard_operator", "knn_operator"), "similarity"),
-    **dict.fromkeys(("Split", "check_split", "k_fold", "public", "stratified"), "splits"),
+    **dict.fromkeys(("Split", "check_split", "k_fold", "public", "split_from_masks", "stratified"), "splits"),
 }
 __getattr__ = lazy_exports(__name__, _HOMES)
 

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from wtawp.training.evaluation import evaluate
     from wtawp.training.loop import Fit, fit, fit_many
     from wtawp.training.options import SelectOn
+    from wtawp.training.subsets import dot_product
 
-__all__ = ["Fit", "SelectOn", "evaluate", "fit", "fit_batches", "fit_many"]
+__all__ = ["Fit", "SelectOn", "dot_product", "evaluate", "fit", "fit_batches", "fit_many"]
 
 _HOMES = {
     "Fit": "loop",
     "SelectOn": "options",
+    "dot_product": "subsets",
     "evaluate": "evaluation",
     "fit": "loop",
     "fit_batches": "batches",
