@@ -50,6 +50,7 @@ def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> T
 def _shared_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:
     """One product with the members of the stack side by side: [m, b * h]."""
     batch, m, width = dense.shape
+    indices = indices.to(indptr.dtype)  # torch wants one type for both
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch warns that its CSR is in beta
         matrix = torch.sparse_csr_tensor(indptr, indices, values, (len(indptr) - 1, m), check_invariants=False)
     folded = dense.transpose(0, 1).reshape(m, batch * width)

@@ -89,7 +89,7 @@ def features(x: Tensor, rows: Tensor | None = None, *, dropped: bool = False) ->
         x = x if rows is None else x.to_sparse().index_select(0, rows)
         return sparse_features(x)
     x = x if rows is None else x[rows]
-    if (x.device.type == "cpu" or dropped) and float((x != 0).float().mean()) < SPARSE_BELOW:
+    if (x.device.type == "cpu" or dropped) and int(x.count_nonzero()) < SPARSE_BELOW * x.numel():
         return sparse_features(x)
     return x
 

@@ -171,17 +171,19 @@ def train_stack(
 
     ensemble.write_back(selection.best)
     ensemble.write_back(selection.best_buffers)
-    subsets["test"] = _subset(models[0], data, [s.test for s in splits])  # nearly the whole graph, so built only now
+    del step, train  # which hold the training nodes, and on a GPU the memory of the recorded epoch
+    accuracy, loss = {}, {}
     with torch.no_grad():
-        logits_of = {
-            part: s.take(ensemble.logits(selection.best, selection.best_buffers, s.arguments, None))
-            for part, s in subsets.items()
-        }
+        for part in ("train", "val", "test"):  # each is freed before the next is built: test is nearly the whole graph
+            subset = subsets.pop(part) if part in subsets else _subset(models[0], data, [s.test for s in splits])
+            logits = subset.take(ensemble.logits(selection.best, selection.best_buffers, subset.arguments, None))
+            accuracy[part], loss[part] = _accuracies(logits, subset.y).cpu(), _losses(logits, subset.y).cpu()
+            del subset, logits
     table = history[:epochs_run].cpu()
     return StackRun(
         epoch=selection.epoch.cpu(),
-        accuracy={part: _accuracies(logits, subsets[part].y).cpu() for part, logits in logits_of.items()},
-        loss={part: _losses(logits, subsets[part].y).cpu() for part, logits in logits_of.items()},
+        accuracy=accuracy,
+        loss=loss,
         history={name: table[:, i] for i, name in enumerate(COLUMNS)},
     )
 
