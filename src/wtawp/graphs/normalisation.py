@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from wtawp.graphs.kernels import HAS_NUMBA
+from wtawp.graphs.kernels import HAS_NUMBA, is_plain
 from wtawp.graphs.operator import Operator
 
 if HAS_NUMBA:
@@ -110,11 +111,12 @@ def row_sums(operator: Operator) -> Tensor:  # [n, m] -> [n]
     Returns:
         The sums, [n].
     """
-    if not _is_compiled(operator.values):
+    if not (HAS_NUMBA and is_plain(operator.values)):
         return operator.values.new_zeros(operator.shape[0]).index_add(0, operator.rows, operator.values)
-    sums = torch.empty(operator.shape[0], dtype=operator.values.dtype)
-    normalisation_numba.row_sums(operator.indptr.numpy(), operator.values.numpy(), sums.numpy())
-    return sums
+    with temporarily_clear_interpreter_stack():
+        sums = torch.empty(operator.shape[0], dtype=operator.values.dtype)
+        normalisation_numba.row_sums(operator.indptr.numpy(), operator.values.contiguous().numpy(), sums.numpy())
+        return sums
 
 
 def scaled_values(operator: Operator, scale: Tensor) -> Tensor:  # [n, n], [n] -> [e]
@@ -127,15 +129,11 @@ def scaled_values(operator: Operator, scale: Tensor) -> Tensor:  # [n, n], [n] -
     Returns:
         The values of diag(s) A diag(s), in the order of the entries, [e]. Gradients reach A and s.
     """
-    if not (_is_compiled(operator.values) and _is_compiled(scale)):
+    if not (HAS_NUMBA and is_plain(operator.values) and is_plain(scale)):
         return scale[operator.rows] * operator.values * scale[operator.indices.long()]
-    out = torch.empty_like(operator.values)
-    arrays = (t.numpy() for t in (operator.indptr, operator.indices, operator.values, scale, out))
-    normalisation_numba.scaled_values(*arrays)
-    return out
-
-
-def _is_compiled(values: Tensor) -> bool:
-    """Whether there is a compiled loop for these values: on the CPU, without gradients."""
-    is_plain = values.device.type == "cpu" and not values.requires_grad
-    return HAS_NUMBA and is_plain and values.dtype in (torch.float32, torch.float64)
+    with temporarily_clear_interpreter_stack():
+        values, scale = operator.values.contiguous(), scale.contiguous()
+        out = torch.empty_like(values)
+        arrays = (t.numpy() for t in (operator.indptr, operator.indices, values, scale, out))
+        normalisation_numba.scaled_values(*arrays)
+        return out

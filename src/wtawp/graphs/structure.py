@@ -3,6 +3,9 @@
 Time grows linearly with the entries; those of a row are sorted among themselves, unless they are sorted already. The
 loops are compiled by numba on the CPU; on a GPU, and without numba, torch operations give the same arrays.
 
+Positions have no derivatives, so everything but the last step, which moves the values, is done outside of the
+transforms of `torch.func`: what is kept stays usable after them.
+
 Row pointers are int32 as long as they fit, and int64 beyond; `pointer_dtype` is the only place that decides. Columns
 are always int32.
 """
@@ -10,9 +13,10 @@ are always int32.
 import numpy as np
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from wtawp.base import DataError
-from wtawp.graphs.kernels import HAS_NUMBA
+from wtawp.graphs.kernels import HAS_NUMBA, is_differentiated, is_plain
 
 if HAS_NUMBA:
     from wtawp.graphs import structure_numba
@@ -82,18 +86,11 @@ def sort_entries(
     Returns:
         Row pointers [n + 1], columns [e] int32, and the values in that order [e], a copy that gradients pass.
     """
-    if not _is_compiled(rows):
-        return _sort_entries_in_torch(rows, cols, values, shape)
-    rows, cols = (t.detach().long().contiguous() for t in (rows, cols))
-    indptr = torch.zeros(shape[0] + 1, dtype=pointer_dtype(len(rows)))
-    if structure_numba.count_rows(rows.numpy(), cols.numpy(), indptr.numpy()):
-        return indptr, cols.int(), values.clone()
-    carried, indices = _carried(values), torch.empty(len(rows), dtype=torch.int32)
-    moved = torch.empty_like(carried)
-    arrays = (t.numpy() for t in (rows, cols, carried, indptr[:-1].clone(), indices, moved))
-    structure_numba.distribute(*arrays)
-    structure_numba.sort_rows(indptr.numpy(), indices.numpy(), moved.numpy())
-    return indptr, indices, _arrived(values, moved)
+    carried = _carried(values)
+    with temporarily_clear_interpreter_stack():
+        sort = _sort_compiled if _is_compiled(rows) else _sort_in_torch
+        indptr, indices, moved = sort(rows.detach().long(), cols.detach().long(), carried, shape)
+    return indptr, indices, moved if carried is values else values[moved]
 
 
 def transpose(indptr: Tensor, indices: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -108,14 +105,8 @@ def transpose(indptr: Tensor, indices: Tensor, shape: tuple[int, int]) -> tuple[
         Row pointers [m + 1] and columns [e] of the transpose, sorted as those of the matrix are, and which entry of
         the matrix each entry of the transpose is, [e] int64.
     """
-    if not _is_compiled(indices):
-        t_indptr = row_pointers(indices, shape[1])
-        order = torch.argsort(indices, stable=True)
-        return t_indptr, row_of_entries(indptr, len(indices))[order].int(), order
-    t_indptr = torch.zeros(shape[1] + 1, dtype=pointer_dtype(len(indices)))
-    t_indices, order = torch.empty_like(indices), torch.empty(len(indices), dtype=torch.int64)
-    structure_numba.transpose(*(t.numpy() for t in (indptr, indices, t_indptr, t_indices, order)))
-    return t_indptr, t_indices, order
+    with temporarily_clear_interpreter_stack():
+        return _transpose(indptr, indices, shape)
 
 
 def select_entries(
@@ -139,24 +130,11 @@ def select_entries(
     """
     for name, chosen, size in (("rows", rows, shape[0]), ("columns", cols, shape[1])):
         check_positions(name, chosen, size)
-    new_column = torch.full((shape[1],), -1, dtype=torch.int32, device=cols.device)
-    new_column[cols] = torch.arange(len(cols), dtype=torch.int32, device=cols.device)
-    if not _is_compiled(indices):
-        return _select_entries_in_torch(indptr, indices, values, rows, new_column, (len(rows), len(cols)))
-    rows, carried = rows.long().contiguous(), _carried(values)
-    most = int((indptr[rows + 1].long() - indptr[rows]).sum())
-    new_indptr = torch.zeros(len(rows) + 1, dtype=pointer_dtype(most))
-    new_indices, moved = torch.empty(most + 1, dtype=torch.int32), carried.new_empty(most + 1)
-    arrays = [t.numpy() for t in (indptr, indices, carried, rows, new_column, new_indptr, new_indices, moved)]
-    runs = [0, *((cols.diff() < 0).nonzero()[:, 0] + 1)[:RUNS].tolist(), len(cols)]
-    if len(runs) - 1 > RUNS:
-        kept = structure_numba.select_and_sort(*arrays)
-    else:
-        kept = structure_numba.select_by_runs(np.array(runs, dtype=np.int32), *arrays)
-    new_indices, moved = new_indices[:kept], moved[:kept]
-    if kept < most:  # copies, so that no memory is held for entries that were cut off
-        new_indices, moved = new_indices.clone(), moved.clone()
-    return new_indptr.to(pointer_dtype(kept)), new_indices, _arrived(values, moved)
+    carried = _carried(values)
+    with temporarily_clear_interpreter_stack():
+        select = _select_compiled if _is_compiled(indices) else _select_in_torch
+        new_indptr, new_indices, moved = select(indptr, indices, carried, shape[1], rows.long(), cols.long())
+    return new_indptr, new_indices, moved if carried is values else values[moved]
 
 
 def columns_of_rows(
@@ -177,13 +155,14 @@ def columns_of_rows(
         DataError: If a row is not one of the matrix.
     """
     check_positions("rows", rows, shape[0])
-    reached = torch.zeros(shape[1], dtype=torch.bool, device=indices.device)
-    if _is_compiled(indices):
-        arrays = (t.numpy() for t in (indptr, indices, rows.long().contiguous(), reached))
-        structure_numba.mark_columns(*arrays)
-    else:
-        reached[indices[_entries_of_rows(indptr, rows)[0]].long()] = True
-    return reached
+    with temporarily_clear_interpreter_stack():
+        reached = torch.zeros(shape[1], dtype=torch.bool, device=indices.device)
+        if _is_compiled(indices):
+            arrays = (t.numpy() for t in (indptr, indices, rows.long().contiguous(), reached))
+            structure_numba.mark_columns(*arrays)
+        else:
+            reached[indices[_entries_of_rows(indptr, rows)[0]].long()] = True
+        return reached
 
 
 def row_of_entries(indptr: Tensor, num_entries: int) -> Tensor:  # [n + 1] -> [e]
@@ -209,9 +188,10 @@ def inverse(order: Tensor) -> Tensor:  # [e] -> [e]
     Returns:
         The permutation that undoes it, [e] int64.
     """
-    back = torch.empty_like(order)
-    back[order] = torch.arange(len(order), device=order.device)
-    return back
+    with temporarily_clear_interpreter_stack():
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order), device=order.device)
+        return back
 
 
 def check_positions(name: str, chosen: Tensor, size: int) -> None:
@@ -240,41 +220,90 @@ def _is_compiled(positions: Tensor) -> bool:
 
 
 def _carried(values: Tensor) -> Tensor:
-    """What compiled loops move along with the entries: their values, or their numbers if values need more care."""
-    if values.requires_grad or values.dtype not in (torch.float32, torch.float64):
-        return torch.arange(len(values))
-    return values.contiguous()
+    """What is moved along with the entries: the values themselves, or else the numbers of the entries."""
+    is_movable = is_plain(values) if _is_compiled(values) else not is_differentiated(values)
+    return values if is_movable else torch.arange(len(values), device=values.device)
 
 
-def _arrived(values: Tensor, moved: Tensor) -> Tensor:
-    """The values of the entries, once `_carried(values)` was moved."""
-    return values[moved] if moved.dtype == torch.int64 else moved
-
-
-def _sort_entries_in_torch(
-    rows: Tensor, cols: Tensor, values: Tensor, shape: tuple[int, int]
+def _sort_compiled(
+    rows: Tensor, cols: Tensor, carried: Tensor, shape: tuple[int, int]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `sort_entries`."""
-    codes, width = rows.detach().long() * shape[1] + cols.detach(), max(shape[1], 1)
+    rows, cols = rows.contiguous(), cols.contiguous()
+    indptr = torch.zeros(shape[0] + 1, dtype=pointer_dtype(len(rows)))
+    if structure_numba.count_rows(rows.numpy(), cols.numpy(), indptr.numpy()):
+        return indptr, cols.int(), carried.clone()
+    indices, moved = torch.empty(len(rows), dtype=torch.int32), torch.empty_like(carried)
+    arrays = (t.numpy() for t in (rows, cols, carried.contiguous(), indptr[:-1].clone(), indices, moved))
+    structure_numba.distribute(*arrays)
+    structure_numba.sort_rows(indptr.numpy(), indices.numpy(), moved.numpy())
+    return indptr, indices, moved
+
+
+def _sort_in_torch(
+    rows: Tensor, cols: Tensor, carried: Tensor, shape: tuple[int, int]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See `sort_entries`."""
+    width = max(shape[1], 1)
+    codes = rows * width + cols
     if bool((codes.diff() >= 0).all()):
-        values = values.clone()
+        carried = carried.clone()
     else:
         codes, entry = codes.sort(stable=True)
-        values = values[entry]
+        carried = carried[entry]
         del entry  # large graphs: nothing is kept that is not needed any more
-    return row_pointers(codes // width, shape[0]), (codes % width).int(), values
+    return row_pointers(codes // width, shape[0]), (codes % width).int(), carried
 
 
-def _select_entries_in_torch(
-    indptr: Tensor, indices: Tensor, values: Tensor, rows: Tensor, new_column: Tensor, shape: tuple[int, int]
+def _transpose(indptr: Tensor, indices: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """See `transpose`."""
+    if not _is_compiled(indices):
+        t_indptr = row_pointers(indices, shape[1])
+        order = torch.argsort(indices, stable=True)
+        return t_indptr, row_of_entries(indptr, len(indices))[order].int(), order
+    t_indptr = torch.zeros(shape[1] + 1, dtype=pointer_dtype(len(indices)))
+    t_indices, order = torch.empty_like(indices), torch.empty(len(indices), dtype=torch.int64)
+    structure_numba.transpose(*(t.numpy() for t in (indptr, indices, t_indptr, t_indices, order)))
+    return t_indptr, t_indices, order
+
+
+def _select_compiled(
+    indptr: Tensor, indices: Tensor, carried: Tensor, width: int, rows: Tensor, cols: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """See `select_entries`; `shape` is that of the submatrix."""
+    """See `select_entries`; `width` is the number of columns of the matrix."""
+    rows, carried, new_column = rows.contiguous(), carried.contiguous(), _new_numbers(cols, width)
+    most = int((indptr[rows + 1].long() - indptr[rows]).sum())
+    new_indptr = torch.zeros(len(rows) + 1, dtype=pointer_dtype(most))
+    new_indices, moved = torch.empty(most + 1, dtype=torch.int32), carried.new_empty(most + 1)
+    arrays = [t.numpy() for t in (indptr, indices, carried, rows, new_column, new_indptr, new_indices, moved)]
+    runs = [0, *((cols.diff() < 0).nonzero()[:, 0] + 1)[:RUNS].tolist(), len(cols)]
+    if len(runs) - 1 > RUNS:
+        kept = structure_numba.select_and_sort(*arrays)
+    else:
+        kept = structure_numba.select_by_runs(np.array(runs, dtype=np.int32), *arrays)
+    new_indices, moved = new_indices[:kept], moved[:kept]
+    if kept < most:  # copies, so that no memory is held for entries that were cut off
+        new_indices, moved = new_indices.clone(), moved.clone()
+    return new_indptr.to(pointer_dtype(kept)), new_indices, moved
+
+
+def _select_in_torch(
+    indptr: Tensor, indices: Tensor, carried: Tensor, width: int, rows: Tensor, cols: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See `select_entries`; `width` is the number of columns of the matrix."""
     entry, row = _entries_of_rows(indptr, rows)
-    column = new_column[indices[entry].long()]
+    column = _new_numbers(cols, width)[indices[entry].long()].long()
     kept = column >= 0
     if not bool(kept.all()):
         entry, row, column = entry[kept], row[kept], column[kept]
-    return _sort_entries_in_torch(row, column, values[entry], shape)
+    return _sort_in_torch(row, column, carried[entry], (len(rows), len(cols)))
+
+
+def _new_numbers(chosen: Tensor, size: int) -> Tensor:  # [k] -> [size]
+    """The place of each of `size` columns among the chosen ones, int32; -1 for the others."""
+    numbers = torch.full((size,), -1, dtype=torch.int32, device=chosen.device)
+    numbers[chosen] = torch.arange(len(chosen), dtype=torch.int32, device=chosen.device)
+    return numbers
 
 
 def _entries_of_rows(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
