@@ -1,7 +1,9 @@
 """The same results on a GPU; skipped, with a reason, where there is none."""
 
 import copy
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from wtawp.attacks import grbcd, metattack_many, minmax, pgd, pgd_many, prbcd
 from wtawp.base import rng
 from wtawp.certificates import Noise, vote
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import citation, knn_edges, load, stratified
+from wtawp.graphs import citation, knn_edges, load, memory_mapped, stratified
 from wtawp.models import (
     GAT,
     GCN,
@@ -187,3 +189,17 @@ def test_graphs_are_classified_on_the_gpu_as_on_the_cpu(kind: type) -> None:
         loss = analysis.LossOn(models[0].eval(), [g.to(device) for g in graphs], split.train)
         found.append([*losses, analysis.sharpness(models[0], loss, rho=0.1)])
     assert found[1] == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GCN, GAT, GraphSAGE, GCNSVD])
+def test_memory_mapped_features_train_as_those_in_memory(kind: type, tmp_path: Path) -> None:
+    """The first three move only the rows that they need; the last one moves all."""
+    data = load("wine")
+    np.save(tmp_path / "x.npy", data.x.numpy())
+    split, runs = stratified(data.y, seed=0), []
+    for x in (data.x, memory_mapped(tmp_path / "x.npy")):
+        model = kind(13, 3, generator=rng("init")).cuda()
+        graph = Data(x=x, edge_index=data.edge_index, y=data.y)
+        runs.append((fit(model, graph, split, seed=0, epochs=5), [p.tolist() for p in model.parameters()]))
+        assert graph.x.device.type == "cpu"
+    assert runs[0] == runs[1]

@@ -10,8 +10,8 @@ from torch import nn
 from torch_geometric.data import Data
 
 from wtawp.core import AwpConfig, VanishingMembersMonitor
-from wtawp.graphs import Split, batched, is_collection
-from wtawp.models.capabilities import StackAwareOnGraphs
+from wtawp.graphs import Split, batched, is_collection, is_memory_mapped
+from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 from wtawp.training.engine import train_stack
 from wtawp.training.options import Schedule, SelectOn
 
@@ -172,7 +172,7 @@ def fit_many(
     device = next((p.device for p in models[0].parameters()), None)
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
-    graph = copy.copy(batched(data)).to(device)  # a copy: Data.to moves the caller's tensors otherwise
+    graph = _on_device(batched(data), models[0], device)
     is_shared = not is_collection(graph) or isinstance(models[0], StackAwareOnGraphs)
     monitor = None if awp is None or awp.is_plain else VanishingMembersMonitor(seeds, awp)
     results: dict[int, Fit] = {}
@@ -190,6 +190,14 @@ def fit_many(
     if monitor is not None:
         monitor.warn()
     return [results[i] for i in range(len(models))]
+
+
+def _on_device(data: Data, model: nn.Module, device: torch.device) -> Data:
+    """The graph where the model is. Memory-mapped features stay on disk if the model reads only some of their rows."""
+    stays = isinstance(model, StackAware) and model.reads_rows and is_memory_mapped(data.x)
+    graph = copy.copy(data)  # Data.to moves the caller's tensors otherwise
+    moved = [name for name, _ in graph if name != "x"] if stays else []  # none named: all
+    return graph.to(device, *moved)
 
 
 def _stacks(splits: list[Split], *, together: bool) -> list[list[int]]:
