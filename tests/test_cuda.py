@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from reference_step import Setting, gradients_of, reference_step, relative_error, same_bits, weights_of
@@ -19,7 +20,7 @@ from wtawp.attacks import grbcd, metattack_many, minmax, pgd, pgd_many, prbcd
 from wtawp.base import CheckpointError, rng
 from wtawp.certificates import Noise, vote
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import Split, citation, knn_edges, load, stratified
+from wtawp.graphs import Split, citation, knn_edges, load, memory_mapped, stratified
 from wtawp.models import (
     GAT,
     GCN,
@@ -439,3 +440,17 @@ def test_links_train_on_the_gpu_as_on_the_cpu() -> None:
                          loss=F.binary_cross_entropy_with_logits)  # fmt: skip
         losses.append(result.history["val_loss"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GCN, GAT, GraphSAGE, GCNSVD])
+def test_memory_mapped_features_train_as_those_in_memory(kind: type, tmp_path: Path) -> None:
+    """The first three move only the rows that they need; the last one moves all."""
+    data = load("wine")
+    np.save(tmp_path / "x.npy", data.x.numpy())
+    split, runs = stratified(data.y, seed=0), []
+    for x in (data.x, memory_mapped(tmp_path / "x.npy")):
+        model = kind(13, 3, generator=rng("init")).cuda()
+        graph = Data(x=x, edge_index=data.edge_index, y=data.y)
+        runs.append((fit(model, graph, split, seed=0, epochs=5), [p.tolist() for p in model.parameters()]))
+        assert graph.x.device.type == "cpu"
+    assert runs[0] == runs[1]

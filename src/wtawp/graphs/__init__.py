@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from wtawp.graphs.datasets import fetch_dataset, load, locate_dataset
     from wtawp.graphs.description import Description, describe
     from wtawp.graphs.download import RemoteFile, is_intact, locate
+    from wtawp.graphs.feature_files import is_memory_mapped, memory_mapped
     from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
     from wtawp.graphs.generate import citation, knn_edges, power_law, toy
     from wtawp.graphs.low_rank import LowRank, low_rank_operator
@@ -46,6 +47,7 @@ __all__ = [
     "gcn_operator",
     "is_collection",
     "is_intact",
+    "is_memory_mapped",
     "jaccard",
     "jaccard_operator",
     "k_fold",
@@ -57,6 +59,7 @@ __all__ = [
     "low_rank_operator",
     "mean_operator",
     "mean_pooling",
+    "memory_mapped",
     "power_law",
     "ppr_rows",
     "public",
@@ -78,6 +81,7 @@ _HOMES = {
     **dict.fromkeys(("fetch_dataset", "load", "locate_dataset"), "datasets"),
     **dict.fromkeys(("Description", "describe"), "description"),
     **dict.fromkeys(("RemoteFile", "is_intact", "locate"), "download"),
+    **dict.fromkeys(("is_memory_mapped", "memory_mapped"), "feature_files"),
     **dict.fromkeys(("EdgeFlips", "budget_of", "undirected_pairs"), "flips"),
     **dict.fromkeys(("citation", "knn_edges", "power_law", "toy"), "generate"),
     **dict.fromkeys(("LowRank", "low_rank_operator"), "low_rank"),

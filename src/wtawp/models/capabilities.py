@@ -7,6 +7,7 @@ methods, so a user's module with a method called `prepare` or `extra_loss` is tr
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -22,7 +23,13 @@ class StackAware(ABC):
 
     In a stack, each parameter has one more dimension in front, and so have the logits. Such a module draws dropout
     masks with `wtawp.models.dropout.dropout` only, so that a member of a stack drops what it drops alone.
+
+    Attributes:
+        reads_rows: Whether `prepare` reads only those rows of x that the wanted nodes need (with
+            `wtawp.models.inputs.features`), so that x may be memory-mapped, and on another device than the edges.
     """
+
+    reads_rows: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:

@@ -42,6 +42,8 @@ class GAT(nn.Module, StackAware):
         torch.Size([178, 3])
     """
 
+    reads_rows = True
+
     def __init__(
         self, d_in: int, d_out: int, *, width: int = 8, heads: int = 8, dropout: float = 0.5, generator: torch.Generator
     ) -> None:

@@ -48,6 +48,8 @@ class GCN(nn.Module, StackAware, SupportsFactoredGradient, IsConvolutionStack):
         torch.Size([178, 3])
     """
 
+    reads_rows = True
+
     def __init__(
         self,
         d_in: int,

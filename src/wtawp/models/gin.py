@@ -42,6 +42,8 @@ class GIN(nn.Module, StackAware):
         torch.Size([178, 3])
     """
 
+    reads_rows = True
+
     def __init__(
         self,
         d_in: int,

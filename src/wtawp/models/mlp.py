@@ -35,6 +35,8 @@ class MLP(nn.Module, StackAware):
         torch.Size([178, 3])
     """
 
+    reads_rows = True
+
     def __init__(
         self,
         d_in: int,

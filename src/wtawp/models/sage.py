@@ -39,6 +39,8 @@ class GraphSAGE(nn.Module, StackAware):
         torch.Size([178, 3])
     """
 
+    reads_rows = True
+
     def __init__(
         self,
         d_in: int,
