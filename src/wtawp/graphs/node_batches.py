@@ -1,0 +1,191 @@
+"""Minibatches of nodes with sampled neighbourhoods, as PyG's loaders make them, from the sampler of this package."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+from torch_geometric.data import Data
+
+from wtawp.base import DataError, rng, seed_of
+from wtawp.graphs.sampling import NeighbourLists, check_fanouts, sample_neighbours
+
+Transform = Callable[[Data], Data]
+
+
+class NodeBatches:
+    """Iterates over batches of nodes, each with a sampled neighbourhood. One iteration is one epoch.
+
+    A batch is PyG's `Data` with the attributes that PyG's `NeighborLoader` gives it: `n_id` (the nodes in the whole
+    graph; the first `batch_size` are the seeds), `e_id` (the sampled edges), `input_id` (positions of the seeds in
+    `nodes`), `num_sampled_nodes` and `num_sampled_edges` (of each hop). All other attributes of nodes and edges are
+    those of the sampled ones.
+
+    The batches are a function of (seed, epoch, number of the batch), whatever the number of workers. Workers read the
+    graph and the features of this process without a copy, and hold two batches each in advance.
+
+    Args:
+        data: The graph, on the CPU. Features may be a NumPy array that is mapped from disk,
+            `np.load(path, mmap_mode="r")`: a batch reads the rows it needs.
+        nodes: The nodes to iterate over, distinct, [k].
+        fanouts: Largest number of neighbours of a node that are sampled in each hop, the hop next to the seeds first;
+            -1 takes all.
+        batch_size: Number of seeds in a batch; the last batch of an epoch may be smaller.
+        seed: Determines the order of the nodes and the samples.
+        shuffle: Whether each epoch has an order of its own.
+        neighbours: The neighbour lists of the graph, if they are built already; `data` then needs no `edge_index`.
+            None builds them.
+        transform: Called with each batch in the worker, such as `GcnWeights`; None leaves batches as they are.
+        num_workers: Number of processes that prepare batches; 0 prepares them in this process.
+
+    Attributes:
+        epoch: Number of the next epoch. Each iteration raises it by 1; set it to repeat an epoch or to resume.
+        neighbours: The neighbour lists.
+
+    Raises:
+        ValueError: If `batch_size` is below 1, `num_workers` below 0, or the fan-outs mean nothing.
+        DataError: If the nodes are none, occur twice or do not exist, or the graph is not on the CPU, or its neighbour
+            lists are of another size.
+
+    Example:
+        >>> from wtawp.graphs import load
+        >>> data = load("wine")
+        >>> batches = NodeBatches(data, torch.arange(100), (5, 5), batch_size=40, seed=0)
+        >>> [batch.batch_size for batch in batches]
+        [40, 40, 20]
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        nodes: Tensor,
+        fanouts: Sequence[int],
+        *,
+        batch_size: int,
+        seed: int,
+        shuffle: bool = True,
+        neighbours: NeighbourLists | None = None,
+        transform: Transform | None = None,
+        num_workers: int = 0,
+    ) -> None:
+        check_fanouts(fanouts)
+        if batch_size < 1 or num_workers < 0:
+            raise ValueError(f"batch_size must be >= 1 and num_workers >= 0, got {batch_size} and {num_workers}")
+        if not len(nodes):
+            raise DataError("nodes must hold a node or more, got none")
+        self.neighbours = neighbour_lists_of(data) if neighbours is None else neighbours
+        if len(data.x) != self.neighbours.num_nodes:
+            raise DataError(f"there are features of {len(data.x)} nodes and neighbours of {self.neighbours.num_nodes}")
+        self.epoch, self._order = 0, _Order(len(nodes), batch_size, seed, shuffle)
+        dataset = _Samples(data, nodes.cpu(), tuple(fanouts), seed, self.neighbours, transform)
+        self._loader = DataLoader(
+            dataset,
+            batch_size=None,
+            sampler=self._order,
+            num_workers=num_workers,
+            collate_fn=_unchanged,
+            persistent_workers=num_workers > 0,
+            generator=rng("workers", seed),  # so that torch's global generator is not used
+        )
+        if num_workers and torch.multiprocessing.get_start_method() != "fork":
+            self.neighbours.share_memory()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[Data]:
+        self._order.epoch = self.epoch
+        self.epoch += 1
+        return iter(self._loader)
+
+
+class _Order(Sampler[tuple[int, int, Tensor]]):
+    """The batches of an epoch: number of the epoch, number of the batch, positions of its seeds."""
+
+    def __init__(self, size: int, batch_size: int, seed: int, shuffle: bool) -> None:
+        self.size, self.batch_size, self.seed, self.shuffle, self.epoch = size, batch_size, seed, shuffle, 0
+
+    def __len__(self) -> int:
+        return math.ceil(self.size / self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[int, int, Tensor]]:
+        epoch, order = self.epoch, torch.arange(self.size)
+        if self.shuffle:
+            order = torch.randperm(self.size, generator=rng("node batches", self.seed, epoch))
+        for number, positions in enumerate(order.split(self.batch_size)):
+            yield epoch, number, positions.clone()  # a worker that gets a view would receive the whole order
+
+
+class _Samples(Dataset[Data]):
+    """Draws the batch that an entry of `_Order` describes."""
+
+    def __init__(
+        self,
+        data: Data,
+        nodes: Tensor,
+        fanouts: tuple[int, ...],
+        seed: int,
+        neighbours: NeighbourLists,
+        transform: Transform | None,
+    ) -> None:
+        self.data, self.nodes, self.fanouts, self.seed = data, nodes, fanouts, seed
+        self.neighbours, self.transform = neighbours, transform
+        kept = [key for key in data.keys() if key not in ("edge_index", "edge_weight")]  # noqa: SIM118
+        self.node_attributes = [key for key in kept if data.is_node_attr(key)]
+        self.edge_attributes = [key for key in kept if data.is_edge_attr(key) and key not in self.node_attributes]
+
+    def __getitem__(self, index: tuple[int, int, Tensor]) -> Data:
+        epoch, number, positions = index
+        lists, key = self.neighbours, seed_of("node batches", self.seed, epoch, number)
+        sample = sample_neighbours(lists, self.nodes[positions], self.fanouts, key=key)
+        e_id = sample.positions if lists.edge_ids is None else lists.edge_ids[sample.positions]
+        batch = Data(edge_index=sample.edge_index, n_id=sample.nodes, e_id=e_id, input_id=positions)
+        batch.batch_size = len(positions)
+        batch.num_sampled_nodes, batch.num_sampled_edges = list(sample.num_nodes), list(sample.num_edges)
+        for name in self.node_attributes:
+            batch[name] = rows_of(self.data[name], sample.nodes)
+        for name in self.edge_attributes:
+            batch[name] = rows_of(self.data[name], e_id)
+        if lists.edge_weight is not None:
+            batch.edge_weight = lists.edge_weight[sample.positions]
+        return batch if self.transform is None else self.transform(batch)
+
+
+def neighbour_lists_of(data: Data) -> NeighbourLists:
+    """Build the neighbour lists of a graph, with its `edge_weight` if it has one.
+
+    Args:
+        data: The graph, on the CPU.
+
+    Returns:
+        The lists.
+
+    Raises:
+        DataError: If the graph has no `edge_index`, is not on the CPU, or has edges to nodes that do not exist.
+    """
+    edges = data.get("edge_index")
+    if not isinstance(edges, Tensor):
+        raise DataError("the graph has no edge_index; pass its edges, or its NeighbourLists as `neighbours`")
+    if edges.device.type != "cpu":
+        raise DataError(f"batches are cut out of a graph on the CPU, and this one is on {edges.device}; use data.cpu()")
+    return NeighbourLists.from_edges(edges, len(data.x), data.get("edge_weight"))
+
+
+def rows_of(values: Tensor | np.ndarray, rows: Tensor) -> Tensor:
+    """Copy some rows of a tensor, or of a NumPy array, which may be mapped from disk.
+
+    Args:
+        values: The values, [n, ...].
+        rows: The rows to copy, [k].
+
+    Returns:
+        A tensor with the rows, [k, ...].
+    """
+    return torch.from_numpy(values[rows.numpy()]) if isinstance(values, np.ndarray) else values[rows]
+
+
+def _unchanged(batch: Data) -> Data:
+    """Stand in for the function that joins the samples of a batch: here, a sample is a batch."""
+    return batch
