@@ -43,7 +43,9 @@ class GcnWeights:
         total, self._loops = _sums(lists)
         if lists.num_nodes and not float(total.min()) > 0:
             node = int(total.argmin())
-            raise DataError(f"a GCN needs positive sums of edge weights, but those into node {node} sum to {total[node]}")
+            raise DataError(
+                f"a GCN needs positive sums of edge weights, but those into node {node} sum to {total[node]}"
+            )
         self._scale = total.rsqrt()  # float64, so that it is exact in the dtype of any model
 
     def __call__(self, batch: Data) -> Data:
@@ -55,11 +57,14 @@ class GcnWeights:
 
         Returns:
             A shallow copy with other edges: without the sampled self-loops, and with one self-loop for every node at
-            the end. It has their weights in `edge_weight`; `e_id` is -1 for the self-loops at the end.
+            the end. It has their weights in `edge_weight`, and True in `has_gcn_weights`; `e_id` is -1 for the
+            self-loops at the end.
 
         Raises:
-            DataError: If the batch has no `n_id`.
+            DataError: If the batch has no `n_id`, or has such weights already.
         """
+        if batch.get("has_gcn_weights"):
+            raise DataError("the edges of this batch have the weights of a GCN already; apply GcnWeights once")
         if "n_id" not in batch:
             raise DataError(
                 "the batch has no n_id, the numbers of its nodes in the whole graph; set data.n_id = torch.arange(n)"
@@ -78,6 +83,7 @@ class GcnWeights:
         out = copy.copy(batch)
         out.edge_index = torch.cat([batch.edge_index[:, kept], torch.stack([every, every])], 1)
         out.edge_weight = torch.cat([weight[kept], loops * scale * scale]).to(dtype)
+        out.has_gcn_weights = True
         if "e_id" in batch:
             out.e_id = torch.cat([batch.e_id[kept], batch.e_id.new_full((len(nodes),), -1)])
         return out

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng, seed_of
-from wtawp.graphs.sampling import NeighbourLists, check_fanouts, sample_neighbours
+from wtawp.graphs.sampling import NeighbourLists, check_fanouts, checked_nodes, sample_neighbours
 
 Transform = Callable[[Data], Data]
 
@@ -73,11 +73,12 @@ class NodeBatches:
         check_fanouts(fanouts)
         if batch_size < 1 or num_workers < 0:
             raise ValueError(f"batch_size must be >= 1 and num_workers >= 0, got {batch_size} and {num_workers}")
-        if not len(nodes):
-            raise DataError("nodes must hold a node or more, got none")
         self.neighbours = neighbour_lists_of(data) if neighbours is None else neighbours
         if len(data.x) != self.neighbours.num_nodes:
             raise DataError(f"there are features of {len(data.x)} nodes and neighbours of {self.neighbours.num_nodes}")
+        checked_nodes(nodes, self.neighbours.num_nodes)
+        if not len(nodes):
+            raise DataError("nodes must hold a node or more, got none")
         self.epoch, self._order = 0, _Order(len(nodes), batch_size, seed, shuffle)
         dataset = _Samples(data, nodes.cpu(), tuple(fanouts), seed, self.neighbours, transform)
         self._loader = DataLoader(
@@ -114,7 +115,7 @@ class _Order(Sampler[tuple[int, int, Tensor]]):
         epoch, order = self.epoch, torch.arange(self.size)
         if self.shuffle:
             order = torch.randperm(self.size, generator=rng("node batches", self.seed, epoch))
-        for number, positions in enumerate(order.split(self.batch_size)):
+        for number, positions in enumerate(torch.split(order, self.batch_size)):
             yield epoch, number, positions.clone()  # a worker that gets a view would receive the whole order
 
 

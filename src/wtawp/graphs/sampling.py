@@ -55,7 +55,9 @@ class NeighbourLists:
         if starts.dtype != torch.int64 or starts.dim() != 1 or not len(starts):
             raise DataError(f"indptr must be int64 of shape [n + 1], got {starts.dtype} of shape {list(starts.shape)}")
         if int(starts[0]) != 0 or int(starts[-1]) != num_edges or bool((starts[1:] < starts[:-1]).any()):
-            raise DataError(f"indptr must rise from 0 to the number of edges, {num_edges}; it ends at {int(starts[-1])}")
+            raise DataError(
+                f"indptr must rise from 0 to the number of edges, {num_edges}; it ends at {int(starts[-1])}"
+            )
         if self.sources.dtype not in (torch.int32, torch.int64):
             raise DataError(f"sources must be int32 or int64, got {self.sources.dtype}")
         if num_edges and not 0 <= int(self.sources.min()) <= int(self.sources.max()) < self.num_nodes:
@@ -88,7 +90,9 @@ class NeighbourLists:
             got = f"{edge_index.dtype} of shape {list(edge_index.shape)}"
             raise DataError(f"edge_index must be integers of shape [2, e], got {got}")
         if edge_weight is not None and edge_weight.shape != edge_index.shape[1:]:
-            raise DataError(f"edge_weight must have the shape {list(edge_index.shape[1:])}, got {list(edge_weight.shape)}")
+            raise DataError(
+                f"edge_weight must have the shape {list(edge_index.shape[1:])}, got {list(edge_weight.shape)}"
+            )
         targets = edge_index[1].cpu()
         if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < num_nodes:
             extent = f"{int(targets.min())} to {int(targets.max())}"
@@ -125,7 +129,7 @@ class NeighbourLists:
         """Move the tensors to shared memory, so that worker processes that are not forked share them too."""
         for tensor in (self.indptr, self.sources, self.edge_ids, self.edge_weight):
             if tensor is not None:
-                tensor.share_memory_()
+                tensor.share_memory_()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +181,7 @@ def sample_neighbours(
         (tensor([0, 1, 2, 3]), tensor([[1, 2, 3], [0, 0, 1]]))
     """
     check_fanouts(fanouts)
-    seed_nodes = _checked_seeds(seeds, lists.num_nodes)
+    seed_nodes = checked_nodes(seeds, lists.num_nodes)
     indptr, sources = lists.indptr.numpy(), lists.sources.numpy()
     numbering = _Numbering(seed_nodes, compiled=compiled)
     ends, hops = [0, len(seed_nodes)], []
@@ -187,11 +191,11 @@ def sample_neighbours(
         positions, counts = _draw_positions(indptr, numbering.nodes[first:last], fanout, hop_key, compiled=compiled)
         hops.append((numbering.add(sources, positions), np.repeat(np.arange(first, last), counts), positions))
         ends.append(len(numbering.nodes))
-    edge_sources, targets, positions = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*hops, strict=True))
+    edge_sources, targets, sampled = (torch.from_numpy(np.concatenate(parts)) for parts in zip(*hops, strict=True))
     return Sample(
         nodes=torch.from_numpy(numbering.nodes),
         edge_index=torch.stack([edge_sources, targets]),
-        positions=positions,
+        positions=sampled,
         num_nodes=tuple(np.diff(ends).tolist()),
         num_edges=tuple(len(hop_positions) for *_, hop_positions in hops),
     )
@@ -207,19 +211,33 @@ def check_fanouts(fanouts: Sequence[int]) -> None:
         ValueError: If there are none, or one is below -1.
     """
     if not fanouts or min(fanouts) < -1:
-        raise ValueError(f"fanouts must be one number or more, each >= 0, or -1 for all neighbours, got {list(fanouts)}")
+        raise ValueError(
+            f"fanouts must be one number or more, each >= 0, or -1 for all neighbours, got {list(fanouts)}"
+        )
 
 
-def _checked_seeds(seeds: Tensor, num_nodes: int) -> np.ndarray:
-    """The seeds as an array of int64, if they are distinct nodes."""
-    nodes = np.ascontiguousarray(seeds.cpu().numpy(), dtype=np.int64)
-    if nodes.ndim != 1 or (len(nodes) and not 0 <= nodes.min() <= nodes.max() < num_nodes):
-        extent = f"{nodes.min()} to {nodes.max()}" if nodes.size else f"shape {list(nodes.shape)}"
-        raise DataError(f"seeds must be nodes, from 0 to {num_nodes - 1}, got {extent}")
-    twice = len(nodes) - len(np.unique(nodes))
+def checked_nodes(nodes: Tensor, num_nodes: int) -> np.ndarray:
+    """Convert a list of nodes to an array, if they are distinct nodes of a graph.
+
+    Args:
+        nodes: The nodes, [k].
+        num_nodes: Number of nodes of the graph.
+
+    Returns:
+        The nodes, [k] int64.
+
+    Raises:
+        DataError: If a node occurs twice or does not exist.
+    """
+    if nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
+        raise DataError(f"nodes must be a list of node numbers, got {nodes.dtype} of shape {list(nodes.shape)}")
+    numbers = np.ascontiguousarray(nodes.cpu().numpy(), dtype=np.int64)
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < num_nodes:
+        raise DataError(f"nodes must lie between 0 and {num_nodes - 1}, got {numbers.min()} to {numbers.max()}")
+    twice = len(numbers) - len(np.unique(numbers))
     if twice:
-        raise DataError(f"seeds must be distinct, but {twice} of {len(nodes)} occur again")
-    return nodes
+        raise DataError(f"nodes must be distinct, but {twice} of {len(numbers)} occur again")
+    return numbers
 
 
 def _draw_positions(
@@ -258,7 +276,8 @@ def _mixed(h: np.ndarray) -> np.ndarray:
     """Map 64 bits one to one to 64 bits without visible pattern (the finaliser of splitmix64)."""
     for shift, factor in _MIXERS:
         h = (h ^ (h >> shift)) * factor
-    return h ^ (h >> np.uint64(31))
+    out: np.ndarray = h ^ (h >> np.uint64(31))
+    return out
 
 
 class _Numbering:
@@ -282,7 +301,7 @@ class _Numbering:
         met = np.concatenate([self.nodes, sources[positions]])
         distinct, first, inverse = np.unique(met, return_index=True, return_inverse=True)
         order = np.argsort(first)  # the known nodes come first, in their order
-        numbers = np.empty_like(order)
-        numbers[order] = np.arange(len(order))
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
         self.nodes = distinct[order]
-        return numbers[inverse.reshape(-1)[known:]]
+        return rank[inverse.reshape(-1)[known:]]

@@ -49,7 +49,7 @@ def draw_positions(indptr: Array, nodes: Array, fanout: int, key: u, offsets: Ar
 
 
 @numba.njit(nogil=True, inline="always")
-def _slot(identifier: int, table: Array, nodes: Array) -> int:
+def _slot(identifier: np.int64, table: Array, nodes: Array) -> np.int64:
     """The slot of a node in the hash table, or the empty slot where it belongs."""
     mask = len(table) - 1
     slot = np.int64(mixed(u(identifier)) & u(mask))
