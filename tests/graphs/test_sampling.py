@@ -196,7 +196,7 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         sample_neighbours(lists, torch.tensor([0, 1, 0]), (1,), key=0)
     with pytest.raises(DataError, match="between 0 and 4, got 0 to 5"):
         sample_neighbours(lists, torch.tensor([0, 5]), (1,), key=0)
-    with pytest.raises(DataError, match="list of node numbers, got torch.bool"):
+    with pytest.raises(DataError, match=r"list of node numbers, got torch\.bool"):
         sample_neighbours(lists, torch.ones(5, dtype=torch.bool), (1,), key=0)
     for edges in (torch.tensor([[0], [5]]), torch.tensor([[5], [0]]), torch.tensor([[-1], [0]])):
         with pytest.raises(DataError, match="nodes 0 to 4"):
