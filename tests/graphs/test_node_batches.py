@@ -76,6 +76,22 @@ def test_features_may_stay_on_disk(tmp_path: Path) -> None:
     assert all(same(a, b) for a, b in zip(on_disk, in_memory, strict=True))
 
 
+def test_features_may_be_sparse_or_absent() -> None:
+    sparse = Data(x=DATA.x.to_sparse(), edge_index=DATA.edge_index)
+    batch = next(iter(NodeBatches(sparse, NODES, (3,), batch_size=20, seed=0)))
+    assert torch.equal(batch.x, DATA.x[batch.n_id])
+    bare = Data(edge_index=DATA.edge_index, num_nodes=80, names=["a name"] * 80)
+    assert "x" not in next(iter(NodeBatches(bare, NODES, (3,), batch_size=20, seed=0)))
+
+
+def test_two_iterations_at_once_are_two_epochs() -> None:
+    batches, again = (NodeBatches(DATA, NODES, (3,), batch_size=20, seed=0) for _ in range(2))
+    one, other = iter(batches), iter(batches)
+    expected = list(again), list(again)
+    pairs = [(next(one), next(other)) for _ in range(3)]
+    assert all(same(a, x) and same(b, y) for (a, b), x, y in zip(pairs, *expected, strict=True))
+
+
 def test_edge_weights_are_carried_along() -> None:
     data = DATA.clone()
     data.edge_weight = torch.rand(data.num_edges, generator=rng("weights"))
@@ -95,6 +111,6 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         NodeBatches(DATA, torch.tensor([80]), (3,), **options)
     with pytest.raises(DataError, match="the graph has no edge_index"):
         NodeBatches(Data(x=DATA.x), NODES, (3,), **options)
-    with pytest.raises(DataError, match="features of 80 nodes and neighbours of 9"):
+    with pytest.raises(DataError, match="data has 80 nodes and its neighbour lists 9"):
         lists = NeighbourLists.from_edges(torch.zeros(2, 0, dtype=torch.long), 9)
         NodeBatches(DATA, NODES, (3,), neighbours=lists, **options)

@@ -4,12 +4,23 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric import nn as pyg
 from torch_geometric.data import Batch, Data
-from torch_geometric.loader import DataLoader, RandomNodeLoader
+from torch_geometric.loader import DataLoader, NodeLoader, RandomNodeLoader
 from torch_geometric.nn import GCNConv, global_mean_pool
+from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from wtawp.base import DataError, rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import GcnWeights, NodeBatches, Split, citation, knn_edges, load, stratified
+from wtawp.graphs import (
+    GcnWeights,
+    NeighbourLists,
+    NodeBatches,
+    Split,
+    citation,
+    knn_edges,
+    load,
+    sample_neighbours,
+    stratified,
+)
 from wtawp.models import GAT, GCN, MLP, GraphSAGE, PooledGCN
 from wtawp.training import fit, fit_batches
 
@@ -254,3 +265,37 @@ def test_bad_arguments_for_nodes_say_what_is_wrong() -> None:
     held_out = NodeBatches(NODES, PARTS.test, (3, 3), batch_size=50, seed=0)
     with pytest.raises(DataError, match="no batch of this epoch has a training node"):
         fit_batches(model, NODES, PARTS, seed=0, loader=held_out)
+
+
+class SamplerForPyg(BaseSampler):
+    """Our sampler behind the interface of PyG's, so that PyG makes the batches as its `NeighborLoader` does."""
+
+    def __init__(self, data: Data) -> None:
+        self.lists = NeighbourLists.from_edges(data.edge_index, data.num_nodes)
+
+    @property
+    def edge_permutation(self) -> None:
+        return None
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput, **_: object) -> SamplerOutput:
+        sample = sample_neighbours(self.lists, inputs.node, (-1, -1), key=0)
+        edges = sample.positions if self.lists.edge_ids is None else self.lists.edge_ids[sample.positions]
+        return SamplerOutput(
+            node=sample.nodes, row=sample.edge_index[0], col=sample.edge_index[1], edge=edges, batch=None,
+            num_sampled_nodes=list(sample.num_nodes), num_sampled_edges=list(sample.num_edges),
+            metadata=(inputs.input_id, inputs.time),
+        )  # fmt: skip
+
+    def sample_from_edges(self, *_: object, **__: object) -> SamplerOutput:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "PyG GCN", "PyG GAT"])
+def test_batches_that_pyg_s_loader_makes_are_trained_as_ours_are(name: str) -> None:
+    one, other = node_model(name), node_model(name)
+    loader = NodeLoader(NODES, SamplerForPyg(NODES), input_nodes=PARTS.train, batch_size=1000)
+    found = fit_batches(one, NODES, PARTS, seed=0, loader=loader, awp=AWP, epochs=4)
+    expected = fit(other, NODES, PARTS, seed=0, awp=AWP, epochs=4)
+    assert found.loss == pytest.approx(expected.loss, rel=1e-4)
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)

@@ -94,6 +94,8 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         compute_logits(model, DATA, max_edges=0)
     with pytest.raises(ValueError, match="GCN has 2 layers"):
         compute_logits(model, DATA, num_hops=3)
+    with pytest.raises(DataError, match=r"features x of shape \[n, d\], got none"):
+        compute_logits(model, Data(edge_index=DATA.edge_index, num_nodes=90))
     with pytest.raises(DataError, match="distinct"):
         compute_logits(model, DATA, torch.tensor([1, 1]))
     with pytest.raises(DataError, match="PPNP does not run"):

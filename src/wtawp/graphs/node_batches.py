@@ -74,8 +74,8 @@ class NodeBatches:
         if batch_size < 1 or num_workers < 0:
             raise ValueError(f"batch_size must be >= 1 and num_workers >= 0, got {batch_size} and {num_workers}")
         self.neighbours = neighbour_lists_of(data) if neighbours is None else neighbours
-        if len(data.x) != self.neighbours.num_nodes:
-            raise DataError(f"there are features of {len(data.x)} nodes and neighbours of {self.neighbours.num_nodes}")
+        if data.num_nodes != self.neighbours.num_nodes:
+            raise DataError(f"data has {data.num_nodes} nodes and its neighbour lists {self.neighbours.num_nodes}")
         checked_nodes(nodes, self.neighbours.num_nodes)
         if not len(nodes):
             raise DataError("nodes must hold a node or more, got none")
@@ -112,11 +112,12 @@ class _Order(Sampler[tuple[int, int, Tensor]]):
         return math.ceil(self.size / self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[int, int, Tensor]]:
-        epoch, order = self.epoch, torch.arange(self.size)
+        order = torch.arange(self.size)
         if self.shuffle:
-            order = torch.randperm(self.size, generator=rng("node batches", self.seed, epoch))
-        for number, positions in enumerate(torch.split(order, self.batch_size)):
-            yield epoch, number, positions.clone()  # a worker that gets a view would receive the whole order
+            order = torch.randperm(self.size, generator=rng("node batches", self.seed, self.epoch))
+        # A worker that is sent a view would receive the whole order. The epoch is that of this call, not of later ones.
+        parts = [(self.epoch, i, part.clone()) for i, part in enumerate(torch.split(order, self.batch_size))]
+        return iter(parts)
 
 
 class _Samples(Dataset[Data]):
@@ -133,7 +134,8 @@ class _Samples(Dataset[Data]):
     ) -> None:
         self.data, self.nodes, self.fanouts, self.seed = data, nodes, fanouts, seed
         self.neighbours, self.transform = neighbours, transform
-        kept = [key for key in data.keys() if key not in ("edge_index", "edge_weight")]  # noqa: SIM118
+        arrays = [key for key, value in data.to_dict().items() if isinstance(value, Tensor | np.ndarray)]
+        kept = [key for key in arrays if key not in ("edge_index", "edge_weight")]
         self.node_attributes = [key for key in kept if data.is_node_attr(key)]
         self.edge_attributes = [key for key in kept if data.is_edge_attr(key) and key not in self.node_attributes]
 
@@ -171,20 +173,22 @@ def neighbour_lists_of(data: Data) -> NeighbourLists:
         raise DataError("the graph has no edge_index; pass its edges, or its NeighbourLists as `neighbours`")
     if edges.device.type != "cpu":
         raise DataError(f"batches are cut out of a graph on the CPU, and this one is on {edges.device}; use data.cpu()")
-    return NeighbourLists.from_edges(edges, len(data.x), data.get("edge_weight"))
+    return NeighbourLists.from_edges(edges, data.num_nodes, data.get("edge_weight"))
 
 
 def rows_of(values: Tensor | np.ndarray, rows: Tensor) -> Tensor:
     """Copy some rows of a tensor, or of a NumPy array, which may be mapped from disk.
 
     Args:
-        values: The values, [n, ...].
+        values: The values, [n, ...]; a tensor may be sparse.
         rows: The rows to copy, [k].
 
     Returns:
-        A tensor with the rows, [k, ...].
+        A dense tensor with the rows, [k, ...].
     """
-    return torch.from_numpy(values[rows.numpy()]) if isinstance(values, np.ndarray) else values[rows]
+    if isinstance(values, np.ndarray):
+        return torch.from_numpy(values[rows.numpy()])
+    return values[rows] if values.layout == torch.strided else values.to_sparse().index_select(0, rows).to_dense()
 
 
 def _unchanged(batch: Data) -> Data:

@@ -184,6 +184,25 @@ def check_on_small_graph(model: nn.Module, num_features: int, num_hops: int | No
         )
 
 
+def num_features_of(data: Data) -> int:
+    """Read the number of features of a node.
+
+    Args:
+        data: The graph.
+
+    Returns:
+        The number of features.
+
+    Raises:
+        DataError: If there are none.
+    """
+    x = data.get("x")
+    if x is None or len(x.shape) != 2:
+        got = "none" if x is None else f"shape {list(x.shape)}"
+        raise DataError(f"the graph needs features x of shape [n, d], got {got}")
+    return int(x.shape[1])
+
+
 def num_hops_of(model: nn.Module) -> int | None:
     """Tell how far a module reaches into the graph.
 

@@ -15,7 +15,7 @@ from wtawp.base import DataError, rng
 from wtawp.graphs import NeighbourLists, NodeBatches, Split, batched, select_graphs
 from wtawp.graphs.node_batches import neighbour_lists_of, rows_of
 from wtawp.models.inputs import arguments_of, check_kind
-from wtawp.training.batch_models import BatchModel, check_on_small_graph
+from wtawp.training.batch_models import BatchModel, check_on_small_graph, num_features_of
 from wtawp.training.inference import logits_of
 
 Criterion = Callable[[Tensor, Tensor], Tensor]  # logits [k, c] and labels [k] or [k, c] -> a scalar
@@ -160,7 +160,7 @@ class NodeTask:
         self.data, self.goal = data, goal
         self.lists = neighbour_lists_of(data) if neighbours is None else neighbours
         num_hops = None if fanouts is None else len(fanouts)
-        check_on_small_graph(model, data.x.shape[1], num_hops)
+        check_on_small_graph(model, num_features_of(data), num_hops)
         self.runner = BatchModel(model, self.lists, num_hops)
         self.nodes = {name: getattr(split, name).cpu() for name in PARTS}
         self.is_sampled_here = loader is None

@@ -12,7 +12,7 @@ from wtawp.graphs import NeighbourLists, sample_neighbours
 from wtawp.graphs.node_batches import neighbour_lists_of, rows_of
 from wtawp.graphs.sampling import checked_nodes
 from wtawp.models.evaluation import evaluating
-from wtawp.training.batch_models import BatchModel, check_on_small_graph
+from wtawp.training.batch_models import BatchModel, check_on_small_graph, num_features_of
 
 ROWS = 256  # nodes at a time for a model that is not computed layer by layer
 
@@ -60,7 +60,7 @@ def compute_logits(
         raise ValueError(f"max_edges must be >= 1, got {max_edges}")
     lists = neighbour_lists_of(data) if neighbours is None else neighbours
     wanted = torch.arange(lists.num_nodes) if nodes is None else torch.from_numpy(checked_nodes(nodes, lists.num_nodes))
-    check_on_small_graph(model, data.x.shape[1], num_hops)
+    check_on_small_graph(model, num_features_of(data), num_hops)
     return logits_of(BatchModel(model, lists, num_hops), data, lists, wanted, max_edges)
 
 
