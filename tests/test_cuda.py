@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 
 from wtawp import analysis
@@ -28,7 +29,7 @@ from wtawp.models import (
     PooledSAGE,
     SimPGCN,
 )
-from wtawp.training import evaluate, fit, fit_batches, fit_many
+from wtawp.training import compute_logits, evaluate, fit, fit_batches, fit_many
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -186,4 +187,20 @@ def test_graphs_are_classified_on_the_gpu_as_on_the_cpu(kind: type) -> None:
         losses += fit_batches(alone, graphs, split, seed=0, batch_size=8, awp=awp, epochs=2).history["train_loss"]
         loss = analysis.LossOn(models[0].eval(), [g.to(device) for g in graphs], split.train)
         found.append([*losses, analysis.sharpness(models[0], loss, rho=0.1)])
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GAT, pyg.GCN])
+def test_minibatches_of_nodes_are_those_of_the_cpu(kind: type) -> None:
+    data = citation(seed=0, num_nodes=200, num_words=12)
+    data.x, split = data.x.double(), stratified(data.y, seed=0)
+    found = []
+    for device in ("cpu", "cuda"):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = pyg.GCN(12, 8, 2, 7) if kind is pyg.GCN else kind(12, 7, dropout=0.0, generator=rng("init"))
+        model = model.double().to(device)
+        awp = AwpConfig(rho=0.5, lam=0.5)
+        result = fit_batches(model, data, split, seed=0, batch_size=8, fanouts=(3, 3), awp=awp, epochs=3)
+        found.append([*result.history["train_loss"], *result.loss.values(), *compute_logits(model, data)[0].tolist()])
     assert found[1] == pytest.approx(found[0], rel=1e-6)

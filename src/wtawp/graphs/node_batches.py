@@ -23,8 +23,9 @@ class NodeBatches:
     `nodes`), `num_sampled_nodes` and `num_sampled_edges` (of each hop). All other attributes of nodes and edges are
     those of the sampled ones.
 
-    The batches are a function of (seed, epoch, number of the batch), whatever the number of workers. Workers read the
-    graph and the features of this process without a copy, and hold two batches each in advance.
+    The batches are a function of (seed, epoch, number of the batch), whatever the number of workers. Workers share the
+    graph with this process without a copy, sample, read what is mapped from disk, and hold two batches each in advance.
+    Features in memory are copied in this process: that is faster than to send them.
 
     Args:
         data: The graph, on the CPU. Features may be a NumPy array that is mapped from disk,
@@ -37,7 +38,7 @@ class NodeBatches:
         shuffle: Whether each epoch has an order of its own.
         neighbours: The neighbour lists of the graph, if they are built already; `data` then needs no `edge_index`.
             None builds them.
-        transform: Called with each batch in the worker, such as `GcnWeights`; None leaves batches as they are.
+        transform: Called with each batch in this process, such as `GcnWeights`; None leaves batches as they are.
         num_workers: Number of processes that prepare batches; 0 prepares them in this process.
 
     Attributes:
@@ -80,7 +81,14 @@ class NodeBatches:
         if not len(nodes):
             raise DataError("nodes must hold a node or more, got none")
         self.epoch, self._order = 0, _Order(len(nodes), batch_size, seed, shuffle)
-        dataset = _Samples(data, nodes.cpu(), tuple(fanouts), seed, self.neighbours, transform)
+        self._data, self._transform = data, transform
+        arrays = {key: value for key, value in data.to_dict().items() if isinstance(value, Tensor | np.ndarray)}
+        kept = [key for key in arrays if key not in ("edge_index", "edge_weight", "n_id", "e_id", "input_id")]
+        self._index_of = {key: "n_id" for key in kept if data.is_node_attr(key)}
+        self._index_of |= {key: "e_id" for key in kept if key not in self._index_of and data.is_edge_attr(key)}
+        self._in_memory = [key for key in self._index_of if isinstance(arrays[key], Tensor)]
+        mapped = {key: v for key, v in arrays.items() if key in self._index_of and isinstance(v, np.ndarray)}
+        dataset = _Samples(nodes.cpu(), tuple(fanouts), seed, self.neighbours, mapped, self._index_of)
         self._loader = DataLoader(
             dataset,
             batch_size=None,
@@ -99,7 +107,13 @@ class NodeBatches:
     def __iter__(self) -> Iterator[Data]:
         self._order.epoch = self.epoch
         self.epoch += 1
-        return iter(self._loader)
+        return map(self._complete, iter(self._loader))
+
+    def _complete(self, batch: Data) -> Data:
+        """Add to a sampled batch what is in memory, and transform it."""
+        for name in self._in_memory:
+            batch[name] = rows_of(self._data[name], batch[self._index_of[name]])
+        return batch if self._transform is None else self._transform(batch)
 
 
 class _Order(Sampler[tuple[int, int, Tensor]]):
@@ -121,23 +135,19 @@ class _Order(Sampler[tuple[int, int, Tensor]]):
 
 
 class _Samples(Dataset[Data]):
-    """Draws the batch that an entry of `_Order` describes."""
+    """Draws the batch that an entry of `_Order` describes, with the attributes that are mapped from disk."""
 
     def __init__(
         self,
-        data: Data,
         nodes: Tensor,
         fanouts: tuple[int, ...],
         seed: int,
         neighbours: NeighbourLists,
-        transform: Transform | None,
+        mapped: dict[str, np.ndarray],
+        index_of: dict[str, str],
     ) -> None:
-        self.data, self.nodes, self.fanouts, self.seed = data, nodes, fanouts, seed
-        self.neighbours, self.transform = neighbours, transform
-        arrays = [key for key, value in data.to_dict().items() if isinstance(value, Tensor | np.ndarray)]
-        kept = [key for key in arrays if key not in ("edge_index", "edge_weight")]
-        self.node_attributes = [key for key in kept if data.is_node_attr(key)]
-        self.edge_attributes = [key for key in kept if data.is_edge_attr(key) and key not in self.node_attributes]
+        self.nodes, self.fanouts, self.seed, self.neighbours = nodes, fanouts, seed, neighbours
+        self.mapped, self.index_of = mapped, index_of
 
     def __getitem__(self, index: tuple[int, int, Tensor]) -> Data:
         epoch, number, positions = index
@@ -147,13 +157,11 @@ class _Samples(Dataset[Data]):
         batch = Data(edge_index=sample.edge_index, n_id=sample.nodes, e_id=e_id, input_id=positions)
         batch.batch_size = len(positions)
         batch.num_sampled_nodes, batch.num_sampled_edges = list(sample.num_nodes), list(sample.num_edges)
-        for name in self.node_attributes:
-            batch[name] = rows_of(self.data[name], sample.nodes)
-        for name in self.edge_attributes:
-            batch[name] = rows_of(self.data[name], e_id)
+        for name, values in self.mapped.items():
+            batch[name] = rows_of(values, batch[self.index_of[name]])
         if lists.edge_weight is not None:
             batch.edge_weight = lists.edge_weight[sample.positions]
-        return batch if self.transform is None else self.transform(batch)
+        return batch
 
 
 def neighbour_lists_of(data: Data) -> NeighbourLists:
@@ -186,9 +194,11 @@ def rows_of(values: Tensor | np.ndarray, rows: Tensor) -> Tensor:
     Returns:
         A dense tensor with the rows, [k, ...].
     """
-    if isinstance(values, np.ndarray):
-        return torch.from_numpy(values[rows.numpy()])
-    return values[rows] if values.layout == torch.strided else values.to_sparse().index_select(0, rows).to_dense()
+    if isinstance(values, np.ndarray):  # `take` and `index_select` are three times as fast as brackets
+        return torch.from_numpy(np.asarray(values).take(rows.numpy(), axis=0))
+    if values.layout != torch.strided:
+        return values.to_sparse().index_select(0, rows).to_dense()
+    return values.index_select(0, rows.to(values.device))
 
 
 def _unchanged(batch: Data) -> Data:

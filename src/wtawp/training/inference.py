@@ -119,7 +119,7 @@ def _layer(
     if known is None or hidden is None:
         batch.x = rows_of(data.x, batch.n_id)
     else:
-        batch.x = hidden[torch.searchsorted(known, batch.n_id)]
+        batch.x = hidden.index_select(0, torch.searchsorted(known, batch.n_id))
     return runner.infer_layer(number, batch.to(_device(runner))).cpu()
 
 
