@@ -180,7 +180,8 @@ def check_on_small_graph(model: nn.Module, num_features: int, num_hops: int | No
         raise WtawpError(
             f"on a small graph, the output of {type(model).__name__} for a node differs by {error:.1e} if it sees all"
             f" nodes within {runner.num_hops} hops instead of the whole graph. It has more layers than there are"
-            " fan-outs, or normalises over all nodes, or computes degrees itself; pass one fan-out more, or use `fit`"
+            " fan-outs, computes degrees itself, normalises over all nodes, or sends messages against the direction of"
+            " the edges; pass one fan-out more, or use `fit`"
         )
 
 
