@@ -13,6 +13,7 @@ import torch
 from reference_step import Setting, gradients_of, reference_step, relative_error, same_bits, weights_of
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
+from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 
 from wtawp import analysis
@@ -35,7 +36,7 @@ from wtawp.models import (
     PooledSAGE,
     SimPGCN,
 )
-from wtawp.training import Fit, dot_product, evaluate, fit, fit_batches, fit_many
+from wtawp.training import Fit, compute_logits, dot_product, evaluate, fit, fit_batches, fit_many
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -454,3 +455,19 @@ def test_memory_mapped_features_train_as_those_in_memory(kind: type, tmp_path: P
         runs.append((fit(model, graph, split, seed=0, epochs=5), [p.tolist() for p in model.parameters()]))
         assert graph.x.device.type == "cpu"
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GAT, pyg.GCN])
+def test_minibatches_of_nodes_are_those_of_the_cpu(kind: type) -> None:
+    data = citation(seed=0, num_nodes=200, num_words=12)
+    data.x, split = data.x.double(), stratified(data.y, seed=0)
+    found = []
+    for device in ("cpu", "cuda"):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = pyg.GCN(12, 8, 2, 7) if kind is pyg.GCN else kind(12, 7, dropout=0.0, generator=rng("init"))
+        model = model.double().to(device)
+        awp = AwpConfig(rho=0.5, lam=0.5)
+        result = fit_batches(model, data, split, seed=0, batch_size=8, fanouts=(3, 3), awp=awp, epochs=3)
+        found.append([*result.history["train_loss"], *result.loss.values(), *compute_logits(model, data)[0].tolist()])
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
