@@ -40,6 +40,10 @@ class AnalysisError(WtawpError):
     """Raised if a model cannot be analyzed: its loss is not finite, or not differentiable with respect to the graph."""
 
 
+class CheckpointError(WtawpError):
+    """Raised if a training cannot be saved in a file or continued from it. The file is left as it is."""
+
+
 class DownloadError(WtawpError):
     """Raised if a data file is neither stored locally nor available for download."""
 

@@ -95,3 +95,23 @@ def test_an_empty_list_is_refused() -> None:
 def test_a_bad_batch_is_refused(name: str, value: Tensor, words: str) -> None:
     with pytest.raises(DataError, match=words):
         batched(changed(batched(GRAPHS), **{name: value}))
+
+
+def test_any_target_of_a_graph_is_taken_on_request() -> None:
+    numbers = [changed(PAIR, y=torch.tensor(value)) for value in ([0.5], [-2.0])]
+    assert batched(numbers, any_target=True).y.tolist() == [0.5, -2.0]
+    pairs = [changed(PAIR, y=torch.tensor([value])) for value in ([0.5, 1.0], [2.0, 3.0])]
+    together = batched(pairs, any_target=True)
+    assert together.y.tolist() == [[0.5, 1.0], [2.0, 3.0]]
+    assert batched(together, any_target=True) is together
+    with pytest.raises(DataError, match=r"needs as many class numbers y, got torch\.float32"):
+        batched(together)
+    for bad, words in (
+        (changed(PAIR, y=None), "graph 1 needs a target y of shape .* got none"),
+        (changed(PAIR, y=torch.tensor([1.0, 2.0])), r"graph 1 needs a target y of shape .* got shape \[2\]"),
+        (pairs[0], r"with the same t in all graphs, got shape \[1, 2\]"),
+    ):
+        with pytest.raises(DataError, match=words):
+            batched([numbers[0], bad], any_target=True)
+    with pytest.raises(DataError, match=r"a batch of 2 graphs needs as many targets y, got torch\.float32"):
+        batched(changed(together, y=torch.ones(3)), any_target=True)

@@ -2,9 +2,10 @@ import re
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from wtawp.base import DataError
-from wtawp.graphs import Split, check_split, k_fold, load, public, stratified
+from wtawp.graphs import Split, check_split, k_fold, load, public, split_from_masks, stratified
 
 
 @pytest.mark.parametrize("name", ["citation", "digits", "toy-linear"])
@@ -124,3 +125,43 @@ def test_splits_that_break_a_rule_are_refused() -> None:
     ):
         with pytest.raises(DataError, match=message):
             check_split(bad, y)
+
+
+def masked(train: list[int], val: list[int], test: list[int], **other: torch.Tensor) -> Data:
+    """Six nodes with these masks."""
+    masks = {}
+    for name, nodes in zip(("train_mask", "val_mask", "test_mask"), (train, val, test), strict=True):
+        masks[name] = torch.zeros(6, dtype=torch.bool)
+        masks[name][nodes] = True
+    return Data(**{"x": torch.ones(6, 1), "y": torch.tensor([0, 1, 0, 1, 0, -1]), **masks, **other})
+
+
+def test_masks_are_read_as_a_split() -> None:
+    split = split_from_masks(masked([0, 2], [1], [3, 4]))
+    assert [part.tolist() for part in (split.train, split.val, split.test)] == [[0, 2], [1], [3, 4]]
+    several = masked([], [], [])
+    for i, name in enumerate(("train_mask", "val_mask", "test_mask")):
+        several[name] = torch.stack([torch.arange(6) == i, torch.arange(6) == (i + 1) % 3], 1)
+    assert split_from_masks(several, 1).train.tolist() == [1]
+    assert split_from_masks(several, 0).test.tolist() == [2]
+    float_targets = masked([0], [1], [2], y=torch.full((6, 2), -1.0))  # -1 is a number here, and not a missing label
+    assert split_from_masks(float_targets).test.tolist() == [2]
+
+
+def test_masks_that_are_no_split_are_refused_with_their_sizes() -> None:
+    several = {name: torch.eye(6, 3, dtype=torch.bool) for name in ("train_mask", "val_mask", "test_mask")}
+    for data, index, message in (
+        (Data(x=torch.ones(6, 1)), None, "the graph has no train_mask, val_mask, test_mask: .* or pass a split"),
+        (masked([0, 1], [], [3]), None, "a node or more; they hold train_mask 2, val_mask 0, test_mask 1"),
+        (masked([0, 1], [1, 2], [2, 3]), None, "but 2 nodes occur .* hold train_mask 2, val_mask 2, test_mask 2"),
+        (masked([0, 1], [2], [5]), None, r"1 nodes of the masks have no label \(-1\)"),
+        (masked([0], [1], [2], val_mask=torch.arange(6)), None, "val_mask must be boolean .* got torch.int64"),
+        (masked([0], [1], [2], val_mask=torch.ones(5, dtype=torch.bool)), None, r"6 nodes, got torch.bool .*\[5\]"),
+        (masked([0], [1], [2]), 0, "train_mask describes one split, so the number of a split, 0, has no meaning"),
+        (masked([0], [1], [2], **several), None, "describes 3 splits, so their number is needed, 0 to 2, got None"),
+        (masked([0], [1], [2], **several), 3, "0 to 2, got 3"),
+    ):
+        with pytest.raises(DataError, match=message):
+            split_from_masks(data, index)
+    with pytest.raises(DataError, match="describes 3 splits"):
+        public(masked([0], [1], [2], **several))

@@ -1,11 +1,13 @@
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
 from wtawp.graphs import load
 from wtawp.models import GCN, PooledGCN
-from wtawp.training import evaluate
+from wtawp.training import dot_product, evaluate
 
 
 def test_loss_and_accuracy_are_those_of_the_softmax_without_dropout() -> None:
@@ -31,3 +33,26 @@ def test_nodes_and_graphs_are_not_mistaken_for_each_other() -> None:
         evaluate(PooledGCN(13, 3, generator=rng("init")), load("wine"), torch.arange(3))
     with pytest.raises(DataError, match="GCN classifies nodes and these are graphs"):
         evaluate(GCN(4, 3, generator=rng("init")), [graph, graph], torch.arange(2))
+
+
+def mean_error(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).abs().mean()
+
+
+def test_other_losses_metrics_and_samples_are_evaluated() -> None:
+    data, rows = load("wine"), torch.arange(0, 60, 2)
+    data.y = torch.randn(178, 3, generator=rng("y"))
+    model = GCN(13, 3, generator=rng("init"))
+    found = evaluate(model, data, rows, loss=F.mse_loss, metric=mean_error)
+    output = model(data.x, data.edge_index).detach()[rows]
+    assert found[0] == pytest.approx(float((output - data.y[rows]).square().mean()), rel=1e-6)
+    assert found[1] == pytest.approx(float((output - data.y[rows]).abs().mean()), rel=1e-6)
+    data.edge_label_index, data.edge_label = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.tensor([1.0, 0.0, 1.0])
+    pairs = torch.tensor([2, 0])
+    options = {"loss": F.binary_cross_entropy_with_logits, "metric": mean_error, "decoder": dot_product}
+    found = evaluate(model, data, pairs, **options)
+    rows_of = model(data.x, data.edge_index).detach()
+    scores = torch.stack([rows_of[2] @ rows_of[5], rows_of[0] @ rows_of[3]])
+    assert found == pytest.approx((float(-scores.sigmoid().log().mean()), float((scores - 1).abs().mean())), rel=1e-5)
+    with pytest.raises(DataError, match="cross-entropy and accuracy need class numbers"):
+        evaluate(model, data, rows)

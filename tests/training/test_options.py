@@ -3,7 +3,7 @@ from typing import get_args
 import pytest
 
 from wtawp.experiments.spec.plan import Setting
-from wtawp.training.options import Schedule, SelectOn
+from wtawp.training.options import FitSelectOn, Schedule, SelectOn
 
 OPTIONS = {"epochs": 3, "lr": 0.01, "weight_decay": 0.0, "patience": None, "select_on": "either"}
 
@@ -14,11 +14,16 @@ def test_every_rule_is_accepted_by_training_and_by_plans(select_on: SelectOn) ->
     assert Setting(dataset="wine", select_on=select_on).select_on == select_on
 
 
+def test_the_metric_of_one_s_own_is_selected_on_in_training_alone() -> None:
+    assert Schedule(**{**OPTIONS, "select_on": "metric"}).select_on == "metric"
+    assert set(get_args(FitSelectOn)) == {*get_args(SelectOn), "metric"}
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
         ({"epochs": 0}, "epochs must be >= 1, got 0"),
-        ({"select_on": "best"}, r"select_on must be one of \('either', 'loss', 'accuracy', 'last'\), got 'best'"),
+        ({"select_on": "best"}, r"one of \('either', 'loss', 'accuracy', 'metric', 'last'\), got 'best'"),
     ],
 )
 def test_bad_options_say_what_was_expected(changed: dict[str, object], message: str) -> None:

@@ -86,6 +86,7 @@ class Passes:
                     self.named[f"{prefix}.{name}" if prefix else name] = p
             self._buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
         self.parameters = list(dict.fromkeys(self.named.values()))
+        self._buffer_values: list[tuple[Tensor, Tensor]] = []  # each buffer and a copy of it, to undo the first pass
         self._original: ByParameter = {}  # the weights before they were moved
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
@@ -93,6 +94,11 @@ class Passes:
         if not adds_to_prior:  # the caller's backward runs them
             hooks += [(_hooks(p, "_backward_hooks"), p) for p in self.parameters]
         self._muted = [(h, list(h.items()), p) for h, p in hooks if h]
+
+    @property
+    def has_local_perturbation(self) -> bool:
+        """Whether only the last pass is reduced over processes, so that the natural gradient must be part of it."""
+        return self._without_sync is not nullcontext
 
     @property
     def has_post_accumulate_hooks(self) -> bool:
@@ -115,6 +121,7 @@ class Passes:
         Raises:
             ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
         """
+        self._buffer_values = [(b, b.detach().clone()) for _, _, b in self._buffers]
         for hooks, _, _ in self._muted:
             hooks.clear()
         self._set_aside(self.parameters)
@@ -130,7 +137,10 @@ class Passes:
                 "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
                 " optimizer.step() after awp.backward()"
             )
-        if not natural:
+        is_elsewhere = any(hasattr(p, "full_tensor") for p in self.parameters) and natural.keys().isdisjoint(
+            self.parameters
+        )
+        if not natural or is_elsewhere:
             raise ValueError(
                 "no gradient arrived in .grad: the framework keeps gradients elsewhere, or delays them. For FSDP2 call"
                 " model.set_requires_gradient_sync(True); for others use awp.loss(fn)"
@@ -323,12 +333,17 @@ class Passes:
     def undo(self) -> None:
         """Restore everything: weights, buffers, hooks and `.grad`."""
         try:
-            self.finish()
-            self._restore_gradients()
+            self._restore_all()
         except BaseException:  # interrupted while it was being restored
-            self.finish()
-            self._restore_gradients()
+            self._restore_all()
             raise
+
+    def _restore_all(self) -> None:
+        """Give weights, buffers, hooks and `.grad` what they had before the step."""
+        self.finish()
+        for buffer, values in self._buffer_values:
+            buffer.detach().copy_(values)
+        self._restore_gradients()
 
     def _restore_gradients(self) -> None:
         """Give every leaf the `.grad` it had before the step: the same tensor with the same values."""

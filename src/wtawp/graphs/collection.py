@@ -31,7 +31,7 @@ def is_collection(data: Data) -> bool:
     return getattr(data, "batch", None) is not None
 
 
-def batched(graphs: Data | Sequence[Data]) -> Data:
+def batched(graphs: Data | Sequence[Data], *, any_target: bool = False) -> Data:
     """Combine a list of labelled graphs into one collection, and check it.
 
     Graphs without edges and graphs of one node are allowed. Edge weights and attributes are dropped.
@@ -39,6 +39,8 @@ def batched(graphs: Data | Sequence[Data]) -> Data:
     Args:
         graphs: A list of graphs, each with features `x`, `edge_index` and one class number `y` (-1: unknown). A single
             graph is returned as it is, and so is a collection, such as PyG's `Batch`, after a check.
+        any_target: Whether `y` may be any target of one graph, such as numbers to predict, instead of a class number:
+            [1] or [1, t] in each graph, [g] or [g, t] in a collection.
 
     Returns:
         The collection, with one label a graph in `y` and the graph of each node in `batch`.
@@ -53,18 +55,18 @@ def batched(graphs: Data | Sequence[Data]) -> Data:
         Data(x=[4, 1], edge_index=[2, 4], y=[2], batch=[4])
     """
     if isinstance(graphs, Data):
-        return _checked(graphs) if is_collection(graphs) else graphs
+        return _checked(graphs, any_target) if is_collection(graphs) else graphs
     if not graphs:
         raise DataError("a collection needs one graph or more, got none")
     for i, graph in enumerate(graphs):
-        _check_graph(graph, i, like=graphs[0])
+        _check_graph(graph, i, like=graphs[0], any_target=any_target)
     sizes = torch.tensor([len(graph.x) for graph in graphs])
     starts = (sizes.cumsum(0) - sizes).tolist()
     edges = [graph.edge_index + start for graph, start in zip(graphs, starts, strict=True)]
     return Data(
         x=torch.cat([graph.x for graph in graphs]),
         edge_index=torch.cat(edges, 1),
-        y=torch.cat([graph.y.reshape(1) for graph in graphs]),
+        y=torch.cat([graph.y.reshape(1, *(graph.y.shape[1:] if any_target else ())) for graph in graphs]),
         batch=torch.repeat_interleave(sizes).to(graphs[0].x.device),
     )
 
@@ -116,7 +118,7 @@ def mean_pooling(batch: Tensor, dtype: torch.dtype = torch.float32) -> Operator:
     return Operator.from_entries(batch, columns, 1 / sizes[batch].to(dtype), (len(sizes), len(batch)))
 
 
-def _check_graph(graph: Data, i: int, like: Data) -> None:
+def _check_graph(graph: Data, i: int, like: Data, *, any_target: bool) -> None:
     """Refuse a graph that cannot be part of a collection whose first graph is `like`."""
     x, y, edges = graph.x, graph.y, graph.edge_index
     if x is None or edges is None:
@@ -128,7 +130,13 @@ def _check_graph(graph: Data, i: int, like: Data) -> None:
         )
     if not len(x):
         raise DataError(f"graph {i} has no nodes, so there is nothing to average; leave it out")
-    if y is None or y.numel() != 1 or y.is_floating_point() or int(y) < -1:
+    if any_target:
+        if y is None or y.numel() != y.shape[1:].numel() or y.shape[1:] != like.y.shape[1:]:
+            got = "none" if y is None else f"shape {list(y.shape)}"
+            raise DataError(
+                f"graph {i} needs a target y of shape [1] or [1, t], with the same t in all graphs, got {got}"
+            )
+    elif y is None or y.numel() != 1 or y.is_floating_point() or int(y) < -1:
         got = "none" if y is None else f"{y.dtype} of shape {list(y.shape)}"
         raise DataError(f"graph {i} needs one class number as its label y (-1: unknown), got {got}")
     if edges.numel() and not 0 <= int(edges.min()) <= int(edges.max()) < len(x):
@@ -136,12 +144,14 @@ def _check_graph(graph: Data, i: int, like: Data) -> None:
         raise DataError(f"edges of graph {i} must join its nodes 0 to {len(x) - 1}, got {extent}")
 
 
-def _checked(data: Data) -> Data:
+def _checked(data: Data, any_target: bool) -> Data:
     """The collection itself, if its labels, sizes and edges are right."""
     sizes = torch.bincount(data.batch, minlength=1)
-    if data.y is None or data.y.dim() != 1 or len(data.y) != len(sizes) or data.y.is_floating_point():
+    is_usable = data.y is not None and (any_target or (data.y.dim() == 1 and not data.y.is_floating_point()))
+    if not is_usable or not data.y.dim() or len(data.y) != len(sizes):
         got = "none" if data.y is None else f"{data.y.dtype} of shape {list(data.y.shape)}"
-        raise DataError(f"a batch of {len(sizes)} graphs needs as many class numbers y, got {got}")
+        wanted = "targets" if any_target else "class numbers"
+        raise DataError(f"a batch of {len(sizes)} graphs needs as many {wanted} y, got {got}")
     if not bool(sizes.all()):
         raise DataError(
             f"graphs {(sizes == 0).nonzero()[:, 0].tolist()[:8]} of the batch have no nodes; leave them out"

@@ -10,6 +10,8 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
 
+MASKS = ("train_mask", "val_mask", "test_mask")
+
 
 @dataclass(frozen=True)
 class Split:
@@ -48,11 +50,11 @@ def check_split(split: Split, y: Tensor) -> Split:
             raise DataError(f"the {name} part names nodes {int(part.min())} to {int(part.max())}, there are {len(y)}")
         if (y[part] < 0).any():
             raise DataError(f"{int((y[part] < 0).sum())} nodes of the {name} part have no label; leave them out")
-    everyone = torch.cat(list(parts.values())).tolist()
-    twice = len(everyone) - len(set(everyone))
+    everyone = torch.cat(list(parts.values()))
+    twice = len(everyone) - int(torch.bincount(everyone, minlength=len(y)).count_nonzero())
     if twice:
         raise DataError(f"the parts of a split must be disjoint, but {twice} nodes occur more than once")
-    unseen = sorted(set(y[y >= 0].tolist()) - set(y[split.train].tolist()))
+    unseen = sorted(set(torch.unique(y[y >= 0]).tolist()) - set(torch.unique(y[split.train]).tolist()))
     if unseen:
         raise DataError(f"no training node has class {', '.join(map(str, unseen))}; choose a larger training part")
     return split
@@ -152,13 +154,75 @@ def public(data: Data) -> Split:
     Raises:
         DataError: If the graph has no such masks, or they are not a usable split.
     """
-    names = ("train_mask", "val_mask", "test_mask")
-    absent = [name for name in names if name not in data]
+    absent = [name for name in MASKS if name not in data]
     if absent:
         raise DataError(
             f"this graph brings no {', '.join(absent)}, as the planetoid data sets do; draw a split with `stratified`"
         )
-    return check_split(Split(*(data[name].nonzero().ravel() for name in names)), data.y)
+    return check_split(split_from_masks(data), data.y)
+
+
+def split_from_masks(data: Data, index: int | None = None) -> Split:
+    """Read the split that the masks of a graph describe. A class may be missing from its training part.
+
+    Args:
+        data: A graph with the boolean masks `train_mask`, `val_mask` and `test_mask`, each [n], or [n, k] for k splits.
+        index: Number of the split, counted from 0, if the masks describe several; None if they describe one.
+
+    Returns:
+        The split, on the device of the masks.
+
+    Raises:
+        DataError: If a mask is missing, is not boolean, or has not one entry for each node; if a part is empty,
+            overlaps another one, or holds nodes with the label -1; or if `index` does not fit the masks.
+
+    Example:
+        >>> masks = {name: torch.arange(6) % 3 == i for i, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+        >>> split_from_masks(Data(x=torch.ones(6, 1), y=torch.zeros(6, dtype=torch.long), **masks)).val
+        tensor([1, 4])
+    """
+    absent = [name for name in MASKS if getattr(data, name, None) is None]
+    if absent:
+        raise DataError(
+            f"the graph has no {', '.join(absent)}: give it boolean masks, or pass a split, such as"
+            " `stratified(data.y, seed=0)`"
+        )
+    chosen = [_mask(data, name, index) for name in MASKS]
+    sizes = ", ".join(f"{name} {int(mask.sum())}" for name, mask in zip(MASKS, chosen, strict=True))
+    if not all(bool(mask.any()) for mask in chosen):
+        raise DataError(f"each mask must hold a node or more; they hold {sizes}")
+    twice = int((torch.stack(chosen).sum(0) > 1).sum())
+    if twice:
+        raise DataError(
+            f"the parts of a split must be disjoint, but {twice} nodes occur more than once; the masks hold {sizes}"
+        )
+    y = data.y
+    if y is not None and y.dim() == 1 and not y.is_floating_point() and len(y) == len(chosen[0]):
+        unlabelled = int(((y < 0) & torch.stack(chosen).any(0).to(y.device)).sum())
+        if unlabelled:
+            raise DataError(f"{unlabelled} nodes of the masks have no label (-1); leave them out. They hold {sizes}")
+    return Split(*(mask.nonzero()[:, 0] for mask in chosen))
+
+
+def _mask(data: Data, name: str, index: int | None) -> Tensor:  # -> [n]
+    """One mask of a graph, or of one split of it."""
+    mask: Tensor = data[name]
+    if mask.dtype != torch.bool or mask.dim() not in (1, 2) or len(mask) != data.num_nodes:
+        raise DataError(
+            f"{name} must be boolean with one entry for each of the {data.num_nodes} nodes, got {mask.dtype} of shape"
+            f" {list(mask.shape)}"
+        )
+    if mask.dim() == 1:
+        if index is not None:
+            raise DataError(
+                f"{name} describes one split, so the number of a split, {index}, has no meaning; leave it out"
+            )
+        return mask
+    if index is None or not 0 <= index < mask.shape[1]:
+        raise DataError(
+            f"{name} describes {mask.shape[1]} splits, so their number is needed, 0 to {mask.shape[1] - 1}, got {index}"
+        )
+    return mask[:, index]
 
 
 def _labelled(y: Tensor) -> tuple[np.ndarray, np.ndarray, Tensor]:

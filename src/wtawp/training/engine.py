@@ -5,10 +5,11 @@ All that happens in an epoch is one function of tensors, which a GPU can record 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.base import isolated_rng, seed_of
@@ -16,12 +17,19 @@ from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMoni
 from wtawp.graphs import Split
 from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
-from wtawp.models.inputs import prepare
-from wtawp.training.options import Schedule, SelectOn
+from wtawp.training.checkpoint import Checkpoint
+from wtawp.training.objective import Objective
+from wtawp.training.optimizers import StackOptimizer
+from wtawp.training.options import FitSelectOn, Schedule
 from wtawp.training.step import Stack, stack_gradient
+from wtawp.training.subsets import Decoder, Subset, build_subset
 
-COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm", "val_loss", "val_accuracy")
+COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm", "val_loss", "val_score")
 MAX_PASSES = 1 << 20  # limit of passes in one epoch, so that one number can identify (epoch, pass)
+
+Observe = Callable[[list[nn.Module], int], None]
+Augment = Callable[[Data, int], Data]
+Check = tuple[int, list[list[float]]]  # a step; for each member two norms, the loss, and whether it has stopped
 
 
 @dataclass(frozen=True)
@@ -30,71 +38,19 @@ class StackRun:
 
     Attributes:
         epoch: The selected epoch.
-        accuracy: Accuracy at the selected epoch on "train", "val" and "test".
+        scores: The metric at the selected epoch on "train", "val" and "test".
         loss: Loss at the selected epoch on "train", "val" and "test".
         history: For each of `COLUMNS` one row per epoch, [epochs, b].
     """
 
     epoch: Tensor
-    accuracy: dict[str, Tensor]
+    scores: dict[str, Tensor]
     loss: dict[str, Tensor]
     history: dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class _Subset:
-    """How to compute the logits of some nodes: arguments for the models, and the rows to take from their output."""
-
-    arguments: tuple[object, ...]
-    rows: Tensor | None  # [k], or [b, k] if members have different nodes; None takes all
-    y: Tensor  # [k] or [b, k]
-
-    def take(self, logits: Tensor) -> Tensor:  # [b, n, c] -> [b, k, c]
-        """The logits of these nodes."""
-        if self.rows is None:
-            return logits
-        if self.rows.dim() == 1:
-            return logits[:, self.rows]
-        return logits.gather(1, self.rows[..., None].expand(-1, -1, logits.shape[2]))
-
-
-def _subset(model: nn.Module, data: Data, parts: list[Tensor]) -> _Subset:
-    """The nodes of each member; if all members share them, only their receptive field is computed."""
-    if all(part is parts[0] for part in parts):
-        rows = parts[0].to(data.y.device)
-        arguments, remaining = prepare(model, data, rows)
-        return _Subset(arguments, remaining, data.y[rows])
-    if len({len(part) for part in parts}) > 1:
-        raise ValueError("runs trained together need splits of equal sizes")
-    arguments, _ = prepare(model, data, None)
-    rows = torch.stack(parts).to(data.y.device)
-    return _Subset(arguments, rows, data.y[rows])
-
-
-def _losses(logits: Tensor, y: Tensor) -> Tensor:  # [b, k, c], [k] or [b, k] -> [b]
-    """The mean cross-entropy of each member. The layout lets the softmax process many nodes in one vector."""
-    return F.cross_entropy(logits.mT.contiguous(), y.expand(logits.shape[:2]), reduction="none").mean(1)
-
-
-def _accuracies(logits: Tensor, y: Tensor) -> Tensor:  # [b, k, c], [k] or [b, k] -> [b]
-    """The accuracy of each member."""
-    return (logits.argmax(2) == y).to(torch.float32).mean(1)
-
-
-def train_stack(
-    models: list[nn.Module],
-    data: Data,
-    splits: list[Split],
-    *,
-    seeds: list[int],
-    awp: AwpConfig | None,
-    schedule: Schedule,
-    augment: Callable[[Data, int], Data] | None,
-    observe: Callable[[list[nn.Module], int], None] | None,
-    monitor: VanishingMembersMonitor | None,
-    positions: list[int],
-) -> StackRun:
-    """Train a stack of models and write the selected weights into its members.
+class StackTraining:
+    """A stack of models while it is trained: all state that changes from one epoch to the next.
 
     Args:
         models: Modules of one architecture on one device.
@@ -103,95 +59,307 @@ def train_stack(
         seeds: The seed of each member.
         awp: How the weights are perturbed; None is plain training.
         schedule: How long and how fast to train.
-        augment: Returns the graph that the training pass of an epoch uses; None uses `data`.
-        observe: Called with the models and the epoch after each epoch.
-        monitor: Is given the gradient norms of the members at the epochs it checks; None checks nothing.
-        positions: Under which number the monitor knows each member.
-
-    Returns:
-        The selected epochs, accuracies, losses, and the history.
+        objective: The loss and the metric.
+        decoder: For pairs of nodes: turns the rows of both ends into one row for each pair.
+        make_optimizer: Builds the optimizer of the stacked weights.
 
     Raises:
         ValueError: If the members have different architectures, or splits of different sizes.
     """
-    ensemble = Ensemble(models)
-    names = () if awp is None or awp.is_plain else select(models[0], awp.layers)
-    subsets = {part: _subset(models[0], data, [getattr(s, part) for s in splits]) for part in ("train", "val")}
-    device = data.y.device
-    dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=device)
-    theta, buffers = ensemble.parameters(), ensemble.buffers()
-    trained = [w for w in theta.values() if w.requires_grad]
-    optimizer = torch.optim.Adam(trained, lr=schedule.lr, weight_decay=schedule.weight_decay, fused=True,
-                                 capturable=device.type == "cuda")  # fmt: skip
-    selection = Selection(theta, buffers, len(models), device, schedule.select_on)
-    history = torch.zeros(schedule.epochs, len(COLUMNS), len(models), dtype=trained[0].dtype, device=device)
 
-    def epoch_step(epoch: Tensor, train: _Subset) -> None:
-        """All of one epoch, as a function of tensors, so that a GPU can replay it."""
+    def __init__(
+        self,
+        models: list[nn.Module],
+        data: Data,
+        splits: list[Split],
+        *,
+        seeds: list[int],
+        awp: AwpConfig | None,
+        schedule: Schedule,
+        objective: Objective,
+        decoder: Decoder | None,
+        make_optimizer: Callable[[Stack], StackOptimizer],
+    ) -> None:
+        self.data, self.splits, self.awp, self.schedule = data, splits, awp, schedule
+        self.objective, self.decoder, self.device = objective, decoder, next(models[0].parameters()).device
+        self.ensemble = Ensemble(models)
+        self.names = () if awp is None or awp.is_plain else select(models[0], awp.layers)
+        self.subsets = {part: self.subset(data, part) for part in ("train", "val")}
+        self.dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=self.device)
+        self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
+        self.optimizer = make_optimizer(self.theta)
+        self.selection = Selection(self.theta, self.buffers, len(models), self.device, schedule.select_on)
+        dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
+        self.history = torch.zeros(schedule.epochs, len(COLUMNS), len(models), dtype=dtype, device=self.device)
+        self.epochs_run = 0
+        self.checks: list[Check] = []  # what the monitor was given
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all epochs were run, or all members have stopped."""
+        is_stopped = self.schedule.patience is not None and bool(self.selection.stopped.all())
+        return is_stopped or self.epochs_run == self.schedule.epochs
+
+    def subset(self, data: Data, part: str) -> Subset:
+        """Arrange the samples of one part of the splits.
+
+        Args:
+            data: The graph.
+            part: "train", "val" or "test".
+
+        Returns:
+            The samples of all members.
+        """
+        return build_subset(self.ensemble.template, data, [getattr(s, part) for s in self.splits], self.decoder)
+
+    def is_perturbed(self, number: int) -> bool:
+        """Whether the weights are perturbed in an epoch.
+
+        Args:
+            number: Number of the epoch, counted from 0.
+
+        Returns:
+            False for plain training, and for the plain epochs between those that `every` chooses.
+        """
+        return self.awp is not None and not self.awp.is_plain and number % self.awp.every == 0
+
+    def is_checked(self, number: int) -> bool:
+        """Whether the gradient at the perturbed weights is checked after an epoch.
+
+        Args:
+            number: Number of the epoch, counted from 0.
+
+        Returns:
+            True for the first perturbed epoch and every tenth one.
+        """
+        every = 1 if self.awp is None else self.awp.every
+        return self.is_perturbed(number) and VanishingGradientMonitor.is_due(number // every + 1)
+
+    def run_epoch(self, epoch: Tensor, train: Subset, *, is_perturbed: bool) -> None:
+        """All of one epoch, as a function of tensors, so that a GPU can replay it.
+
+        Args:
+            epoch: Number of the epoch, counted from 0.
+            train: The samples to train with.
+            is_perturbed: Whether the weights are perturbed; otherwise the epoch is plain training.
+        """
+        ensemble, objective, theta, buffers = self.ensemble, self.objective, self.theta, self.buffers
 
         def losses(weights: Stack, number: int) -> Tensor | tuple[Tensor, Tensor]:
             statistics = buffers if number == 0 else {n: b.clone() for n, b in buffers.items()}
-            keys = mixed(dropout_seeds + mixed(epoch * MAX_PASSES + number))
+            keys = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + number))
             if number == 0 and ensemble.has_extra_loss:  # at the natural weights alone, as in the released code
                 logits, extra = ensemble.logits_and_extra(weights, statistics, train.arguments, keys)
-                return _losses(train.take(logits), train.y), extra
-            return _losses(train.take(ensemble.logits(weights, statistics, train.arguments, keys)), train.y)
+                return objective.losses(train.take(logits), train.y, is_shared=train.is_shared), extra
+            logits = ensemble.logits(weights, statistics, train.arguments, keys)
+            return objective.losses(train.take(logits), train.y, is_shared=train.is_shared)
 
-        result = stack_gradient(losses, theta, names, awp)
-        for name, weight in theta.items():
-            weight.grad = result.gradient[name].contiguous() if name in result.gradient else None
-        optimizer.step()
+        result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None)
+        self.optimizer.step(result.gradient)
         with torch.no_grad():
-            val = subsets["val"]
+            val = self.subsets["val"]
             logits = val.take(ensemble.logits(theta, buffers, val.arguments, None))
-            loss, accuracy = _losses(logits, val.y), _accuracies(logits, val.y)
-            selection.update(epoch, loss, accuracy, schedule.patience)
+            loss, scores = self.measure(logits, val)
+            self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
-            row = [result.loss, result.gap, *norms, loss, accuracy]
-            history.index_copy_(0, epoch[None], torch.stack([r.to(history.dtype) for r in row])[None])
+            row = [result.loss, result.gap, *norms, loss, scores]
+            rows = torch.stack([r.to(self.history.dtype) for r in row])
+            self.history.index_copy_(0, epoch[None], rows[None])
+        self.optimizer.end_epoch(loss)
 
-    epochs_run = schedule.epochs
-    with isolated_rng("torch dropout", *seeds):
-        can_replay = device.type == "cuda" and augment is None and ensemble.is_ours
-        step = _CudaGraphStep(epoch_step, device) if can_replay else epoch_step
-        for number in range(schedule.epochs):
-            train = subsets["train"]
-            if augment is not None:
-                ensemble.write_back({**theta, **buffers})  # `augment` may use the models, for example to attack them
-                train = _subset(models[0], augment(data, number), [s.train for s in splits])
-            step(torch.tensor(number, device=device), train)
-            if observe is not None:
-                ensemble.write_back({**theta, **buffers})
-                observe(models, number)
-            if monitor is not None and VanishingGradientMonitor.is_due(number + 1):
-                _check_gradients(monitor, positions, number + 1, history[number], selection.stopped)
-            if schedule.patience is not None and bool(selection.stopped.all()):
-                epochs_run = number + 1
-                break
+    def measure(self, logits: Tensor, subset: Subset) -> tuple[Tensor, Tensor]:
+        """Compute the loss and the metric of each member.
 
-    ensemble.write_back(selection.best)
-    ensemble.write_back(selection.best_buffers)
-    subsets["test"] = _subset(models[0], data, [s.test for s in splits])  # nearly the whole graph, so built only now
-    with torch.no_grad():
-        logits_of = {
-            part: s.take(ensemble.logits(selection.best, selection.best_buffers, s.arguments, None))
-            for part, s in subsets.items()
+        Args:
+            logits: The rows of the samples, [b, k, ...].
+            subset: The samples.
+
+        Returns:
+            The losses [b], and the values of the metric [b].
+        """
+        y, is_shared = subset.y, subset.is_shared
+        return self.objective.losses(logits, y, is_shared=is_shared), self.objective.scores(
+            logits, y, is_shared=is_shared
+        )
+
+    def check_gradients(self, monitor: VanishingMembersMonitor, positions: list[int]) -> None:
+        """Give a monitor the gradient norms of the last epoch, of the members that have not stopped.
+
+        Args:
+            monitor: The monitor.
+            positions: Under which number the monitor knows each member.
+        """
+        row, stopped = self.history[self.epochs_run - 1], self.selection.stopped
+        columns = [COLUMNS.index(name) for name in ("gradient_norm", "perturbed_norm", "train_loss")]
+        numbers = torch.cat([row[columns], stopped[None].to(row.dtype)]).T.tolist()  # the only wait for a GPU
+        self.checks.append((self.epochs_run, numbers))
+        _check_gradients(monitor, positions, self.epochs_run, numbers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Collect what must be saved to continue the training, including torch's random state.
+
+        Returns:
+            Tensors and plain values.
+        """
+        random = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.device)
+        return {
+            "epochs_run": self.epochs_run,
+            "weights": {n: w.detach() for n, w in self.theta.items()},
+            "buffers": dict(self.buffers),
+            "optimizer": self.optimizer.state_dict(),
+            "selection": self.selection.state_dict(),
+            "history": self.history[: self.epochs_run].clone(),
+            "checks": self.checks,
+            "random": random,
+            "is_mapped": self.ensemble.is_mapped,
         }
-    table = history[:epochs_run].cpu()
-    return StackRun(
-        epoch=selection.epoch.cpu(),
-        accuracy={part: _accuracies(logits, subsets[part].y).cpu() for part, logits in logits_of.items()},
-        loss={part: _losses(logits, subsets[part].y).cpu() for part, logits in logits_of.items()},
-        history={name: table[:, i] for i, name in enumerate(COLUMNS)},
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state, including torch's random state.
+
+        Args:
+            state: What `state_dict` returned, with tensors on the CPU.
+        """
+        self.epochs_run, self.checks = state["epochs_run"], state["checks"]
+        for own, saved in ((self.theta, state["weights"]), (self.buffers, state["buffers"])):
+            for name, t in own.items():
+                t.copy_(saved[name])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.selection.load_state_dict(state["selection"])
+        self.history[: self.epochs_run] = state["history"].to(self.device)
+        torch.set_rng_state(state["random"]["cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random"]["cuda"], self.device)
+        self.ensemble.is_mapped = state["is_mapped"]  # finding it out again would draw random numbers
+
+    def finish(self) -> StackRun:
+        """Write the selected weights into the models, and measure them.
+
+        Returns:
+            The selected epochs, values of the metric, losses, and the history.
+        """
+        ensemble, selection, subsets = self.ensemble, self.selection, self.subsets
+        ensemble.write_back(selection.best)
+        ensemble.write_back(selection.best_buffers)
+        loss, scores = {}, {}
+        with torch.no_grad():
+            for part in (
+                "train",
+                "val",
+                "test",
+            ):  # each is freed before the next is built: test is nearly the whole graph
+                subset = subsets.pop(part) if part in subsets else self.subset(self.data, part)
+                logits = subset.take(ensemble.logits(selection.best, selection.best_buffers, subset.arguments, None))
+                loss[part], scores[part] = (measured.cpu() for measured in self.measure(logits, subset))
+                del subset, logits
+        table = self.history[: self.epochs_run].cpu()
+        return StackRun(
+            epoch=selection.epoch.cpu(),
+            scores=scores,
+            loss=loss,
+            history={name: table[:, i] for i, name in enumerate(COLUMNS)},
+        )
+
+
+def train_stack(
+    training: StackTraining,
+    *,
+    seeds: list[int],
+    augment: Augment | None,
+    observe: Observe | None,
+    monitor: VanishingMembersMonitor | None,
+    positions: list[int],
+    checkpoint: Checkpoint | None,
+) -> StackRun:
+    """Train a stack of models and write the selected weights into its members.
+
+    Args:
+        training: The stack, before its first epoch.
+        seeds: The seed of each member.
+        augment: Returns the graph that the training pass of an epoch uses; None uses the graph itself.
+        observe: Called with the models and the epoch after each epoch.
+        monitor: Is given the gradient norms of the members at the epochs it checks; None checks nothing.
+        positions: Under which number the monitor knows each member.
+        checkpoint: The file from which the training continues, and in which it is saved; None saves nothing.
+
+    Returns:
+        The selected epochs, values of the metric, losses, and the history.
+
+    Raises:
+        CheckpointError: If the file cannot be used.
+    """
+    with isolated_rng("torch dropout", *seeds):
+        if checkpoint is not None:
+            _continue_from(checkpoint, training, monitor, positions)
+        _run_epochs(training, augment, observe, monitor, positions, checkpoint)
+    return training.finish()
+
+
+def _run_epochs(
+    training: StackTraining,
+    augment: Augment | None,
+    observe: Observe | None,
+    monitor: VanishingMembersMonitor | None,
+    positions: list[int],
+    checkpoint: Checkpoint | None,
+) -> None:
+    """Run the epochs that are left. At the end nothing refers to the training samples or to a recorded epoch."""
+    ensemble = training.ensemble
+    steps = _steps(training, can_replay=augment is None)
+    while not training.is_finished:
+        number, train = training.epochs_run, training.subsets["train"]
+        if augment is not None:
+            ensemble.write_back({**training.theta, **training.buffers})  # `augment` may use the models
+            train = training.subset(augment(training.data, number), "train")
+        is_perturbed = training.is_perturbed(number)
+        steps[is_perturbed](torch.tensor(number, device=training.device), train)
+        training.epochs_run += 1
+        if observe is not None:
+            ensemble.write_back({**training.theta, **training.buffers})
+            observe(ensemble.models, number)
+        if monitor is not None and training.is_checked(number):
+            training.check_gradients(monitor, positions)
+        if checkpoint is not None and (training.is_finished or training.epochs_run % checkpoint.every == 0):
+            checkpoint.write(training.state_dict())
+
+
+def _steps(training: StackTraining, *, can_replay: bool) -> dict[bool, Callable[[Tensor, Subset], None]]:
+    """The functions that run a plain epoch (False) and a perturbed one (True), replayed on a GPU where possible."""
+    can_replay = (
+        can_replay
+        and training.device.type == "cuda"
+        and training.ensemble.is_ours
+        and training.objective.is_default
+        and training.decoder is None
+        and training.optimizer.can_replay
     )
+    steps: dict[bool, Callable[[Tensor, Subset], None]] = {
+        is_perturbed: partial(training.run_epoch, is_perturbed=is_perturbed) for is_perturbed in (False, True)
+    }
+    return {which: _CudaGraphStep(step, training.device) for which, step in steps.items()} if can_replay else steps
+
+
+def _continue_from(
+    checkpoint: Checkpoint, training: StackTraining, monitor: VanishingMembersMonitor | None, positions: list[int]
+) -> None:
+    """Continue from the file; if there is none, write one, so that a path which cannot be written fails at once."""
+    state = checkpoint.read()
+    if state is None:
+        checkpoint.write(training.state_dict())
+        return
+    training.load_state_dict(state)
+    for step, numbers in training.checks:
+        if monitor is not None:
+            _check_gradients(monitor, positions, step, numbers)
 
 
 def _check_gradients(
-    monitor: VanishingMembersMonitor, positions: list[int], step: int, row: Tensor, stopped: Tensor
+    monitor: VanishingMembersMonitor, positions: list[int], step: int, numbers: list[list[float]]
 ) -> None:
-    """Give the monitor the norms in one row of the history, [columns, b], of the members that have not stopped."""
-    columns = [COLUMNS.index(name) for name in ("gradient_norm", "perturbed_norm", "train_loss")]
-    numbers = torch.cat([row[columns], stopped[None].to(row.dtype)]).T.tolist()  # the only wait for a GPU
+    """Give the monitor the norms and the loss of each member that has not stopped."""
     for position, (natural, perturbed, loss, has_stopped) in zip(positions, numbers, strict=True):
         if not has_stopped:
             monitor.check(position, step, natural, perturbed, loss)
@@ -202,12 +370,12 @@ class _CudaGraphStep:
 
     WARM_UP = 3
 
-    def __init__(self, step: Callable[[Tensor, _Subset], None], device: torch.device) -> None:
+    def __init__(self, step: Callable[[Tensor, Subset], None], device: torch.device) -> None:
         self.step, self.calls = step, 0
         self.graph, self.epoch = torch.cuda.CUDAGraph(), torch.zeros((), dtype=torch.int64, device=device)
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def __call__(self, epoch: Tensor, train: _Subset) -> None:
+    def __call__(self, epoch: Tensor, train: Subset) -> None:
         self.calls += 1
         if self.calls <= self.WARM_UP:
             self.stream.wait_stream(torch.cuda.current_stream())
@@ -233,29 +401,30 @@ class Selection:
         select_on: What must improve, see `Schedule`.
     """
 
-    def __init__(self, theta: Stack, buffers: Stack, size: int, device: torch.device, select_on: SelectOn) -> None:
+    def __init__(self, theta: Stack, buffers: Stack, size: int, device: torch.device, select_on: FitSelectOn) -> None:
         self.theta, self.buffers, self.select_on = theta, buffers, select_on
         self.best = {n: w.detach().clone() for n, w in theta.items()}
         self.best_buffers = {n: b.clone() for n, b in buffers.items()}
         self.loss = torch.full((size,), torch.inf, device=device)
-        self.accuracy = torch.full((size,), -1.0, device=device)
+        self.score = torch.full((size,), -torch.inf, dtype=torch.float64, device=device)
         self.epoch = torch.zeros(size, dtype=torch.int64, device=device)
         self.stopped = torch.zeros(size, dtype=torch.bool, device=device)
 
-    def update(self, epoch: Tensor, loss: Tensor, accuracy: Tensor, patience: int | None) -> None:
+    def update(self, epoch: Tensor, loss: Tensor, score: Tensor, patience: int | None) -> None:
         """Keep the current weights of the members that have improved.
 
         Args:
             epoch: Number of the epoch, counted from 0.
             loss: Validation loss of each member, [b].
-            accuracy: Validation accuracy of each member, [b].
+            score: Metric of each member on the validation set, the higher the better, [b].
             patience: Number of epochs without improvement after which a member stops; None for never.
         """
-        lower, higher = loss < self.loss, accuracy > self.accuracy
-        rules = {"either": lower | higher, "loss": lower, "accuracy": higher, "last": torch.ones_like(lower)}
+        lower, higher = loss < self.loss, score > self.score
+        every = torch.ones_like(lower)
+        rules = {"either": lower | higher, "loss": lower, "accuracy": higher, "metric": higher, "last": every}
         better = rules[self.select_on] & ~self.stopped
         self.loss.copy_(torch.minimum(self.loss, loss.to(self.loss.dtype)))
-        self.accuracy.copy_(torch.maximum(self.accuracy, accuracy))
+        self.score.copy_(torch.where(higher, score, self.score))  # a score that is not a number changes nothing
         self.epoch.copy_(torch.where(better, epoch, self.epoch))
         if patience is not None:
             self.stopped |= epoch - self.epoch >= patience
@@ -269,3 +438,25 @@ class Selection:
             for best, now in pairs:
                 for n in best:
                     best[n].copy_(torch.where(better.view(-1, *[1] * (best[n].dim() - 1)), now[n].detach(), best[n]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Collect what must be saved to continue the selection.
+
+        Returns:
+            Tensors, by name.
+        """
+        names = ("best", "best_buffers", "loss", "score", "epoch", "stopped")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a saved state.
+
+        Args:
+            state: What `state_dict` returned.
+        """
+        for name, saved in state.items():
+            own = getattr(self, name)
+            for key in saved if isinstance(saved, dict) else ():
+                own[key].copy_(saved[key])
+            if not isinstance(saved, dict):
+                own.copy_(saved)

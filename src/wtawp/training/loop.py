@@ -1,21 +1,29 @@
-"""Train classifiers of nodes, or of graphs, in the paper's protocol: one with `fit`, many at once with `fit_many`."""
+"""Train models on nodes, graphs, or pairs of nodes, in the paper's protocol: one with `fit`, many with `fit_many`."""
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch_geometric.data import Data
 
+from wtawp.base import DataError
 from wtawp.core import AwpConfig, VanishingMembersMonitor
-from wtawp.graphs import Split, batched, is_collection
-from wtawp.models.capabilities import StackAwareOnGraphs
-from wtawp.training.engine import train_stack
-from wtawp.training.options import Schedule, SelectOn
+from wtawp.graphs import Split, batched, is_collection, is_memory_mapped, split_from_masks
+from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
+from wtawp.training.checkpoint import Checkpoint
+from wtawp.training.engine import Augment, StackRun, StackTraining, train_stack
+from wtawp.training.identity import describe_training
+from wtawp.training.objective import LossFunction, MetricFunction, Objective
+from wtawp.training.optimizers import OptimizerFactory, SchedulerFactory, build_optimizer
+from wtawp.training.options import FitSelectOn, Schedule
+from wtawp.training.subsets import Decoder, check_links
 
-Augment = Callable[[Data, int], Data]
+LR, WEIGHT_DECAY = 0.01, 5e-4  # of the paper's Adam
 
 
 @dataclass(frozen=True)
@@ -24,65 +32,108 @@ class Fit:
 
     Attributes:
         epoch: The selected epoch, counted from 0.
-        accuracy: Accuracy at the selected epoch, between 0 and 1, on "train", "val" and "test".
-        loss: Mean cross-entropy at the selected epoch, without dropout, on "train", "val" and "test".
+        scores: The metric at the selected epoch, on "train", "val" and "test": the accuracy, between 0 and 1, unless
+            another metric was chosen.
+        loss: The loss at the selected epoch, without dropout, on "train", "val" and "test": the mean cross-entropy
+            unless another loss was chosen.
         history: For each quantity one number per epoch: "train_loss", "gap" (how much the perturbation raises the
             loss), "gradient_norm", "perturbed_norm" (of the gradient at the perturbed weights), "weight_norm",
-            "val_loss" and "val_accuracy".
+            "val_loss", and "val_accuracy", or "val_score" if another metric was chosen.
+        metric: Name of the metric.
     """
 
     epoch: int
-    accuracy: dict[str, float]
+    scores: dict[str, float]
     loss: dict[str, float]
     history: dict[str, list[float]]
+    metric: str = "accuracy"
+
+    @property
+    def accuracy(self) -> dict[str, float]:
+        """Accuracy at the selected epoch, between 0 and 1, on "train", "val" and "test"."""
+        if self.metric != "accuracy":
+            raise AttributeError(
+                f"this training measured {self.metric} and not the accuracy; its values are in `scores`"
+            )
+        return self.scores
 
 
 def fit(
     model: nn.Module,
     data: Data | Sequence[Data],
-    split: Split,
+    split: Split | None = None,
     *,
     seed: int,
     awp: AwpConfig | None = None,
     epochs: int = 200,
-    lr: float = 0.01,
-    weight_decay: float = 5e-4,
+    lr: float | None = None,
+    weight_decay: float | None = None,
     patience: int | None = None,
-    select_on: SelectOn = "either",
+    select_on: FitSelectOn = "either",
     tf32: bool = False,
     augment: Augment | None = None,
     observe: Callable[[nn.Module, int], None] | None = None,
+    split_index: int | None = None,
+    optimizer: OptimizerFactory | None = None,
+    scheduler: SchedulerFactory | None = None,
+    loss: LossFunction | None = None,
+    metric: MetricFunction | None = None,
+    lower_is_better: bool = False,
+    decoder: Decoder | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 10,
 ) -> Fit:
-    """Train one model full batch with Adam, and select the last epoch that improved on the validation set.
+    """Train one model full batch, and select the last epoch that improved on the validation set.
 
     The caller's random state is left as it was. A `VanishingGradientWarning` is given if the gradient at the perturbed
-    weights vanishes. The defaults are those of the paper.
+    weights vanishes. The defaults are those of the paper: Adam, cross-entropy and accuracy.
 
     Args:
         model: A module called as `model(x, edge_index)`, or as `model(x, edge_index, batch)` to classify graphs. It is
             trained on its own device and holds the weights of the selected epoch afterwards.
         data: One graph, whose nodes are classified, or several graphs (a list, or PyG's `Batch`), which are then the
             samples themselves.
-        split: The training, validation and test nodes, or graphs.
+        split: The training, validation and test nodes, graphs, or pairs of nodes. None uses the masks `train_mask`,
+            `val_mask` and `test_mask` of the graph.
         seed: Determines the dropout masks.
         awp: How the weights are perturbed; None is plain training.
         epochs: Number of epochs, at least 1.
-        lr: Learning rate of Adam.
-        weight_decay: Weight decay of Adam.
+        lr: Learning rate of Adam; None is 0.01.
+        weight_decay: Weight decay of Adam; None is 5e-4.
         patience: Number of epochs without improvement after which training stops; None trains all epochs.
-        select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", or "either"
-            of them, which is the rule of the released code. "last" selects the last epoch.
+        select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", "metric" (if
+            the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
+            "last" selects the last epoch.
         tf32: Whether a GPU may multiply matrices in TF32, which is faster and less precise.
         augment: Called as `augment(data, epoch)` before each epoch; it returns the graph that the training pass uses.
             The model has its current weights then.
         observe: Called as `observe(model, epoch)` after each epoch, when the model has the weights of that epoch.
+        split_index: Number of the split, if `split` is None and the masks describe several splits.
+        optimizer: Builds another optimizer from a list of parameters, which are those of the model that require
+            gradients, in its order: `lambda parameters: torch.optim.SGD(parameters, lr=0.1)`. It takes the place of
+            `lr` and `weight_decay`.
+        scheduler: Builds a scheduler from an optimizer: `lambda optimizer: CosineAnnealingLR(optimizer, 200)`. It is
+            stepped once after each epoch; ReduceLROnPlateau is given the validation loss.
+        loss: Called as `loss(output, target)` with the rows of some samples, returns a scalar tensor, such as
+            `F.mse_loss`. Targets are `data.y`, of any shape [n, ...]. None is the mean cross-entropy.
+        metric: Called likewise, returns one number. None is the accuracy.
+        lower_is_better: Whether a lower metric is better.
+        decoder: Makes this a link prediction: samples are then the pairs of nodes in `data.edge_label_index` [2, p],
+            targets are `data.edge_label`, and the output is `decoder(first, second)` of the rows that the model returns
+            for both ends, such as `dot_product`. `edge_index` must not contain the links to be predicted.
+        checkpoint: A file in which the training is saved. If it exists, the same training is continued from it, with
+            the same bits on a CPU; a finished one is returned without training again.
+        checkpoint_every: Number of epochs between two saves, at least 1. The end of the training is always saved.
 
     Returns:
-        The selected epoch, its accuracies and losses, and the history of the training.
+        The selected epoch, its scores and losses, and the history of the training.
 
     Raises:
-        ValueError: If an option is outside its allowed values or the model has no parameters.
-        DataError: If the model classifies nodes and `data` holds several graphs, or the other way round.
+        ValueError: If an option is outside its allowed values or contradicts another one, the optimizer cannot be used,
+            or the model has no parameters.
+        DataError: If the model classifies nodes and `data` holds several graphs, or the other way round; if there is
+            neither a split nor masks; or if the targets do not fit the loss and the metric.
+        CheckpointError: If the file is damaged, or belongs to another training.
 
     Example:
         >>> from wtawp import AwpConfig, fit, load, rng, stratified
@@ -95,32 +146,43 @@ def fit(
     return fit_many(
         [model], data, split, seeds=[seed], awp=awp, epochs=epochs, lr=lr, weight_decay=weight_decay,
         patience=patience, select_on=select_on, tf32=tf32, augment=augment, observe=observe_members,
+        split_index=split_index, optimizer=optimizer, scheduler=scheduler, loss=loss, metric=metric,
+        lower_is_better=lower_is_better, decoder=decoder, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
     )[0]  # fmt: skip
 
 
 def fit_many(
     models: Sequence[nn.Module],
     data: Data | Sequence[Data],
-    splits: Split | Sequence[Split],
+    splits: Split | Sequence[Split] | None = None,
     *,
     seeds: Sequence[int],
     awp: AwpConfig | None = None,
     epochs: int = 200,
-    lr: float = 0.01,
-    weight_decay: float = 5e-4,
+    lr: float | None = None,
+    weight_decay: float | None = None,
     patience: int | None = None,
-    select_on: SelectOn = "either",
+    select_on: FitSelectOn = "either",
     tf32: bool = False,
     augment: Augment | None = None,
     observe: Callable[[list[nn.Module], int], None] | None = None,
+    split_index: int | None = None,
+    optimizer: OptimizerFactory | None = None,
+    scheduler: SchedulerFactory | None = None,
+    loss: LossFunction | None = None,
+    metric: MetricFunction | None = None,
+    lower_is_better: bool = False,
+    decoder: Decoder | None = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 10,
 ) -> list[Fit]:
     """Train several models of one architecture at once. Each ends as it would if `fit` trained it alone.
 
     On a CPU the models of one split are trained as one stack, so that only the receptive field of its nodes is
     computed. On a GPU all models are one stack over the whole graph; only a classifier of graphs that is not from this
-    package is trained split by split there too, because its batch norms must see the training graphs alone. A module
-    that `torch.func.vmap` cannot map is trained one member after another, with a warning. A module that uses torch's
-    own dropout is trained in the stack, but its masks then differ from those of a single run.
+    package is trained split by split there too, because its batch norms must see the training graphs alone, and so is
+    a link prediction. A module that `torch.func.vmap` cannot map is trained one member after another, with a warning. A
+    module that uses torch's own dropout is trained in the stack, but its masks then differ from those of a single run.
 
     If the gradient at the perturbed weights vanishes, one `VanishingGradientWarning` says for how many models and
     describes the first.
@@ -130,29 +192,45 @@ def fit_many(
             `model(x, edge_index, batch)` to classify graphs. Each holds the weights of its selected epoch afterwards.
         data: One graph, whose nodes are classified, or several graphs (a list, or PyG's `Batch`), which are then the
             samples themselves.
-        splits: The training, validation and test nodes, or graphs: one split for all models, or one for each.
+        splits: The training, validation and test nodes, graphs, or pairs of nodes: one split for all models, or one for
+            each. None uses the masks `train_mask`, `val_mask` and `test_mask` of the graph for all models.
         seeds: One seed for each model. It determines the model's dropout masks, whatever it is trained with.
         awp: How the weights are perturbed; None is plain training.
         epochs: Number of epochs, at least 1.
-        lr: Learning rate of Adam.
-        weight_decay: Weight decay of Adam.
+        lr: Learning rate of Adam; None is 0.01.
+        weight_decay: Weight decay of Adam; None is 5e-4.
         patience: Number of epochs without improvement after which a model stops; None trains all epochs. A stack ends
             when all of its models have stopped.
-        select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", or "either"
-            of them, which is the rule of the released code. "last" selects the last epoch.
+        select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", "metric" (if
+            the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
+            "last" selects the last epoch.
         tf32: Whether a GPU may multiply matrices in TF32, which is faster and less precise.
         augment: Called as `augment(data, epoch)` before each epoch; it returns the graph that the training pass uses.
             The models have their current weights then.
         observe: Called as `observe(models, epoch)` after each epoch, with the models of one stack, which have the
             weights of that epoch.
+        split_index: Number of the split, if `splits` is None and the masks describe several splits.
+        optimizer: Builds another optimizer, as in `fit`. It is called once for each model, with the parameters of that
+            model, so that every optimizer is right here which is right in `fit`.
+        scheduler: Builds the scheduler of one optimizer, as in `fit`, likewise.
+        loss: The loss of one model, as in `fit`. It is called for one model after another.
+        metric: The metric of one model, as in `fit`, likewise.
+        lower_is_better: Whether a lower metric is better.
+        decoder: Makes this a link prediction, as in `fit`.
+        checkpoint: A file in which the training is saved, as in `fit`. If there are several stacks, each has a file of
+            its own: "runs.pt" becomes "runs-0.pt", "runs-1.pt" and so on.
+        checkpoint_every: Number of epochs between two saves, at least 1. The end of the training is always saved.
 
     Returns:
         One result for each model, in the order of `models`.
 
     Raises:
-        ValueError: If the numbers of models, splits and seeds differ, an option is outside its allowed values, the
-            models have no parameters, or models in one stack have different architectures or splits of different sizes.
-        DataError: If the models classify nodes and `data` holds several graphs, or the other way round.
+        ValueError: If the numbers of models, splits and seeds differ, an option is outside its allowed values or
+            contradicts another one, an optimizer cannot be used, the models have no parameters, or models in one stack
+            have different architectures or splits of different sizes.
+        DataError: If the models classify nodes and `data` holds several graphs, or the other way round; if there are
+            neither splits nor masks; or if the targets do not fit the loss and the metric.
+        CheckpointError: If the file is damaged, or belongs to another training.
 
     Example:
         >>> from wtawp import fit_many, load, rng, stratified
@@ -161,35 +239,130 @@ def fit_many(
         >>> models = [GCN(13, 3, generator=rng("init", i)) for i in range(2)]
         >>> first, second = fit_many(models, data, stratified(data.y, seed=0), seeds=[0, 1], epochs=3)
     """
-    split_of = [splits] * len(models) if isinstance(splits, Split) else list(splits)
+    split_of = _splits(data, splits, split_index, decoder, len(models))
     if not len(models) == len(split_of) == len(seeds):
         raise ValueError(
             f"each model needs a split and a seed, got {len(models)} models, {len(split_of)} splits, {len(seeds)} seeds"
         )
-    schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=patience, select_on=select_on)
-    if awp is not None and not isinstance(awp, AwpConfig):
-        raise ValueError(f"awp takes the options of the method, AwpConfig(rho=..., lam=...), got {type(awp).__name__}")
+    _check_options(awp, lr, weight_decay, optimizer, metric, select_on)
+    schedule = Schedule(
+        epochs=epochs,
+        lr=LR if lr is None else lr,
+        weight_decay=WEIGHT_DECAY if weight_decay is None else weight_decay,
+        patience=patience,
+        select_on=select_on,
+    )
+    objective = Objective(loss=loss, metric=metric, lower_is_better=lower_is_better)
     device = next((p.device for p in models[0].parameters()), None)
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
-    graph = copy.copy(batched(data)).to(device)  # a copy: Data.to moves the caller's tensors otherwise
-    is_shared = not is_collection(graph) or isinstance(models[0], StackAwareOnGraphs)
+    graph = _on_device(batched(data, any_target=loss is not None), models[0], device)
+    if decoder is not None:
+        check_links(graph, split_of, decoder)
+    objective.check_targets(graph.y if decoder is None else graph.edge_label)
+    is_shared = decoder is None and (not is_collection(graph) or isinstance(models[0], StackAwareOnGraphs))
     monitor = None if awp is None or awp.is_plain else VanishingMembersMonitor(seeds, awp)
+    make_optimizer = partial(
+        build_optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay, optimizer=optimizer, scheduler=scheduler
+    )
     results: dict[int, Fit] = {}
+    stacks = _stacks(split_of, together=device.type == "cuda" and is_shared)
     with _matmul_precision(tf32):
-        for stack in _stacks(split_of, together=device.type == "cuda" and is_shared):
-            run = train_stack(
+        for number, stack in enumerate(stacks):
+            training = StackTraining(
                 [models[i] for i in stack], graph, [split_of[i] for i in stack], seeds=[seeds[i] for i in stack],
-                awp=awp, schedule=schedule, augment=augment, observe=observe, monitor=monitor, positions=stack,
+                awp=awp, schedule=schedule, objective=objective, decoder=decoder, make_optimizer=make_optimizer,
             )  # fmt: skip
-            for member, i in enumerate(stack):
-                history = {name: column[:, member].tolist() for name, column in run.history.items()}
-                accuracy = {name: float(v[member]) for name, v in run.accuracy.items()}
-                loss = {name: float(v[member]) for name, v in run.loss.items()}
-                results[i] = Fit(int(run.epoch[member]), accuracy, loss, history)
+            saved = None
+            if checkpoint is not None:
+                path = Path(checkpoint) if len(stacks) == 1 else _numbered(Path(checkpoint), number)
+                identity = _identity(training, stack, seeds, tf32=tf32, augment=augment)
+                saved = Checkpoint(path, checkpoint_every, identity)
+            run = train_stack(
+                training, seeds=[seeds[i] for i in stack], augment=augment, observe=observe, monitor=monitor,
+                positions=stack, checkpoint=saved,
+            )  # fmt: skip
+            results.update({i: _result(run, member, objective) for member, i in enumerate(stack)})
     if monitor is not None:
         monitor.warn()
     return [results[i] for i in range(len(models))]
+
+
+def _on_device(data: Data, model: nn.Module, device: torch.device) -> Data:
+    """The graph where the model is. Memory-mapped features stay on disk if the model reads only some of their rows."""
+    stays = isinstance(model, StackAware) and model.reads_rows and is_memory_mapped(data.x)
+    graph = copy.copy(data)  # Data.to moves the caller's tensors otherwise
+    moved = [name for name, _ in graph if name != "x"] if stays else []  # none named: all
+    return graph.to(device, *moved)
+
+
+def _splits(
+    data: Data | Sequence[Data],
+    splits: Split | Sequence[Split] | None,
+    split_index: int | None,
+    decoder: Decoder | None,
+    size: int,
+) -> list[Split]:
+    """The split of each model, from the masks of the graph if none is passed."""
+    if splits is None:
+        if decoder is not None:
+            raise DataError(
+                "a link prediction needs a split of the pairs in edge_label_index; masks are those of nodes"
+            )
+        if not isinstance(data, Data) or is_collection(data):
+            raise DataError("several graphs have no masks; pass a split of them, such as `stratified(y, seed=0)`")
+        splits = split_from_masks(data, split_index)
+    elif split_index is not None:
+        raise ValueError(f"split_index={split_index} chooses among the masks of a graph, but a split was passed too")
+    return [splits] * size if isinstance(splits, Split) else list(splits)
+
+
+def _check_options(
+    awp: object,
+    lr: float | None,
+    weight_decay: float | None,
+    optimizer: OptimizerFactory | None,
+    metric: MetricFunction | None,
+    select_on: FitSelectOn,
+) -> None:
+    """Refuse options of a wrong kind, and those that contradict each other."""
+    if awp is not None and not isinstance(awp, AwpConfig):
+        raise ValueError(f"awp takes the options of the method, AwpConfig(rho=..., lam=...), got {type(awp).__name__}")
+    for name, value in (("lr", lr), ("weight_decay", weight_decay)):
+        if optimizer is not None and value is not None:
+            raise ValueError(f"{name}={value} is an option of Adam, but optimizer= was passed too; set it there")
+    if metric is not None and select_on == "accuracy":
+        raise ValueError('select_on="accuracy" needs the accuracy, but metric= was passed; write select_on="metric"')
+
+
+def _identity(
+    training: StackTraining, stack: list[int], seeds: Sequence[int], *, tf32: bool, augment: Augment | None
+) -> dict[str, str]:
+    """What identifies the training of a stack before its first epoch."""
+    schedule, objective = training.schedule, training.objective
+    options = {"awp": repr(training.awp), "epochs": schedule.epochs, "patience": schedule.patience,
+               "select_on": schedule.select_on, "tf32": tf32, "lower_is_better": objective.lower_is_better,
+               **training.optimizer.describe()}  # fmt: skip
+    functions = {"loss": objective.loss, "metric": objective.metric, "decoder": training.decoder, "augment": augment}
+    return describe_training(
+        training.ensemble.models, training.data, training.splits, seeds=[seeds[i] for i in stack],
+        options=options, functions=functions,
+    )  # fmt: skip
+
+
+def _result(run: StackRun, member: int, objective: Objective) -> Fit:
+    """The result of one member of a stack."""
+    metric = "accuracy" if objective.metric is None else getattr(objective.metric, "__name__", "metric")
+    column_of = {"val_score": "val_accuracy"} if objective.metric is None else {}
+    history = {column_of.get(name, name): column[:, member].tolist() for name, column in run.history.items()}
+    scores = {name: float(v[member]) for name, v in run.scores.items()}
+    loss = {name: float(v[member]) for name, v in run.loss.items()}
+    return Fit(int(run.epoch[member]), scores, loss, history, metric)
+
+
+def _numbered(path: Path, number: int) -> Path:
+    """The file of one stack of several."""
+    return path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
 def _stacks(splits: list[Split], *, together: bool) -> list[list[int]]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 SelectOn = Literal["either", "loss", "accuracy", "last"]
+FitSelectOn = Literal["either", "loss", "accuracy", "metric", "last"]  # what `fit` takes, which may have other metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +17,8 @@ class Schedule:
         weight_decay: Weight decay of Adam.
         patience: Number of epochs without improvement after which a model stops; None trains all epochs.
         select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", or "either"
-            of them, which is the rule of the released code. "last" selects the last epoch.
+            of them, which is the rule of the released code. "metric" is the metric of the training, which is the
+            accuracy unless another one is chosen. "last" selects the last epoch.
 
     Raises:
         ValueError: If `epochs` is below 1 or `select_on` is unknown.
@@ -30,10 +32,10 @@ class Schedule:
     lr: float
     weight_decay: float
     patience: int | None
-    select_on: SelectOn
+    select_on: FitSelectOn
 
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise ValueError(f"epochs must be >= 1, got {self.epochs}")
-        if self.select_on not in get_args(SelectOn):
-            raise ValueError(f"select_on must be one of {get_args(SelectOn)}, got {self.select_on!r}")
+        if self.select_on not in get_args(FitSelectOn):
+            raise ValueError(f"select_on must be one of {get_args(FitSelectOn)}, got {self.select_on!r}")

@@ -123,7 +123,7 @@ def _sum(one: Stack, other: Stack) -> Stack:
 @torch.no_grad()
 def _norm(gradient: Stack) -> Tensor:  # -> [b]
     """The norm over all tensors, of each member."""
-    norms = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=_wide(g)) for g in gradient.values()]
+    norms = [torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1, dtype=_wide(g)) for g in gradient.values()]
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
     return total
 

@@ -1,0 +1,176 @@
+"""Files from which a killed training continues: weights-only, versioned, written atomically and checked when read."""
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wtawp.base import CheckpointError, write_atomic
+
+KIND, FORMAT = "wtawp training checkpoint", 1
+WAY_OUT = "pass another path, or move the file away to train from the start"
+
+
+@dataclass
+class Checkpoint:
+    """The file of one training.
+
+    Attributes:
+        path: The file.
+        every: Number of epochs between two saves, at least 1.
+        identity: What the training is, by name: a file that was written by another one is refused.
+
+    Raises:
+        ValueError: If `every` is below 1.
+        CheckpointError: If the folder of the file does not exist.
+    """
+
+    path: Path
+    every: int
+    identity: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"checkpoint_every must be >= 1, got {self.every}")
+        if not self.path.parent.is_dir():
+            raise CheckpointError(f"cannot write the checkpoint {self.path}: its folder does not exist; make it first")
+        self._num_proofs = 0
+
+    def read(self) -> dict[str, Any] | None:
+        """Read the state that was saved last.
+
+        Returns:
+            The state, with all tensors on the CPU; None if there is no file yet.
+
+        Raises:
+            CheckpointError: If the file cannot be read, is damaged, is not a checkpoint, has an unknown format, or
+                belongs to another training.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            content = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception as error:  # damage shows in many ways
+            raise CheckpointError(
+                f"{self.path} cannot be read, it is damaged or is not a checkpoint ({type(error).__name__}:"
+                f" {_shortened(str(error))}); {WAY_OUT}"
+            ) from error
+        if not isinstance(content, dict) or content.get("kind") != KIND:
+            raise CheckpointError(f"{self.path} is not a checkpoint of a training; {WAY_OUT}")
+        if content.get("format") != FORMAT:
+            raise CheckpointError(
+                f"{self.path} has format {content.get('format')}, this version of wtawp reads format {FORMAT}; continue"
+                " with the version that wrote it, " + WAY_OUT
+            )
+        if content.get("digest") != digest_of([content.get("identity"), content.get("state")]):
+            raise CheckpointError(f"{self.path} is damaged, its content does not match its digest; {WAY_OUT}")
+        self._check_identity(content["identity"])
+        state: dict[str, Any] = content["state"]
+        return state
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Replace the file. If the process is killed meanwhile, the file has its former content.
+
+        Args:
+            state: Tensors and plain values, in dicts and lists.
+
+        Raises:
+            CheckpointError: If the state has something that cannot be read back, or the file cannot be written.
+        """
+        buffer = io.BytesIO()
+        try:
+            content = {
+                "kind": KIND,
+                "format": FORMAT,
+                "torch": str(torch.__version__),
+                "digest": digest_of([self.identity, state]),
+                "identity": self.identity,
+                "state": dict(state),
+            }
+            torch.save(content, buffer)
+            if self._num_proofs < 2:  # read it back, rather now than after a crash; the first state may be nearly empty
+                buffer.seek(0)
+                torch.load(buffer, map_location="cpu", weights_only=True)
+                self._num_proofs += 1
+        except Exception as error:
+            culprit = re.search(r"GLOBAL (\S+)", str(error))
+            raise CheckpointError(
+                "the state of this training cannot be saved: the optimizer, the scheduler or the model holds something"
+                f" other than tensors and plain values ({culprit[1] if culprit else _shortened(str(error))}); train"
+                " without checkpoint="
+            ) from error
+        try:
+            write_atomic(self.path, buffer.getvalue())
+        except OSError as error:
+            raise CheckpointError(f"cannot write the checkpoint {self.path}: {error}") from error
+
+    def _check_identity(self, saved: Mapping[str, str]) -> None:
+        """Refuse the file of another training, naming what differs."""
+        names = dict.fromkeys([*self.identity, *saved])
+        differing = [
+            f"{name} ({_shortened(saved.get(name, 'not given'))} in the file,"
+            f" {_shortened(self.identity.get(name, 'not given'))} now)"
+            for name in names
+            if saved.get(name) != self.identity.get(name)
+        ]
+        if differing:
+            raise CheckpointError(
+                f"{self.path} was written by another training: {'; '.join(differing)}. Repeat the call that wrote it,"
+                f" {WAY_OUT}"
+            )
+
+
+def digest_of(value: object) -> str:
+    """Compute a digest of tensors and plain values, in dicts, lists and tuples.
+
+    Args:
+        value: The value.
+
+    Returns:
+        Sixteen hexadecimal digits. Equal values have equal digests, in every process and on every device.
+
+    Raises:
+        TypeError: If there is anything other than tensors and plain values.
+
+    Example:
+        >>> digest_of({"a": torch.ones(2)}) == digest_of({"a": torch.ones(2)}) != digest_of({"a": torch.ones(3)})
+        True
+    """
+    content = hashlib.sha256()
+    _update(content, value)
+    return content.hexdigest()[:16]
+
+
+def _update(content: "hashlib._Hash", value: object) -> None:
+    """Add a value to a digest; what is added begins with its kind and size, so that no two values are confused."""
+    if isinstance(value, Tensor):
+        content.update(f"tensor {value.dtype} {list(value.shape)} ".encode())
+        dense = value.detach().cpu().contiguous().reshape(-1)
+        real = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
+        content.update(real.reshape(-1).view(torch.uint8).numpy().data)
+    elif isinstance(value, Mapping):
+        content.update(f"mapping {len(value)} ".encode())
+        for key, item in value.items():
+            _update(content, key)
+            _update(content, item)
+    elif isinstance(value, list | tuple):
+        content.update(f"sequence {len(value)} ".encode())
+        for item in value:
+            _update(content, item)
+    elif value is None or isinstance(value, str | bytes | int | float | bool | complex | torch.dtype | torch.device):
+        text = repr(value)
+        content.update(f"{type(value).__name__} {len(text)} {text} ".encode())
+    else:
+        raise TypeError(f"there is no digest of {type(value).__name__}")
+
+
+def _shortened(text: str, length: int = 160) -> str:
+    """The text on one line, without its middle if it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length // 2]} ... {line[-length // 2 :]}"

@@ -1,0 +1,124 @@
+"""What identifies a training, so that a checkpoint is continued by the call that wrote it and by no other."""
+
+import functools
+import types
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from wtawp.graphs import Split
+from wtawp.training.checkpoint import digest_of
+
+MAX_ENTRIES = 1 << 26  # of larger tensors only about a million entries, evenly spread, are digested
+
+
+def describe_training(
+    models: Sequence[nn.Module],
+    data: Data,
+    splits: Sequence[Split],
+    *,
+    seeds: Sequence[int],
+    options: Mapping[str, object],
+    functions: Mapping[str, object],
+) -> dict[str, str]:
+    """Describe a training by what its result depends on.
+
+    Args:
+        models: The models, with the weights from which the training starts.
+        data: The graph, or graphs as one batch.
+        splits: The split of each model.
+        seeds: The seed of each model.
+        options: Plain values, by name.
+        functions: Functions of the caller, by name, or None. Functions are known by their code and by plain values in
+            their closures and arguments.
+
+    Returns:
+        Name -> text. Trainings whose descriptions are equal have equal results on one machine.
+    """
+    model = models[0]
+    tensors = {n: t for n in ("x", "edge_index", "y", "batch", "edge_label_index", "edge_label")
+               if isinstance(t := getattr(data, n, None), Tensor)}  # fmt: skip
+    shapes = ", ".join(f"{n} {list(p.shape)} {p.dtype}{'' if p.requires_grad else ' frozen'}"
+                       for n, p in model.named_parameters())  # fmt: skip
+    buffers = ", ".join(f"{n} {list(b.shape)} {b.dtype}" for n, b in model.named_buffers())
+    described = {
+        "model": f"{len(models)} of {type(model).__module__}.{type(model).__qualname__}",
+        "parameters": shapes,
+        "buffers": buffers,
+        "initial weights": digest_of([[dict(m.named_parameters()), dict(m.named_buffers())] for m in models]),
+        "device": next(model.parameters()).device.type,
+        "data": ", ".join(f"{n} {list(t.shape)} {t.dtype} {_digest_of_entries(t)}" for n, t in tensors.items()),
+        "splits": digest_of([[s.train, s.val, s.test] for s in splits]),
+        "seeds": str([int(seed) for seed in seeds]),
+    }
+    described.update({name: str(value) for name, value in options.items()})
+    described.update({name: describe_function(f) for name, f in functions.items()})
+    return described
+
+
+def describe_function(function: object) -> str:
+    """Describe a function so that another process recognises it.
+
+    Args:
+        function: A function, a method, a `functools.partial`, a callable object, or None.
+
+    Returns:
+        Its name and a digest of its code and of the plain values in its closure, defaults and attributes.
+    """
+    if function is None:
+        return "None"
+    if isinstance(function, functools.partial):
+        inside = [describe_function(function.func), _plain(function.args), _plain(function.keywords)]
+        return f"partial {inside[0]} {digest_of(inside)}"
+    if isinstance(function, types.MethodType):
+        return f"{describe_function(function.__func__)} of {describe_function(function.__self__)}"
+    if isinstance(function, types.FunctionType):
+        names = function.__code__.co_freevars
+        closure = {n: _content_of(cell) for n, cell in zip(names, function.__closure__ or (), strict=True)}
+        plain = _plain([closure, function.__defaults__, function.__kwdefaults__])
+        return f"{function.__module__}.{function.__qualname__} {digest_of([_code(function.__code__), plain])}"
+    if isinstance(function, type | types.BuiltinFunctionType):
+        return f"{function.__module__}.{function.__qualname__}"
+    kind = type(function)
+    return f"{kind.__module__}.{kind.__qualname__} {digest_of(_plain(getattr(function, '__dict__', {})))}"
+
+
+def _content_of(cell: types.CellType) -> object:
+    """What a closure has stored under a name; the name may be unassigned."""
+    try:
+        content: object = cell.cell_contents
+    except ValueError:
+        return "unassigned"
+    return content
+
+
+def _code(code: types.CodeType) -> list[object]:
+    """The instructions, names and constants of a function, without line numbers and file names."""
+    constants = [_code(c) if isinstance(c, types.CodeType) else _plain(c) for c in code.co_consts]
+    return [code.co_code, list(code.co_names), list(code.co_varnames), list(code.co_freevars), constants]
+
+
+def _plain(value: object) -> object:
+    """The value if it is plain or a tensor; functions by their description, other objects by their kind."""
+    if value is None or isinstance(value, str | bytes | int | float | bool | complex | Tensor):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, types.FunctionType):  # without its closure, which may hold the function itself
+        return [value.__module__, value.__qualname__, _code(value.__code__)]
+    if isinstance(value, types.MethodType | types.BuiltinFunctionType | functools.partial | type):
+        return describe_function(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _digest_of_entries(t: Tensor) -> str:
+    """A digest of the entries of a tensor: of all, or of some if there are very many."""
+    if t.layout != torch.strided:
+        entries = t.to_sparse().coalesce()
+        return digest_of([entries.indices(), entries.values()])
+    flat = t.detach().reshape(-1)
+    return digest_of(flat if len(flat) <= MAX_ENTRIES else flat[:: len(flat) >> 20])

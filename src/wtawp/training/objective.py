@@ -1,0 +1,143 @@
+"""What training minimises, and what it measures: the loss and the metric of every model of a stack."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wtawp.base import DataError
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]  # output [k, ...], target [k, ...] -> scalar
+MetricFunction = Callable[[Tensor, Tensor], Tensor | float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """The loss and the metric of a training. Both are functions of the rows of one model: its output and the targets.
+
+    Attributes:
+        loss: Called as `loss(output, target)`, returns a scalar tensor; None is the mean cross-entropy.
+        metric: Called as `metric(output, target)`, returns one number; None is the accuracy.
+        lower_is_better: Whether a lower metric is better, as with an error.
+
+    Raises:
+        ValueError: If `lower_is_better` is set and there is no metric that it could describe.
+    """
+
+    loss: LossFunction | None = None
+    metric: MetricFunction | None = None
+    lower_is_better: bool = False
+
+    def __post_init__(self) -> None:
+        if self.lower_is_better and self.metric is None:
+            raise ValueError("lower_is_better describes the metric, and accuracy is better if higher; pass metric= too")
+
+    @property
+    def is_default(self) -> bool:
+        """Whether this is cross-entropy and accuracy, which a CUDA graph can record."""
+        return self.loss is None and self.metric is None
+
+    def check_targets(self, y: Tensor | None) -> None:
+        """Refuse targets that are not class numbers if cross-entropy or accuracy is to be computed with them.
+
+        Args:
+            y: The targets of all samples, or None if the data have none.
+
+        Raises:
+            DataError: If there are no targets, or they do not fit.
+        """
+        if y is None:
+            raise DataError("the data have no targets y to train with")
+        if self.loss is not None and self.metric is not None:
+            return
+        if y.dim() != 1 or y.is_floating_point() or y.is_complex():
+            names = [name for name, f in (("loss", self.loss), ("metric", self.metric)) if f is None]
+            subject = {"loss": "cross-entropy needs", "metric": "accuracy needs"}[names[0]]
+            subject = subject if len(names) == 1 else "cross-entropy and accuracy need"
+            raise DataError(
+                f"{subject} class numbers as targets, [n], got {y.dtype} of shape {list(y.shape)};"
+                f" pass {' and '.join(f'{name}=' for name in names)} for other targets"
+            )
+
+    def losses(self, outputs: Tensor, y: Tensor, *, is_shared: bool = True) -> Tensor:  # [b, k, ...] -> [b]
+        """Compute the loss of each member.
+
+        Args:
+            outputs: What the members return for their samples, [b, k, ...].
+            y: The targets, [k, ...] if all members have the same samples, else [b, k, ...].
+            is_shared: Whether all members have the same samples.
+
+        Returns:
+            The losses, [b].
+
+        Raises:
+            ValueError: If the loss is not a scalar tensor.
+            DataError: If cross-entropy is to be computed from an output that is not one row of logits for each sample.
+        """
+        if self.loss is None:
+            return _cross_entropies(outputs, y)
+        values = [self.loss(output, target) for output, target in _members(outputs, y, is_shared)]
+        for value in values:
+            if not isinstance(value, Tensor) or value.dim() != 0:
+                got = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise ValueError(f"loss must return a scalar tensor, such as a mean over the samples, got {got}")
+        return torch.stack(values)
+
+    def scores(self, outputs: Tensor, y: Tensor, *, is_shared: bool = True) -> Tensor:  # [b, k, ...] -> [b]
+        """Compute the metric of each member.
+
+        Args:
+            outputs: What the members return for their samples, [b, k, ...].
+            y: The targets, [k, ...] if all members have the same samples, else [b, k, ...].
+            is_shared: Whether all members have the same samples.
+
+        Returns:
+            The values of the metric, [b].
+
+        Raises:
+            ValueError: If the metric is not one number.
+            DataError: If accuracy is to be computed from an output that is not one row of logits for each sample.
+        """
+        if self.metric is None:
+            _check_logits(outputs, "accuracy", "metric")
+            return (outputs.argmax(2) == y).to(torch.float32).mean(1)
+        values = []
+        for output, target in _members(outputs.detach(), y, is_shared):
+            value = self.metric(output, target)
+            if torch.as_tensor(value).numel() != 1:
+                raise ValueError(f"metric must return one number, got shape {list(torch.as_tensor(value).shape)}")
+            values.append(float(value))
+        return torch.tensor(values, dtype=torch.float64, device=outputs.device)
+
+    def goodness(self, scores: Tensor) -> Tensor:
+        """Turn the values of the metric so that higher is better.
+
+        Args:
+            scores: The values, of any shape.
+
+        Returns:
+            The values, with the other sign if lower is better.
+        """
+        return -scores if self.lower_is_better else scores
+
+
+def _cross_entropies(logits: Tensor, y: Tensor) -> Tensor:  # [b, k, c], [k] or [b, k] -> [b]
+    """The mean cross-entropy of each member. The layout lets the softmax process many nodes in one vector."""
+    _check_logits(logits, "cross-entropy", "loss")
+    return F.cross_entropy(logits.mT.contiguous(), y.expand(logits.shape[:2]), reduction="none").mean(1)
+
+
+def _check_logits(outputs: Tensor, what: str, argument: str) -> None:
+    """Refuse outputs that are not one row of logits for each sample of each member."""
+    if outputs.dim() != 3:
+        raise DataError(
+            f"{what} needs one row of logits for each sample, [k, c], but the model returns shape"
+            f" {list(outputs.shape[1:])}; pass {argument}= for other outputs"
+        )
+
+
+def _members(outputs: Tensor, y: Tensor, is_shared: bool) -> list[tuple[Tensor, Tensor]]:
+    """The output and the targets of each member."""
+    return [(outputs[i], y if is_shared else y[i]) for i in range(len(outputs))]
