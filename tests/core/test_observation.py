@@ -1,7 +1,5 @@
 """What a step reports, against a computation by hand, in every way in which its gradients are combined."""
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from process_pair import run_pair
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -299,14 +298,11 @@ def test_norms_are_computed_in_float32_or_wider() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT CHECKED: the processes meet over the loopback of Linux")
-def test_each_of_two_processes_observes_its_own_batch_and_the_common_perturbation(tmp_path: Path) -> None:
-    script, source = Path(__file__).parents[1] / "support" / "observed_pair.py", Path(__file__).parents[2] / "src"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": str(source)}
-    commands = [[sys.executable, str(script), str(rank), str(tmp_path)] for rank in range(2)]
-    pair = [subprocess.Popen(c, env=environment, stderr=subprocess.PIPE, text=True) for c in commands]
-    try:
-        ends = [process.communicate(timeout=120)[1] for process in pair]
-    finally:
-        for process in pair:
-            process.kill()
-    assert [process.returncode for process in pair] == [0, 0], ends
+def test_each_of_two_processes_observes_its_own_batch_and_the_common_perturbation() -> None:
+    script = Path(__file__).parents[1] / "support" / "observed_pair.py"
+    reports = run_pair(script, ["observe"], limit=120)["observe"]
+    for report in reports:
+        assert "failed" not in report, report["failed"]
+        assert report["ddp"] == pytest.approx(report["expected"], rel=1e-5)
+        assert report["fsdp2"] == pytest.approx(report["expected"], rel=1e-5)
+    assert reports[0]["expected"] != pytest.approx(reports[1]["expected"], rel=1e-2)

@@ -1,17 +1,14 @@
-"""What two processes do in `tests/integrations/test_lightning.py`: train with Lightning's own DDP, compare with a loop.
+"""What two ranks do in `tests/integrations/test_lightning.py`: train with Lightning's own DDP, compare with a loop."""
 
-Usage: python lightning_pair.py RANK FOLDER. Each process writes its numbers into the folder.
-"""
-
-import json
 import os
 import sys
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy
+from process_pair import run_cases
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -91,7 +88,7 @@ def train_by_hand(*, joined: bool, accumulated: int) -> Tensor:
     return torch.cat([t.flatten() for t in w])
 
 
-def run(*, automatic: bool = True, accumulated: int = 1, static_graph: bool = False) -> dict[str, Any]:
+def run(_: int, *, automatic: bool = True, accumulated: int = 1, static_graph: bool = False) -> dict[str, Any]:
     """Train one epoch; the loss form has a perturbation for each rank, manual optimization that of both."""
     module = Module(automatic=automatic)
     lightning.Trainer(
@@ -116,27 +113,23 @@ def run(*, automatic: bool = True, accumulated: int = 1, static_graph: bool = Fa
     }
 
 
-def refused() -> str:
+def refused(rank: int) -> dict[str, Any]:
     """The message for a static graph with automatic optimization."""
     try:
-        run(static_graph=True)
+        run(rank, static_graph=True)
     except ValueError as error:
-        return str(error)
-    return "nothing was refused"
+        return {"refused": str(error)}
+    return {"refused": "nothing"}
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
-    os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    meeting = f"file://{folder / 'meet'}"
-    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
-    reports = {
-        "automatic": run(),
-        "accumulated": run(accumulated=3),
-        "manual": run(automatic=False),
-        "manual_static_graph": run(automatic=False, static_graph=True),
-        "refused": refused(),
-    }
-    (folder / f"{rank}.json").write_text(json.dumps(reports), encoding="utf-8")
-    torch.distributed.destroy_process_group()
+    os.environ.update(LOCAL_RANK=sys.argv[1], NODE_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    run_cases(
+        {
+            "automatic": run,
+            "accumulated": partial(run, accumulated=3),
+            "manual": partial(run, automatic=False),
+            "manual_static_graph": partial(run, automatic=False, static_graph=True),
+            "static_graph": refused,
+        }
+    )

@@ -1,13 +1,10 @@
-"""What two processes do in `tests/core/test_observation.py`: each compares what it observes with its own batch.
+"""What two ranks do in `tests/core/test_observation.py`: each compares what it observes with its own batch."""
 
-Usage: python observed_pair.py RANK FOLDER
-"""
-
-import sys
-from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from process_pair import WORLD, run_cases
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
@@ -35,28 +32,25 @@ def loss_and_gradient(w: list[Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, li
     return loss.detach(), list(torch.autograd.grad(loss, w))
 
 
-def main(rank: int) -> None:
-    """Observe a step of either kind of distributed model; the perturbation is that of the joined batch."""
+def observe(rank: int) -> dict[str, Any]:
+    """Both kinds of distributed models, beside what the rank should observe; the perturbation is that of both ranks."""
     w = [p.detach() for p in network().parameters()]
     joined = loss_and_gradient(w, X.flatten(0, 1), Y.flatten())[1][0]
     moved = [w[0] + joined * (RHO * w[0].norm() / joined.norm()), *w[1:]]
     pairs = [loss_and_gradient(at, X[rank], Y[rank]) for at in (w, moved)]
     losses, norms = [loss for loss, _ in pairs], [torch.cat([g.flatten() for g in gs]).norm() for _, gs in pairs]
-    expected = [*losses, *norms, torch.tensor(RHO)]
-    models = [DistributedDataParallel(network()), fully_shard(network(), mesh=init_device_mesh("cpu", (2,)))]
-    for model in models:
+    sharded = fully_shard(network(), mesh=init_device_mesh("cpu", (WORLD,)))
+    report = {"expected": [float(t) for t in (*losses, *norms)] + [RHO]}
+    for kind, model in {"ddp": DistributedDataParallel(network()), "fsdp2": sharded}.items():
         steps: list[StepStatistics] = []
         awp = WTAWP(model, rho=RHO, lam=0.7)
         awp.register_step_hook(steps.append)
         awp.backward(lambda model=model: F.cross_entropy(model(X[rank]), Y[rank]))
         [step] = steps
         found = [step.natural_loss, step.perturbed_loss, step.natural_gradient_norm, step.perturbed_gradient_norm]
-        torch.testing.assert_close([*found, *step.relative_perturbation.values()], expected)
+        report[kind] = [float(t) for t in (*found, *step.relative_perturbation.values())]
+    return report
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    meeting = f"file://{Path(sys.argv[2]) / 'meet'}"
-    distributed.init_process_group("gloo", init_method=meeting, rank=int(sys.argv[1]), world_size=2)
-    main(int(sys.argv[1]))
-    distributed.destroy_process_group()
+    run_cases({"observe": observe})
