@@ -317,7 +317,7 @@ def test_an_exception_in_training_ends_the_observation() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT CHECKED: the processes meet over the loopback of Linux")
 def test_two_processes_train_as_a_loop_written_by_hand() -> None:
-    right = ["automatic", "accumulated", "manual", "manual_static_graph"]
+    right = ["automatic", "accumulated", "manual", "manual_static_graph", "fsdp2", "fsdp2_manual"]
     reports = run_pair(Path(__file__).parents[1] / "support" / "lightning_pair.py", [*right, "static_graph"], limit=240)
     for case in right:
         for report in reports[case]:

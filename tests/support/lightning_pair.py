@@ -7,9 +7,10 @@ from typing import Any
 
 import lightning
 import torch
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy
 from process_pair import run_cases
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -59,6 +60,13 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=RATE)
 
 
+class Sharded(Module):
+    """The same with parameters that the ranks share among them (FSDP2)."""
+
+    def configure_model(self) -> None:
+        fully_shard(self.network, mesh=self.device_mesh["data_parallel"])
+
+
 def train_by_hand(*, joined: bool, accumulated: int) -> Tensor:
     """The weights of one process that sees all batches; the perturbation is that of both ranks or of each one."""
     w = [p.detach().clone() for p in network().parameters()]
@@ -88,13 +96,16 @@ def train_by_hand(*, joined: bool, accumulated: int) -> Tensor:
     return torch.cat([t.flatten() for t in w])
 
 
-def run(_: int, *, automatic: bool = True, accumulated: int = 1, static_graph: bool = False) -> dict[str, Any]:
-    """Train one epoch; the loss form has a perturbation for each rank, manual optimization that of both."""
-    module = Module(automatic=automatic)
+def run(
+    _: int, *, automatic: bool = True, accumulated: int = 1, static_graph: bool = False, sharded: bool = False
+) -> dict[str, Any]:
+    """Train one epoch; under DDP the loss form has a perturbation for each rank, all others have that of both."""
+    module = (Sharded if sharded else Module)(automatic=automatic)
+    fsdp2 = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
     lightning.Trainer(
         accelerator="cpu",
         devices=2,
-        strategy=DDPStrategy(static_graph=static_graph),
+        strategy=fsdp2 if sharded else DDPStrategy(static_graph=static_graph),
         max_epochs=1,
         accumulate_grad_batches=accumulated,
         logger=False,
@@ -103,9 +114,11 @@ def run(_: int, *, automatic: bool = True, accumulated: int = 1, static_graph: b
         enable_model_summary=False,
         callbacks=[PerturbationCallback(module.awp)],
     ).fit(module, DataLoader(TensorDataset(torch.zeros(2 * BATCHES)), batch_size=1))
-    found = torch.cat([p.detach().flatten() for p in module.network.parameters()])
+    weights = [p.detach() for p in module.network.parameters()]
+    found = torch.cat([(w.full_tensor() if sharded else w).flatten() for w in weights])
     start = torch.cat([p.detach().flatten() for p in network().parameters()])
-    expected, other = (train_by_hand(joined=joined, accumulated=accumulated) for joined in (not automatic, automatic))
+    is_joined = sharded or not automatic
+    expected, other = (train_by_hand(joined=joined, accumulated=accumulated) for joined in (is_joined, not is_joined))
     return {
         "error": float((found - expected).norm() / (expected - start).norm()),
         "error_of_the_other_perturbation": float((found - other).norm() / (other - start).norm()),
@@ -130,6 +143,8 @@ if __name__ == "__main__":
             "accumulated": partial(run, accumulated=3),
             "manual": partial(run, automatic=False),
             "manual_static_graph": partial(run, automatic=False, static_graph=True),
+            "fsdp2": partial(run, sharded=True),
+            "fsdp2_manual": partial(run, automatic=False, sharded=True),
             "static_graph": refused,
         }
     )

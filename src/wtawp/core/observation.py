@@ -127,6 +127,8 @@ class StepHooks:
         Returns:
             The recorder, or None.
         """
+        if not self._hooks:
+            return None
         hooks = [hook for every, hook in self._hooks.values() if step % every == 0]
         return StepRecorder(step, tuple(names), hooks) if hooks else None
 

@@ -111,7 +111,7 @@ class PerturbationCallback(Callback):
         if isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy):
             raise ValueError(
                 f"{type(trainer.strategy).__name__} hides the parameters or their gradients from the perturbation; use"
-                ' strategy="ddp", or ModelParallelStrategy with fully_shard and manual optimization'
+                ' strategy="ddp", or ModelParallelStrategy with fully_shard'
             )
 
     @override
