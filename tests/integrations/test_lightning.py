@@ -237,6 +237,18 @@ def test_scalars_are_written_through_a_logger_of_lightning(tmp_path: Path) -> No
     assert "wtawp/relative_perturbation/0.weight" in header
 
 
+def test_scalars_can_be_monitored_without_a_logger_and_barebones_logs_nothing() -> None:
+    module = Module()
+    trainer = trainer_of(callbacks=[PerturbationCallback(module.awp)], log_every_n_steps=2)
+    trainer.fit(module, batches())
+    assert float(trainer.callback_metrics["wtawp/lam"]) == pytest.approx(LAM)
+    bare = Module()
+    trainer = pl.Trainer(accelerator="cpu", barebones=True, max_epochs=1, callbacks=[PerturbationCallback(bare.awp)])
+    trainer.fit(bare, batches())
+    assert not trainer.callback_metrics
+    assert bare.awp.state_dict()["calls"] == 6
+
+
 def test_a_resumed_training_continues_exactly(tmp_path: Path) -> None:
     """With every=4 and 6 batches an epoch, the second epoch depends on the number of calls in the first."""
     whole = Module(every=4)

@@ -82,9 +82,8 @@ class StepStatistics:
             {'natural_loss': 0.5, 'lam': 0.0}
         """
         tensors = self.as_tensors()
-        device = self.natural_loss.device
-        numbers = torch.stack([t.to(device, torch.float64) for t in tensors.values()]).tolist()
-        return dict(zip(tensors, numbers, strict=True))
+        numbers = torch.stack([t.to(self.natural_loss.device) for t in tensors.values()]).tolist()
+        return dict(zip(tensors, numbers, strict=True)) | {"lam": self.lam}
 
 
 StepHook = Callable[[StepStatistics], object]

@@ -152,10 +152,10 @@ class PerturbationCallback(Callback):
             batch_idx: Its number in the epoch.
         """
         self._calls_before_batch, self._is_differentiated, self._step = self._calls(), False, None
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # 0 in barebones mode
         # Lightning counts batches: with automatic optimization those after which the optimizer steps, otherwise all.
         done = trainer.global_step if pl_module.automatic_optimization else trainer.fit_loop.total_batch_idx
-        if trainer.loggers and every and (done + 1) % every == 0:
+        if every and (done + 1) % every == 0:
             self._handle = self.awp.register_step_hook(self._observe)
 
     @override
