@@ -81,7 +81,7 @@ class StackTraining:
         make_optimizer: Callable[[Stack], StackOptimizer],
     ) -> None:
         self.data, self.splits, self.awp, self.schedule = data, splits, awp, schedule
-        self.objective, self.decoder, self.device = objective, decoder, data.x.device
+        self.objective, self.decoder, self.device = objective, decoder, next(models[0].parameters()).device
         self.ensemble = Ensemble(models)
         self.names = () if awp is None or awp.is_plain else select(models[0], awp.layers)
         self.subsets = {part: self.subset(data, part) for part in ("train", "val")}

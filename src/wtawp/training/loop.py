@@ -285,6 +285,7 @@ def fit_many(
                 positions=stack, checkpoint=saved,
             )  # fmt: skip
             results.update({i: _result(run, member, objective) for member, i in enumerate(stack)})
+            del training  # before the next stack is built
     if monitor is not None:
         monitor.warn()
     return [results[i] for i in range(len(models))]
