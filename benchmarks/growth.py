@@ -1,12 +1,14 @@
-"""How the cost of WT-AWP training grows with the graph: seconds per epoch and peak memory against edges.
+"""How the cost of WT-AWP training grows with the graph: setup, epoch, the end of `fit` and memory against edges.
 
     python benchmarks/growth.py [--largest 1e7] [--device cuda] [--json FILE]
 
 A GCN (hidden 64) on `power_law` graphs of mean degree 10, trained by `fit` with its 10 / 10 / 80 split. Each size has
 two processes of its own, one for time and one for memory. An epoch is the median time between the ends of two epochs;
-setup is what `fit` does before the first: operator, blocks, features. Memory is the peak inside `fit`, above what there
-was before the graph was made (resident set on the CPU, allocated bytes on CUDA), so it includes the graph. Slopes are
-of log-log fits from 1e5 edges on.
+setup is what `fit` does before the first: operator, blocks, features; the end is what it does after the last one: it
+evaluates the selected weights on all parts of the split, and builds the blocks of the test nodes for that. Memory is
+the peak inside `fit`, above what there was before the graph was made (resident set on the CPU, allocated bytes on
+CUDA), so it includes the graph; "in training" is the peak up to the end of the last epoch. Slopes are of log-log fits
+from 1e5 edges on.
 
 The CPU's allocator is told what to do, unless the caller's environment already does (see ALLOCATOR): torch asks for
 huge pages where time is measured, and glibc returns what is freed at once where memory is. Otherwise small graphs keep
@@ -49,19 +51,25 @@ def train(num_edges: float, device: str, epochs: int) -> dict[str, float]:
     model = GCN(data.num_features, int(data.y.max()) + 1, generator=rng("init")).to(device)
     forget_peak(device)
     ends: list[float] = []
+    peaks: list[float] = []
 
     def observe(_model: nn.Module, _epoch: int) -> None:
         ends.append(now(device))
+        peaks.append(peak(device))
 
     began = now(device)
     run = fit(model, data, split, seed=0, awp=AwpConfig(rho=1.0, lam=0.7), epochs=WARM + epochs, observe=observe)
+    finished = now(device)
     each = [b - a for a, b in pairwise(ends)][WARM - 1 :]
     return {
         "edges": data.num_edges,
         "nodes": data.num_nodes,
         "generate": made - start,
-        "setup": max(ends[0] - began - median(each), 0.0),
+        "setup": (setup := max(ends[0] - began - median(each), 0.0)),
         "epoch": median(each),
+        "end": (end := finished - ends[-1]),
+        "setup and end": setup + end,
+        "peak in training": peaks[-1] - before,
         "peak": peak(device) - before,
         "test_accuracy": 100 * run.accuracy["test"],
     }
@@ -127,21 +135,24 @@ def main() -> None:
     clock = "wall clock" if options.device == "cuda" else "CPU seconds"
     versions = f"torch {torch.__version__}, Python {platform.python_version()}"
     print(f"{chip} ({platform.machine()}), {clock}, {versions}\n")
-    print("| edges | nodes | graph made, s | setup, s | epoch, s | peak, MB | bytes an edge | test accuracy |")
-    print("|" + "---:|" * 8)
+    print("| edges | nodes | graph made, s | setup, s | epoch, s | end, s | peak in training, MB | peak, MB |", end="")
+    print(" bytes an edge | test accuracy |")
+    print("|" + "---:|" * 10)
     records: list[dict[str, float]] = []
     for power in range(round(math.log10(options.smallest)), round(math.log10(options.largest)) + 1):
         r = apart(10.0**power, "time", options.device, options.epochs)
-        r["peak"] = apart(10.0**power, "memory", options.device, 1)["peak"]
+        memory = apart(10.0**power, "memory", options.device, 1)
+        r.update({name: memory[name] for name in ("peak in training", "peak")})
         records.append(r)
         print(
             f"| {r['edges']:,} | {r['nodes']:,} | {r['generate']:.2f} | {r['setup']:.3f} | {r['epoch']:.4f} |"
+            f" {r['end']:.3f} | {r['peak in training'] / 1e6:.1f} |"
             f" {r['peak'] / 1e6:.1f} | {r['peak'] / r['edges']:.0f} | {r['test_accuracy']:.1f} |",
             flush=True,
         )
     large = [r for r in records if r["edges"] > 0.9e5]
     if len(large) > 1:
-        slopes = {what: slope(large, what) for what in ("epoch", "setup", "peak")}
+        slopes = {what: slope(large, what) for what in ("epoch", "setup", "end", "setup and end", "peak")}
         print("\nSlopes from 1e5 edges on: " + ", ".join(f"{what} {s:.2f}" for what, s in slopes.items()))
     if options.json:
         lines = [json.dumps({"machine": chip, "versions": versions, **r}) + "\n" for r in records]

@@ -3,14 +3,17 @@
 import copy
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import nn
+from reference_step import Setting, gradients_of, reference_step, relative_error, same_bits, weights_of
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F
+from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 
 from wtawp import analysis
@@ -18,7 +21,7 @@ from wtawp.attacks import grbcd, metattack_many, minmax, pgd, pgd_many, prbcd
 from wtawp.base import CheckpointError, rng
 from wtawp.certificates import Noise, vote
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import Split, citation, knn_edges, load, stratified
+from wtawp.graphs import Split, citation, knn_edges, load, memory_mapped, stratified
 from wtawp.models import (
     GAT,
     GCN,
@@ -33,7 +36,7 @@ from wtawp.models import (
     PooledSAGE,
     SimPGCN,
 )
-from wtawp.training import Fit, dot_product, evaluate, fit, fit_batches, fit_many
+from wtawp.training import Fit, compute_logits, dot_product, evaluate, fit, fit_batches, fit_many
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
@@ -194,6 +197,181 @@ def test_graphs_are_classified_on_the_gpu_as_on_the_cpu(kind: type) -> None:
     assert found[1] == pytest.approx(found[0], rel=1e-6)
 
 
+def small_network(*, norm: bool = False) -> tuple[nn.Sequential, Tensor, Tensor]:
+    """A network of three layers on the GPU, and rows to train it on."""
+    model = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 3))
+    if norm:
+        model.insert(1, nn.BatchNorm1d(32))
+    g = rng("weights")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(0.5 * torch.randn(p.shape, generator=g))
+    x, y = torch.randn(64, 6, generator=g), torch.randint(0, 3, (64,), generator=g)
+    return model.cuda(), x.cuda(), y.cuda()
+
+
+def setting_of(awp: WTAWP) -> Setting:
+    c = awp.config
+    names = tuple(n.removeprefix("module.") for n in awp.perturbed)
+    return Setting(rho=c.rho, lam=c.lam, perturbed=names, projection=c.projection, steps=c.steps)
+
+
+@pytest.fixture
+def nccl(tmp_path: Path) -> Iterator[None]:
+    """A process group of this process alone."""
+    distributed.init_process_group(
+        "nccl", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1, device_id=torch.device("cuda:0")
+    )
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("wrap", "options", "sync"),
+    [
+        ({}, {}, True),
+        ({}, {}, False),
+        ({"gradient_as_bucket_view": True}, {"steps": 2}, True),
+        ({"gradient_as_bucket_view": True}, {"steps": 2}, False),
+        ({"static_graph": True}, {}, True),
+        ({"find_unused_parameters": True}, {"projection": "ball"}, True),
+    ],
+)
+@pytest.mark.usefixtures("nccl")
+@pytest.mark.filterwarnings("ignore:find_unused_parameters=True was specified")
+def test_ddp_over_nccl_has_the_gradient_of_the_model_itself(
+    wrap: dict[str, Any], options: dict[str, Any], sync: bool
+) -> None:
+    inner, x, y = small_network()
+    model = nn.parallel.DistributedDataParallel(inner, device_ids=[0], **wrap)
+    awp = WTAWP(model, rho=0.3, lam=0.7, **options)
+    expected = reference_step(inner, lambda: F.cross_entropy(inner(x), y), setting_of(awp)).gradient
+    before = weights_of(inner)
+    awp.backward(lambda: F.cross_entropy(model(x), y), sync=sync)
+    assert relative_error(gradients_of(inner), expected) < 1e-5
+    assert same_bits(weights_of(inner), before)
+
+
+@pytest.mark.usefixtures("nccl")
+def test_sharded_training_over_nccl_has_the_gradient_of_the_model_itself() -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, x, y = small_network()
+    expected = reference_step(
+        model,
+        lambda: F.cross_entropy(model(x), y),
+        Setting(rho=0.3, lam=0.7, perturbed=("0.weight", "2.weight")),
+    ).gradient
+    fully_shard(model, mesh=init_device_mesh("cuda", (1,)))
+    WTAWP(model, rho=0.3, lam=0.7).backward(lambda: F.cross_entropy(model(x), y))
+    gradient = {n: p.grad.full_tensor() for n, p in model.named_parameters()}
+    assert relative_error(gradient, expected) < 1e-5
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("options", [{}, {"projection": "ball"}, {"steps": 2}])
+def test_half_precision_with_a_scaler_has_the_gradient_of_float32(
+    options: dict[str, Any], norm: bool, accumulation: int
+) -> None:
+    model, x, y = small_network(norm=norm)
+    awp, scaler = WTAWP(model, rho=0.2, lam=0.7, **options), torch.amp.GradScaler("cuda", init_scale=2.0**14)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    expected: dict[str, Tensor] = {}
+    for rows in torch.arange(64, device="cuda").chunk(accumulation):
+
+        def half_loss(rows: Tensor = rows) -> Tensor:
+            with torch.autocast("cuda", torch.float16):
+                return F.cross_entropy(model(x[rows]), y[rows])
+
+        def full_loss(rows: Tensor = rows) -> Tensor:
+            return F.cross_entropy(model(x[rows]), y[rows])
+
+        expected = reference_step(
+            model, full_loss, setting_of(awp), scaled=lambda loss: loss / accumulation, prior=expected
+        ).gradient
+        before = weights_of(model)
+        awp.backward(half_loss, backward=lambda loss: scaler.scale(loss / accumulation).backward())
+        assert same_bits(weights_of(model), before)
+    scaler.unscale_(optimizer)
+    assert relative_error(gradients_of(model), expected) < 1.6e-2
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() == 2.0**14
+    assert not same_bits(weights_of(model), before)
+
+
+@pytest.mark.parametrize("pass_number", [1, 2])
+def test_an_overflow_on_the_gpu_makes_the_scaler_skip_and_back_off(pass_number: int) -> None:
+    model, x, y = small_network()
+    awp, scaler = WTAWP(model, rho=0.2, lam=0.7), torch.amp.GradScaler("cuda", init_scale=1024.0)
+    optimizer, before, calls = torch.optim.Adam(model.parameters(), fused=True), weights_of(model), 0
+
+    def closure() -> Tensor:
+        nonlocal calls
+        calls += 1
+        return F.cross_entropy(model(x), y) * (torch.inf if calls == pass_number else 1.0)
+
+    awp.backward(closure, backward=lambda loss: scaler.scale(loss).backward())
+    scaler.step(optimizer)
+    scaler.update()
+    assert same_bits(weights_of(model), before)
+    assert scaler.get_scale() == 512.0
+
+
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node")  # torch says so of graphs built on several streams
+@pytest.mark.parametrize("options", [{}, {"projection": "ball"}, {"steps": 2}, {"balance": 0.5}, {"layers": "*"}])
+def test_the_step_is_captured_as_a_cuda_graph(options: dict[str, Any]) -> None:
+    """A replay on other rows gives the gradient and the loss that the step gives there."""
+    model, x, y = small_network()
+    awp = WTAWP(model, rho=0.3, lam=0.7, **options)
+    held_x, held_y = x.clone(), y.clone()
+
+    def closure() -> Tensor:
+        return F.cross_entropy(model(held_x), held_y)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            model.zero_grad(set_to_none=True)
+            awp.backward(closure)
+    torch.cuda.current_stream().wait_stream(side)
+    model.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = awp.backward(closure)
+    before = weights_of(model)
+    for shift in (0.0, 1.0):
+        held_x.copy_(x + shift)
+        held_y.copy_(y.flip(0))
+        graph.replay()
+        assert same_bits(weights_of(model), before)
+        twin = copy.deepcopy(model)
+        twin.zero_grad(set_to_none=True)
+        expected = WTAWP(twin, rho=0.3, lam=0.7, **options).backward(
+            lambda twin=twin: F.cross_entropy(twin(held_x), held_y)
+        )
+        assert relative_error(gradients_of(model), gradients_of(twin)) < 1e-5
+        torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+def test_fused_optimizers_on_the_gpu_train_as_with_the_reference(optimizer: type[torch.optim.Optimizer]) -> None:
+    (model, x, y), (twin, _, _) = small_network(), small_network()
+    ours, theirs = (optimizer(m.parameters(), lr=0.01, fused=True) for m in (model, twin))
+    awp = WTAWP(model, rho=0.3, lam=0.7)
+    for _ in range(3):
+        ours.zero_grad()
+        awp.backward(lambda: F.cross_entropy(model(x), y))
+        for n, g in reference_step(twin, lambda: F.cross_entropy(twin(x), y), setting_of(awp)).gradient.items():
+            twin.get_parameter(n).grad = g.float()
+        ours.step()
+        theirs.step()
+    assert relative_error(weights_of(model), weights_of(twin)) < 1e-4
+
+
 def test_a_training_continues_from_a_checkpoint_where_it_is_replayed(tmp_path: Path) -> None:
     data = load("citation")
     data.x = data.x.double()
@@ -263,3 +441,33 @@ def test_links_train_on_the_gpu_as_on_the_cpu() -> None:
                          loss=F.binary_cross_entropy_with_logits)  # fmt: skip
         losses.append(result.history["val_loss"])
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [GCN, GAT, GraphSAGE, GCNSVD])
+def test_memory_mapped_features_train_as_those_in_memory(kind: type, tmp_path: Path) -> None:
+    """The first three move only the rows that they need; the last one moves all."""
+    data = load("wine")
+    np.save(tmp_path / "x.npy", data.x.numpy())
+    split, runs = stratified(data.y, seed=0), []
+    for x in (data.x, memory_mapped(tmp_path / "x.npy")):
+        model = kind(13, 3, generator=rng("init")).cuda()
+        graph = Data(x=x, edge_index=data.edge_index, y=data.y)
+        runs.append((fit(model, graph, split, seed=0, epochs=5), [p.tolist() for p in model.parameters()]))
+        assert graph.x.device.type == "cpu"
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("kind", [GCN, GraphSAGE, GAT, pyg.GCN])
+def test_minibatches_of_nodes_are_those_of_the_cpu(kind: type) -> None:
+    data = citation(seed=0, num_nodes=200, num_words=12)
+    data.x, split = data.x.double(), stratified(data.y, seed=0)
+    found = []
+    for device in ("cpu", "cuda"):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            model = pyg.GCN(12, 8, 2, 7) if kind is pyg.GCN else kind(12, 7, dropout=0.0, generator=rng("init"))
+        model = model.double().to(device)
+        awp = AwpConfig(rho=0.5, lam=0.5)
+        result = fit_batches(model, data, split, seed=0, batch_size=8, fanouts=(3, 3), awp=awp, epochs=3)
+        found.append([*result.history["train_loss"], *result.loss.values(), *compute_logits(model, data)[0].tolist()])
+    assert found[1] == pytest.approx(found[0], rel=1e-6)

@@ -1,6 +1,11 @@
 import numpy as np
 import pytest
 
+from wtawp.base import CertificateError, rng
+from wtawp.certificates import Noise, vote
+from wtawp.graphs import citation, structure
+from wtawp.models import GCN
+
 votes_numba = pytest.importorskip("wtawp.certificates.votes_numba")
 
 
@@ -11,3 +16,13 @@ def test_a_vote_goes_to_the_first_of_the_highest_classes() -> None:
     assert counts.tolist() == [[0, 1], [1, 0], [1, 0]]
     votes_numba.tally(logits, np.array([0.0, 5.0]), counts)
     assert counts.tolist() == [[0, 2], [1, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("part", ["features", "edges"])
+def test_samples_that_int32_pointers_cannot_count_are_refused(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = citation(seed=0, num_nodes=60)
+    noise = {part: Noise(p_add=0.01, p_del=0.1)}
+    model = GCN(data.num_features, 7, hidden=(4,), generator=rng("init")).eval()
+    monkeypatch.setattr(structure, "INT32_ENTRIES", 1000)
+    with pytest.raises(CertificateError, match="a noisy sample can have up to 1000 entries, got room for"):
+        vote(data, model, **noise, samples=2, seed=0)

@@ -153,3 +153,12 @@ def test_every_second_step_is_plain_and_its_counter_is_saved() -> None:
     assert torch.equal(gradients(model), expected)
     with pytest.raises(ValueError, match=r"expected what WTAWP.state_dict\(\) returned"):
         resumed.load_state_dict({"calls": 3})
+
+
+def test_weights_that_the_forward_pass_itself_changes_stay_changed() -> None:
+    model = nn.Sequential(nn.Embedding(4, 3, max_norm=0.5), nn.Linear(3, 2))
+    rows, plain = torch.tensor([0, 2]), copy.deepcopy(model)
+    plain(rows)
+    WTAWP(model, rho=1.0, lam=0.5).backward(lambda: model(rows).square().mean())
+    assert torch.equal(model[0].weight, plain[0].weight)
+    assert model[0].weight.grad.any()

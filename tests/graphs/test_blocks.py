@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from wtawp.base import rng
-from wtawp.graphs import gcn_operator, load, receptive_field, spmm, sum_operator
+from wtawp.base import DataError, rng
+from wtawp.graphs import Operator, gcn_operator, load, receptive_field, spmm, structure, sum_operator
 
 
 @pytest.mark.parametrize("hops", [1, 2, 3])
@@ -33,3 +33,45 @@ def test_blocks_have_the_nodes_own_features_in_front(hops: int) -> None:
         torch.testing.assert_close(out, whole[nodes])
     assert blocks.nodes[-1].tolist() == [20, 3, 11]
     assert all(len(nodes.unique()) == len(nodes) for nodes in blocks.nodes)
+
+
+def naive_blocks(operator: Operator, targets: list[int], hops: int) -> tuple[list[list[int]], list[Operator]]:
+    """The nodes and the operators of the blocks by loops over the dense matrix, last hop first in time."""
+    dense, nodes, operators = operator.to_dense(), [targets], []
+    for _ in range(hops):
+        after = nodes[0]
+        new = [j for j in range(len(dense)) if j not in after and any(dense[i, j] != 0 for i in after)]
+        before = after + new
+        entries = [(r, c) for r, i in enumerate(after) for c, j in enumerate(before) if dense[i, j] != 0]
+        rows, cols = torch.tensor(entries).T
+        values = torch.stack([dense[after[r], before[c]] for r, c in entries])
+        operators.insert(0, Operator.from_entries(rows, cols, values, (len(after), len(before))))
+        nodes.insert(0, before)
+    return nodes, operators
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("threshold", [0, structure.INT32_ENTRIES])
+@pytest.mark.parametrize("targets", [[3, 11, 20], [20, 3, 11]])
+@pytest.mark.parametrize("hops", [0, 1, 2, 3])
+def test_blocks_are_those_of_a_naive_search_entry_for_entry(
+    hops: int, targets: list[int], threshold: int, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(structure, "HAS_NUMBA", compiled and structure.HAS_NUMBA)
+    data = load("karate")
+    operator = gcn_operator(data.edge_index, None, 34)
+    nodes, operators = naive_blocks(operator, targets, hops)
+    monkeypatch.setattr(structure, "INT32_ENTRIES", threshold)
+    blocks = receptive_field(gcn_operator(data.edge_index, None, 34), torch.tensor(targets), hops)
+    assert [part.tolist() for part in blocks.nodes] == nodes
+    for block, expected in zip(blocks.operators, operators, strict=True):
+        assert block.indptr.dtype == (torch.int32 if threshold else torch.int64)
+        for name in ("indptr", "indices", "values", "t_indptr", "t_indices", "order", "back"):
+            one, other = getattr(block, name), getattr(expected, name)
+            assert torch.equal(one.to(other.dtype), other), name
+
+
+def test_targets_that_are_no_nodes_are_refused() -> None:
+    data = load("karate")
+    with pytest.raises(DataError, match="rows must lie between 0 and 33, got 3 to 34"):
+        receptive_field(gcn_operator(data.edge_index, None, 34), torch.tensor([3, 34]), 2)

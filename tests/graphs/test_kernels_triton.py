@@ -20,3 +20,18 @@ def test_it_is_the_torch_product(dtype: torch.dtype, batch: int, width: int, own
     structure = operator.indptr, operator.indices
     expected = kernels.multiply(*structure, values, dense, compiled=False)
     torch.testing.assert_close(kernels.multiply(*structure, values, dense), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_int64_pointers_give_the_bits_of_int32_ones(own: bool) -> None:
+    g = torch.Generator().manual_seed(0)
+    rows, cols = (torch.rand(40, 30, generator=g) < 0.3).nonzero(as_tuple=True)
+    operator = Operator.from_entries(rows, cols, torch.rand(len(rows), generator=g), (40, 30)).to("cuda")
+    values = torch.rand(3, len(rows), generator=g).cuda() if own else operator.values[None]
+    dense = torch.randn(3, 30, 64, generator=g).cuda()
+    for compiled in (False, True):
+        narrow, wide = (
+            kernels.multiply(indptr, operator.indices, values, dense, compiled=compiled)
+            for indptr in (operator.indptr, operator.indptr.long())
+        )
+        assert torch.equal(narrow, wide)

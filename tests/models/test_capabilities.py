@@ -15,7 +15,7 @@ from wtawp.core import AwpConfig
 from wtawp.graphs import gcn_operator, spmm, stratified
 from wtawp.graphs.generate import citation
 from wtawp.models import capabilities, model_names, model_spec
-from wtawp.training import evaluate
+from wtawp.training import evaluate, fit_batches
 
 DATA = citation(seed=0, num_nodes=60, num_words=30)
 CAPABILITIES = [
@@ -67,8 +67,8 @@ def weights(model: nn.Module) -> Tensor:
 
 def test_the_names_that_are_tried_are_those_of_the_capabilities() -> None:
     assert OUR_METHODS == [
-        "convolution_weights", "extra_loss", "forward_args", "graph_operators", "pair_filter", "prepare",
-        "prepare_graphs",
+        "batch_arguments", "convolution_weights", "extra_loss", "forward_args", "graph_operators", "infer_layer",
+        "needs_gcn_weights", "num_hops", "pair_filter", "prepare", "prepare_graphs",
     ]  # fmt: skip
     assert not any(isinstance(SameNames(), kind) for kind in CAPABILITIES)
 
@@ -92,6 +92,24 @@ def test_so_it_does_in_a_stack() -> None:
         fit_many(models, DATA, [split] * 2, seeds=[0, 1], epochs=3, awp=AwpConfig(rho=0.5, lam=0.5))
     for plain, same in zip(*stacks, strict=True):
         assert torch.equal(weights(plain), weights(same))
+
+
+def test_so_it_does_in_minibatches() -> None:
+    class AlongEdges(Plain):
+        """Batches hold the edges into their nodes, so that a module must add up the sources of edges."""
+
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+            return Plain.forward(self, x, edge_index.flip(0), edge_weight)
+
+    class AlongEdgesWithSameNames(SameNames):
+        forward = AlongEdges.forward
+
+    split = stratified(DATA.y, seed=0, train=0.3, val=0.3)
+    models = AlongEdges(), AlongEdgesWithSameNames()
+    models[1].load_state_dict(models[0].state_dict())
+    results = [fit_batches(m, DATA, split, seed=0, batch_size=5, fanouts=(2, 2), epochs=2) for m in models]
+    assert results[0] == results[1]
+    assert torch.equal(weights(models[0]), weights(models[1]))
 
 
 def test_it_is_attacked_and_certified_as_any_other() -> None:

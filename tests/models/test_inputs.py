@@ -1,12 +1,15 @@
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
-from wtawp.graphs import Operator, gcn_operator, load
+from wtawp.graphs import Operator, gcn_operator, load, memory_mapped
 from wtawp.graphs.collection import batched
-from wtawp.models import GCN, PooledGCN
+from wtawp.models import GCN, PPNP, PooledGCN
 from wtawp.models.caches import OperatorCache
 from wtawp.models.inputs import features, operators_by_layer, prepare
 
@@ -24,6 +27,33 @@ def test_sparse_tensors_stay_sparse(rows: Tensor | None) -> None:
         found = features(given, rows)
         assert isinstance(found, Operator)
         assert torch.equal(found.to_dense(), x if rows is None else x[rows])
+
+
+def test_memory_mapped_features_are_read_by_rows_and_stay_dense_as_a_whole(tmp_path: Path) -> None:
+    words = load("citation").x
+    np.save(tmp_path / "x.npy", words.numpy())
+    x = memory_mapped(tmp_path / "x.npy")
+    assert features(x) is x
+    some = features(x, torch.tensor([7, 3]))
+    assert isinstance(some, Operator)
+    assert torch.equal(some.to_dense(), words[[7, 3]])
+
+
+@pytest.mark.parametrize(("kind", "is_whole"), [(GCN, False), (PPNP, True)])
+def test_memory_mapped_features_are_given_whole_where_the_device_of_the_edges_needs_all(
+    kind: type, is_whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The edges are on a device without memory here, as if they were on a GPU."""
+    data = load("wine")
+    np.save(tmp_path / "x.npy", data.x.numpy())
+    data.x = memory_mapped(tmp_path / "x.npy")
+    data.edge_index = data.edge_index.to("meta")
+    given: list[Tensor] = []
+    monkeypatch.setattr(kind, "prepare", lambda _self, x, *_: given.append(x))
+    model = kind(13, 3, generator=rng("init"))
+    prepare(model, data, torch.tensor([1, 2]))
+    prepare(model, data, None)
+    assert [x.device.type for x in given] == ["meta" if is_whole else "cpu", "meta"]
 
 
 def test_a_foreign_module_gets_the_graph_as_it_is() -> None:

@@ -2,14 +2,26 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_geometric import nn as pyg
 from torch_geometric.data import Batch, Data
-from torch_geometric.loader import DataLoader
+from torch_geometric.loader import DataLoader, NodeLoader, RandomNodeLoader
 from torch_geometric.nn import GCNConv, global_mean_pool
+from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from wtawp.base import DataError, rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import Split, knn_edges, load, stratified
-from wtawp.models import GCN, PooledGCN
+from wtawp.graphs import (
+    GcnWeights,
+    NeighbourLists,
+    NodeBatches,
+    Split,
+    citation,
+    knn_edges,
+    load,
+    sample_neighbours,
+    stratified,
+)
+from wtawp.models import GAT, GCN, MLP, GraphSAGE, PooledGCN
 from wtawp.training import fit, fit_batches
 
 AWP = AwpConfig(rho=0.5, lam=0.5, layers="first")
@@ -130,3 +142,160 @@ def test_bad_arguments_say_what_is_wrong() -> None:
     split = Split(*(torch.arange(3) + 3 * i for i in range(3)))
     with pytest.raises(DataError, match="Pooled classifies whole graphs and this is one graph"):
         fit_batches(build(), data, split, seed=0, batch_size=4)  # type: ignore[arg-type]
+
+
+NODES = citation(seed=0, num_nodes=150, num_words=10)
+PARTS = stratified(NODES.y, seed=0, train=0.2, val=0.2)
+
+
+def node_model(name: str) -> nn.Module:
+    """A model of ours, or of PyG, without dropout."""
+    ours = {"GCN": GCN, "GraphSAGE": GraphSAGE, "GAT": GAT, "MLP": MLP}
+    if name in ours:
+        return ours[name](10, 7, dropout=0.0, generator=rng("init"))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return getattr(pyg, name.removeprefix("PyG "))(10, 8, 2, 7)
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "GAT", "MLP", "PyG GCN", "PyG GraphSAGE", "PyG GAT"])
+@pytest.mark.parametrize("awp", [None, AWP])
+def test_one_batch_of_all_nodes_and_neighbours_is_full_batch_training(name: str, awp: AwpConfig | None) -> None:
+    whole, batch = node_model(name), node_model(name)
+    expected = fit(whole, NODES, PARTS, seed=0, awp=awp, epochs=4)
+    found = fit_batches(batch, NODES, PARTS, seed=0, batch_size=1000, fanouts=(-1, -1), awp=awp, epochs=4)
+    assert found.epoch == expected.epoch
+    assert found.accuracy == pytest.approx(expected.accuracy)
+    assert found.loss == pytest.approx(expected.loss, rel=1e-4)
+    for key in ("train_loss", "val_loss", "val_accuracy"):
+        assert found.history[key] == pytest.approx(expected.history[key], rel=1e-4)
+    for (key, a), b in zip(whole.named_parameters(), batch.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4, msg=key)
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_training_on_sampled_nodes_is_the_loop_one_would_write(accumulate: int) -> None:
+    data, (model, naive) = NODES.clone(), (node_model("PyG GCN").double() for _ in range(2))
+    data.x = data.x.double()
+    options = {"rho": 0.5, "lam": 0.5, "layers": "first"}
+    fit_batches(model, data, PARTS, seed=3, batch_size=4, fanouts=(3, 2), accumulate=accumulate,
+                awp=AwpConfig(**options), epochs=2, select_on="last")  # fmt: skip
+
+    batches = NodeBatches(data, PARTS.train, (3, 2), batch_size=4, seed=3)
+    weights = GcnWeights(batches.neighbours)
+    for conv in naive.convs:
+        conv.normalize = False
+    awp, optimizer = WTAWP(naive, **options), torch.optim.Adam(naive.parameters(), lr=0.01, weight_decay=5e-4)
+    for _ in range(2):
+        epoch = [weights(batch) for batch in batches]
+        for first in range(0, len(epoch), accumulate):
+            group = epoch[first : first + accumulate]
+            for b in group:
+                size = b.batch_size
+                awp.backward(lambda b=b, size=size: F.cross_entropy(
+                    naive(b.x, b.edge_index, b.edge_weight)[:size], b.y[:size]))  # fmt: skip
+            for p in naive.parameters():
+                p.grad /= len(group)
+            optimizer.step()
+            optimizer.zero_grad()
+    for a, b in zip(model.parameters(), naive.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+
+
+def test_workers_do_not_change_the_training() -> None:
+    models = [node_model("GCN") for _ in range(2)]
+    results = [
+        fit_batches(m, NODES, PARTS, seed=0, batch_size=6, fanouts=(3, 3), awp=AWP, epochs=3, num_workers=workers)
+        for m, workers in zip(models, (0, 2), strict=True)
+    ]
+    assert results[0] == results[1]
+    assert all(torch.equal(a, b) for a, b in zip(models[0].parameters(), models[1].parameters(), strict=True))
+
+
+def test_loaders_of_pyg_can_be_used() -> None:
+    data = NODES.clone()
+    data.n_id = torch.arange(150)
+    for numbered in (data, Data(x=data.x, y=data.y, edge_index=data.edge_index, train_mask=mask_of(PARTS.train))):
+        results = []
+        for _ in range(2):
+            loader = RandomNodeLoader(numbered, num_parts=3, shuffle=True)
+            model = node_model("GraphSAGE")
+            results.append(fit_batches(model, numbered, PARTS, seed=0, loader=loader, awp=AWP, epochs=8, lr=0.05))
+        assert results[0] == results[1]  # the seed determines the order that the loader draws
+        assert results[0].history["train_loss"][-1] < results[0].history["train_loss"][0]
+
+
+def mask_of(nodes: Tensor) -> Tensor:
+    mask = torch.zeros(150, dtype=torch.bool)
+    mask[nodes] = True
+    return mask
+
+
+def test_loss_and_metric_are_arguments() -> None:
+    data = NODES.clone()
+    data.y = F.one_hot(NODES.y, 7).float()  # several labels a node
+    seen = []
+
+    def metric(logits: Tensor, y: Tensor) -> Tensor:
+        seen.append(logits.shape)
+        return ((logits > 0) == (y > 0)).float().mean()
+
+    result = fit_batches(node_model("GCN"), data, PARTS, seed=0, batch_size=6, fanouts=(3, 3), epochs=3,
+                         loss=F.binary_cross_entropy_with_logits, metric=metric)  # fmt: skip
+    assert len(seen) == 3 + 3
+    assert result.history["train_loss"][-1] < result.history["train_loss"][0]
+    assert 0.5 < result.accuracy["test"] <= 1
+    graphs_result = fit_batches(build(), GRAPHS, SPLIT, seed=0, batch_size=8, epochs=2, loss=F.cross_entropy,
+                                metric=lambda logits, y: (logits.argmax(1) == y).float().mean())  # fmt: skip
+    assert graphs_result == fit_batches(build(), GRAPHS, SPLIT, seed=0, batch_size=8, epochs=2)
+
+
+def test_bad_arguments_for_nodes_say_what_is_wrong() -> None:
+    model = node_model("GCN")
+    with pytest.raises(ValueError, match=r"pass fanouts=\(10, 10\)"):
+        fit_batches(model, NODES, PARTS, seed=0, batch_size=4)
+    with pytest.raises(ValueError, match="batch_size must be >= 1, got None"):
+        fit_batches(model, NODES, PARTS, seed=0, fanouts=(3, 3))
+    with pytest.raises(ValueError, match="GCN has 2 layers and needs as many fan-outs, got 1"):
+        fit_batches(model, NODES, PARTS, seed=0, batch_size=4, fanouts=(3,))
+    with pytest.raises(ValueError, match="fanouts, num_workers: for batches of nodes"):
+        fit_batches(build(), GRAPHS, SPLIT, seed=0, batch_size=4, fanouts=(3,), num_workers=2)
+    with pytest.raises(ValueError, match="select_on must be one of"):
+        fit_batches(model, NODES, PARTS, seed=0, batch_size=4, fanouts=(3, 3), select_on="never")
+    held_out = NodeBatches(NODES, PARTS.test, (3, 3), batch_size=50, seed=0)
+    with pytest.raises(DataError, match="no batch of this epoch has a training node"):
+        fit_batches(model, NODES, PARTS, seed=0, loader=held_out)
+
+
+class SamplerForPyg(BaseSampler):
+    """Our sampler behind the interface of PyG's, so that PyG makes the batches as its `NeighborLoader` does."""
+
+    def __init__(self, data: Data) -> None:
+        self.lists = NeighbourLists.from_edges(data.edge_index, data.num_nodes)
+
+    @property
+    def edge_permutation(self) -> None:
+        return None
+
+    def sample_from_nodes(self, inputs: NodeSamplerInput, **_: object) -> SamplerOutput:
+        sample = sample_neighbours(self.lists, inputs.node, (-1, -1), key=0)
+        edges = sample.positions if self.lists.edge_ids is None else self.lists.edge_ids[sample.positions]
+        return SamplerOutput(
+            node=sample.nodes, row=sample.edge_index[0], col=sample.edge_index[1], edge=edges, batch=None,
+            num_sampled_nodes=list(sample.num_nodes), num_sampled_edges=list(sample.num_edges),
+            metadata=(inputs.input_id, inputs.time),
+        )  # fmt: skip
+
+    def sample_from_edges(self, *_: object, **__: object) -> SamplerOutput:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("name", ["GCN", "GraphSAGE", "PyG GCN", "PyG GAT"])
+def test_batches_that_pyg_s_loader_makes_are_trained_as_ours_are(name: str) -> None:
+    one, other = node_model(name), node_model(name)
+    loader = NodeLoader(NODES, SamplerForPyg(NODES), input_nodes=PARTS.train, batch_size=1000)
+    found = fit_batches(one, NODES, PARTS, seed=0, loader=loader, awp=AWP, epochs=4)
+    expected = fit(other, NODES, PARTS, seed=0, awp=AWP, epochs=4)
+    assert found.loss == pytest.approx(expected.loss, rel=1e-4)
+    for a, b in zip(one.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)

@@ -1,3 +1,5 @@
+from weakref import ref
+
 import pytest
 import torch
 from torch import nn
@@ -7,10 +9,10 @@ from torch_geometric.nn import GAT as PygGAT  # noqa: N811
 
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig, VanishingMembersMonitor
-from wtawp.graphs import load, stratified
-from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, GCNJaccard, GraphSAGE, SimPGCN
+from wtawp.graphs import kernels, load, stratified, structure
+from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, GCNJaccard, GraphSAGE, SimPGCN, fused
 from wtawp.models.capabilities import HasExtraLoss
-from wtawp.training import fit, fit_many
+from wtawp.training import engine, fit, fit_many
 
 SETTINGS = [None, AwpConfig(rho=0.5, lam=0.7), AwpConfig(rho=0.3, lam=0.5, layers="all", steps=3, balance=1.0)]
 
@@ -166,3 +168,43 @@ def test_gradients_are_checked_in_perturbed_epochs_alone(monkeypatch: pytest.Mon
         awp = AwpConfig(rho=0.5, lam=0.5, every=every)
         fit(MLP(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, awp=awp, epochs=40)
     assert checked == [1, 10, 20, 30, 40, *[1, 19, 39]]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_views_of_training_and_validation_are_freed_before_that_of_testing(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peak of memory is where the test nodes are, which are nearly the whole graph."""
+    data, make, views, held = load("wine"), engine.build_subset, [], []
+
+    def watched(*arguments: object) -> object:
+        held.append([view() is not None for view in views])
+        view = make(*arguments)  # type: ignore[arg-type]
+        views.append(ref(view))
+        return view
+
+    monkeypatch.setattr(engine, "build_subset", watched)
+    models = [GCN(13, 3, hidden=(4,), generator=rng("init", i)) for i in range(size)]
+    results = fit_many(models, data, stratified(data.y, seed=0), seeds=list(range(size)), epochs=2)
+    assert held == [[], [True], [False, False]]
+    assert set(results[0].accuracy) == set(results[0].loss) == {"train", "val", "test"}
+    assert [view() for view in views] == [None] * 3
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", [GCN, GAT, GraphSAGE])
+def test_int64_pointers_train_to_the_bits_of_int32_ones(
+    kind: type, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(structure, "HAS_NUMBA", False)
+        monkeypatch.setattr(kernels, "HAS_NUMBA", False)
+        monkeypatch.setattr(fused, "is_compiled", lambda _: False)
+    data, split = load("citation"), stratified(load("citation").y, seed=0)
+    runs = []
+    for threshold in (structure.INT32_ENTRIES, 0):
+        monkeypatch.setattr(structure, "INT32_ENTRIES", threshold)
+        model = build(kind, data, 0, torch.float32)
+        result = fit(model, data, split, seed=0, awp=SETTINGS[1], epochs=2)
+        runs.append((result, [p.tolist() for p in model.parameters()]))
+    assert runs[0] == runs[1]

@@ -1,7 +1,9 @@
 import math
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,9 +13,9 @@ from torch_geometric.nn import GAT, GCNConv, global_mean_pool
 
 from wtawp.base import DataError, VanishingGradientWarning, rng
 from wtawp.core import AwpConfig, VanishingGradientMonitor
-from wtawp.graphs import batched, knn_edges, load, stratified
+from wtawp.graphs import batched, knn_edges, load, memory_mapped, stratified
 from wtawp.models import GCN, GIN, MLP, GraphSAGE, PooledGCN, PooledGIN, PooledSAGE
-from wtawp.training import Fit, evaluate, fit, fit_many
+from wtawp.training import Fit, evaluate, fit, fit_many, loop
 
 
 def naive_training(model: nn.Module, data: Data, epochs: int) -> tuple[int, dict[str, torch.Tensor]]:
@@ -311,3 +313,17 @@ def test_nodes_and_graphs_are_not_mistaken_for_each_other() -> None:
         fit(PooledGCN(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0)
     with pytest.raises(DataError, match="Pooled classifies whole graphs"):
         evaluate(PooledGCN(13, 3, generator=rng("init")), data, torch.arange(3))
+
+
+@pytest.mark.parametrize(("kind", "stays"), [(GCN, True), (nn.Linear, False)])
+def test_memory_mapped_features_stay_where_only_some_rows_are_read(kind: type, stays: bool, tmp_path: Path) -> None:
+    data = load("wine")
+    np.save(tmp_path / "x.npy", data.x.numpy())
+    data.x = memory_mapped(tmp_path / "x.npy")
+    model = GCN(13, 3, generator=rng("init")) if kind is GCN else kind(13, 3)
+    graph = loop._on_device(data, model, torch.device("meta"))
+    assert graph.x.device.type == ("cpu" if stays else "meta")
+    assert graph.y.device.type == graph.edge_index.device.type == "meta"
+    assert data.y.device.type == data.x.device.type == "cpu"  # the caller's graph is untouched
+    data.x = data.x.clone()
+    assert loop._on_device(data, model, torch.device("meta")).x.device.type == "meta"

@@ -27,6 +27,7 @@ from wtawp.graphs.kernels import multiply
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator, sparse_features
 from wtawp.graphs.products import spmm
+from wtawp.graphs.structure import row_pointers
 from wtawp.models.capabilities import IsConvolutionStack
 from wtawp.models.evaluation import evaluating, refuse_cached
 
@@ -380,7 +381,7 @@ class _TorchVoter:
         rows, order = (sample * size + cell // width).sort()
         values = torch.ones(1, len(cell), dtype=weight.dtype)
         columns = (cell % width)[order].int()
-        return multiply(_row_pointers(rows, count * size), columns, values, weight[None]).view(count, size, -1)
+        return multiply(row_pointers(rows, count * size), columns, values, weight[None]).view(count, size, -1)
 
     def _operators(self, first: int, count: int) -> tuple[Operator, Operator]:
         """The operators of the samples, stacked as [s n, n] and as a block diagonal matrix [s n, s n]."""
@@ -392,18 +393,11 @@ class _TorchVoter:
         everybody = torch.arange(count * size, device=device)
         rows, order = torch.cat([i, j, everybody]).sort()
         columns = torch.cat([j, i, everybody])[order]
-        indptr = _row_pointers(rows, count * size)
+        indptr = row_pointers(rows, count * size)
         scale = indptr.diff().to(self.product.dtype).rsqrt()
         values = scale[rows] * scale[columns]
-        unused = rows[:0]  # nothing is differentiated here, so nothing is transposed
 
         def operator(indices: Tensor, width: int) -> Operator:
-            return Operator((count * size, width), indptr, indices.int(), values, unused, unused, unused, unused)
+            return Operator((count * size, width), indptr, indices.int(), values)
 
         return operator(columns % size, size), operator(columns, count * size)
-
-
-def _row_pointers(rows: Tensor, size: int) -> Tensor:
-    """The row pointers of a CSR matrix, from the sorted rows of its entries."""
-    counts = torch.bincount(rows, minlength=size)
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wtawp.base import CertificateError
 from wtawp.certificates import noise_numba
 from wtawp.certificates.noise import Noise, NoisyGraphs, Ones, cut, pairs_of
-from wtawp.graphs import kernels_numba
+from wtawp.graphs import kernels_numba, structure
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import sparse_features
 from wtawp.graphs.products import spmm
@@ -136,6 +137,7 @@ class _Features(_Drawn):
         self._make_room(dtype)
 
     def _make_room(self, dtype: Any) -> None:
+        _check_entries(self.room)
         self.new_columns, self.values = np.empty(self.room, np.int32), np.ones((1, self.room), dtype)
 
     def multiply(self, keys: Array, weight: Array, out: Array) -> None:
@@ -163,6 +165,7 @@ class _Edges(_Drawn):
         self._make_room()
 
     def _make_room(self) -> None:
+        _check_entries(2 * self.room + len(self.cursor))
         self.pairs, self.places = np.empty((2, self.room), np.int32), np.empty(self.room, np.int64)
         self.indices = np.empty(2 * self.room + len(self.cursor), np.int32)
         self.values = np.empty(len(self.indices), self.scale.dtype)
@@ -180,3 +183,12 @@ class _Edges(_Drawn):
             self._make_room()
         noise_numba.gcn_operator(self.pairs, count, self.indptr, self.indices, self.values, self.cursor, self.scale)
         return self.indptr, self.indices, self.values
+
+
+def _check_entries(count: int) -> None:
+    """Refuse samples with more entries than the row pointers, which are int32 here, can count."""
+    if count > structure.INT32_ENTRIES:
+        raise CertificateError(
+            f"a noisy sample can have up to {structure.INT32_ENTRIES} entries, got room for {count};"
+            " certify the receptive field of fewer nodes, or add less (a smaller p_add)"
+        )

@@ -101,6 +101,8 @@ class WTAWP:
             projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact, every=every
         )
         self.config = AwpConfig(rho=rho, lam=lam, layers=layers, radius=radius, **shared)
+        if not self.config.is_plain:
+            refuse_sharded(model)
         self._names = () if self.config.is_plain else select(model, self.config.layers)  # plain: any model is accepted
 
     @property
@@ -287,7 +289,7 @@ class WTAWP:
         norms = [norm_of(g) for g in natural.values()] if is_checked else []
         perturbed_norms: list[Tensor] = []
         is_proportional = config.steps == 1 and config.radius != "adaptive" and config.balance is None
-        can_recover = is_proportional and not passes.has_post_accumulate_hooks
+        can_recover = is_proportional and not (passes.has_post_accumulate_hooks or passes.has_local_perturbation)
         recovered = passes.drop_recoverable(natural, delta) if can_recover else {}
         passes.perturb(delta)
         if config.balance is None and (is_in_group or is_sparse or passes.has_post_accumulate_hooks):
@@ -296,7 +298,8 @@ class WTAWP:
         else:
             perturbed_loss, perturbed = passes.perturbed()
             perturbed_norms += [norm_of(g) for g in perturbed.values()] if is_checked else []
-            passes.set_gradients(dict(combine_gradients(natural, perturbed, config)))
+            alone = {p: perturbed.pop(p).detach().mul_(config.lam) for p in recovered if p in perturbed}
+            passes.set_gradients(alone | dict(combine_gradients(natural, perturbed, config)))
         passes.add_recovered(recovered, 1 - config.lam)
         self._monitor(
             norms, perturbed_norms, loss if factor is None else loss * factor, config
@@ -355,6 +358,10 @@ class WTAWP:
             raise ValueError(
                 "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as"
                 " it arrives; remove the post-accumulate-grad hooks or use balance=None"
+            )
+        if is_distributed() and any(not getattr(m, "require_backward_grad_sync", True) for m in self.model.modules()):
+            raise ValueError(
+                "balance compares gradients of all processes, no_sync() has those of one; use balance=None"
             )
         if is_distributed() and any(p.grad is not None for p in passes.parameters):
             raise ValueError(

@@ -78,14 +78,20 @@ class Passes:
         self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
         for prefix, module in model.named_modules():
             for name, p in module._parameters.items():
-                if p is not None and p.requires_grad:
+                if p is not None and p.requires_grad and p.is_leaf:
                     self.named[f"{prefix}.{name}" if prefix else name] = p
             self._buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
         self.parameters = list(dict.fromkeys(self.named.values()))
+        self._buffer_values: list[tuple[Tensor, Tensor]] = []  # each buffer and a copy of it, to undo the first pass
         self._original: ByParameter = {}  # the weights before they were moved
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
         self._muted = [(h, list(h.items()), p) for p in self.parameters if (h := _post_accumulate_hooks(p))]
+
+    @property
+    def has_local_perturbation(self) -> bool:
+        """Whether only the last pass is reduced over processes, so that the natural gradient must be part of it."""
+        return self._without_sync is not nullcontext
 
     @property
     def has_post_accumulate_hooks(self) -> bool:
@@ -105,12 +111,13 @@ class Passes:
         Raises:
             ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
         """
+        self._buffer_values = [(b, b.detach().clone()) for _, _, b in self._buffers]
         for hooks, _, _ in self._muted:
             hooks.clear()
-        versions = [p._version for p in self.parameters]
         self._set_aside(self.parameters)
         with self._without_sync():
             loss = call(self._closure, self.parameters)
+            versions = [p._version for p in self.parameters]  # a forward pass may change weights: Embedding(max_norm=1)
             nodes = nodes_of(loss)
             check(loss, nodes)
             factor, natural = self._differentiate(loss, nodes)
@@ -119,7 +126,10 @@ class Passes:
                 "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
                 " optimizer.step() after awp.backward()"
             )
-        if not natural:
+        is_elsewhere = any(hasattr(p, "full_tensor") for p in self.parameters) and natural.keys().isdisjoint(
+            self.parameters
+        )
+        if not natural or is_elsewhere:
             raise ValueError(
                 "no gradient arrived in .grad: the framework keeps gradients elsewhere, or delays them. For FSDP2 call"
                 " model.set_requires_gradient_sync(True); for others use awp.loss(fn)"
@@ -305,12 +315,17 @@ class Passes:
     def undo(self) -> None:
         """Restore everything: weights, buffers, hooks and `.grad`."""
         try:
-            self.finish()
-            self._restore_gradients()
+            self._restore_all()
         except BaseException:  # interrupted while it was being restored
-            self.finish()
-            self._restore_gradients()
+            self._restore_all()
             raise
+
+    def _restore_all(self) -> None:
+        """Give weights, buffers, hooks and `.grad` what they had before the step."""
+        self.finish()
+        for buffer, values in self._buffer_values:
+            buffer.detach().copy_(values)
+        self._restore_gradients()
 
     def _restore_gradients(self) -> None:
         """Give every leaf the `.grad` it had before the step: the same tensor with the same values."""

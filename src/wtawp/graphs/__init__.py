@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from wtawp.graphs.datasets import fetch_dataset, load, locate_dataset
     from wtawp.graphs.description import Description, describe
     from wtawp.graphs.download import RemoteFile, is_intact, locate
+    from wtawp.graphs.feature_files import is_memory_mapped, memory_mapped
     from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
+    from wtawp.graphs.gcn_weights import GcnWeights
     from wtawp.graphs.generate import citation, knn_edges, power_law, toy
     from wtawp.graphs.low_rank import LowRank, low_rank_operator
+    from wtawp.graphs.node_batches import NodeBatches
     from wtawp.graphs.normalisation import gcn_operator, mean_operator, sum_operator
     from wtawp.graphs.operator import Operator, sparse_features
     from wtawp.graphs.pagerank import ppr_rows
     from wtawp.graphs.products import spmm
     from wtawp.graphs.registry import DatasetSpec, dataset_names, dataset_spec, register_dataset
+    from wtawp.graphs.sampling import NeighbourLists, Sample, sample_neighbours
     from wtawp.graphs.similarity import cosine, extreme_pairs, jaccard, jaccard_operator, knn_operator
     from wtawp.graphs.splits import Split, check_split, k_fold, public, split_from_masks, stratified
 
@@ -29,9 +33,13 @@ __all__ = [
     "DatasetSpec",
     "Description",
     "EdgeFlips",
+    "GcnWeights",
     "LowRank",
+    "NeighbourLists",
+    "NodeBatches",
     "Operator",
     "RemoteFile",
+    "Sample",
     "Split",
     "batched",
     "budget_of",
@@ -46,6 +54,7 @@ __all__ = [
     "gcn_operator",
     "is_collection",
     "is_intact",
+    "is_memory_mapped",
     "jaccard",
     "jaccard_operator",
     "k_fold",
@@ -57,11 +66,13 @@ __all__ = [
     "low_rank_operator",
     "mean_operator",
     "mean_pooling",
+    "memory_mapped",
     "power_law",
     "ppr_rows",
     "public",
     "receptive_field",
     "register_dataset",
+    "sample_neighbours",
     "select_graphs",
     "sparse_features",
     "split_from_masks",
@@ -78,14 +89,18 @@ _HOMES = {
     **dict.fromkeys(("fetch_dataset", "load", "locate_dataset"), "datasets"),
     **dict.fromkeys(("Description", "describe"), "description"),
     **dict.fromkeys(("RemoteFile", "is_intact", "locate"), "download"),
+    **dict.fromkeys(("is_memory_mapped", "memory_mapped"), "feature_files"),
     **dict.fromkeys(("EdgeFlips", "budget_of", "undirected_pairs"), "flips"),
+    "GcnWeights": "gcn_weights",
     **dict.fromkeys(("citation", "knn_edges", "power_law", "toy"), "generate"),
     **dict.fromkeys(("LowRank", "low_rank_operator"), "low_rank"),
+    "NodeBatches": "node_batches",
     **dict.fromkeys(("gcn_operator", "mean_operator", "sum_operator"), "normalisation"),
     **dict.fromkeys(("Operator", "sparse_features"), "operator"),
     "ppr_rows": "pagerank",
     "spmm": "products",
     **dict.fromkeys(("DatasetSpec", "dataset_names", "dataset_spec", "register_dataset"), "registry"),
+    **dict.fromkeys(("NeighbourLists", "Sample", "sample_neighbours"), "sampling"),
     **dict.fromkeys(("cosine", "extreme_pairs", "jaccard", "jaccard_operator", "knn_operator"), "similarity"),
     **dict.fromkeys(("Split", "check_split", "k_fold", "public", "split_from_masks", "stratified"), "splits"),
 }

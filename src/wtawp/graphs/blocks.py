@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from wtawp.graphs import structure
 from wtawp.graphs.operator import Operator
 
 
@@ -33,6 +34,9 @@ def receptive_field(operator: Operator, targets: Tensor, hops: int) -> Blocks:
     Returns:
         The blocks, in the order in which they are applied.
 
+    Raises:
+        DataError: If a target is not a node.
+
     Example:
         >>> from wtawp.graphs import sum_operator
         >>> path = sum_operator(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), None, 3)
@@ -42,10 +46,8 @@ def receptive_field(operator: Operator, targets: Tensor, hops: int) -> Blocks:
     nodes: list[Tensor] = [targets]
     operators: list[Operator] = []
     for _ in range(hops):
-        inside = torch.zeros(operator.shape[0], dtype=torch.bool, device=targets.device)
-        inside[nodes[0]] = True
-        reached = torch.zeros_like(inside)
-        reached[operator.indices[inside[operator.rows]].long()] = True
-        nodes.insert(0, torch.cat([nodes[0], (reached & ~inside).nonzero()[:, 0]]))
+        is_new = structure.columns_of_rows(operator.indptr, operator.indices, operator.shape, nodes[0])
+        is_new[nodes[0]] = False
+        nodes.insert(0, torch.cat([nodes[0], is_new.nonzero()[:, 0]]))
         operators.insert(0, operator.select(nodes[1], nodes[0]))
     return Blocks(tuple(nodes), tuple(operators))

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.autograd.forward_ad import unpack_dual
 
 HAS_NUMBA = find_spec("numba") is not None
 HAS_TRITON = find_spec("triton") is not None
@@ -18,6 +20,19 @@ if HAS_NUMBA:
     from wtawp.graphs import kernels_numba
 if HAS_TRITON:
     from wtawp.graphs import kernels_triton
+
+
+def is_differentiated(values: Tensor) -> bool:
+    """Whether a derivative of any kind, or a transform of `torch.func`, follows these numbers."""
+    has_tangent = unpack_dual(values).tangent is not None  # type: ignore[no-untyped-call]
+    return values.requires_grad or has_tangent or is_functorch_wrapped_tensor(values)
+
+
+def is_plain(values: Tensor) -> bool:
+    """Whether compiled code may read these numbers: on the CPU, in a type of numpy, and not differentiated."""
+    return (
+        values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64) and not is_differentiated(values)
+    )
 
 
 def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, compiled: bool = True) -> Tensor:
@@ -50,6 +65,7 @@ def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> T
 def _shared_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:
     """One product with the members of the stack side by side: [m, b * h]."""
     batch, m, width = dense.shape
+    indices = indices.to(indptr.dtype)  # torch wants one type for both
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch warns that its CSR is in beta
         matrix = torch.sparse_csr_tensor(indptr, indices, values, (len(indptr) - 1, m), check_invariants=False)
     folded = dense.transpose(0, 1).reshape(m, batch * width)

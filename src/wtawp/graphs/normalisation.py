@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from wtawp.graphs.kernels import HAS_NUMBA, is_plain
 from wtawp.graphs.operator import Operator
+
+if HAS_NUMBA:
+    from wtawp.graphs import normalisation_numba
 
 
 def gcn_operator(
@@ -42,9 +47,9 @@ def gcn_operator(
     ones = torch.ones(len(source), dtype=dtype, device=edge_index.device)
     weight = ones if edge_weight is None else torch.cat([edge_weight.to(dtype), ones[: len(loops)]])
     plain = Operator.from_entries(target, source, weight, (num_nodes, num_nodes))
-    degree = plain.values.new_zeros(num_nodes).index_add(0, plain.rows, plain.values)  # at least 1: the self-loop
+    degree = row_sums(plain)  # at least 1: the self-loop
     scale = degree.rsqrt() if power == -0.5 else degree.pow(power)
-    return replace(plain, values=scale[plain.rows] * plain.values * scale[plain.indices.long()])
+    return replace(plain, values=scaled_values(plain, scale))
 
 
 def sum_operator(
@@ -93,5 +98,42 @@ def mean_operator(
         tensor([0.5000, 0.5000, 0.0000])
     """
     plain = sum_operator(edge_index, edge_weight, num_nodes, dtype)
-    total = plain.values.new_zeros(num_nodes).index_add(0, plain.rows, plain.values)
+    total = row_sums(plain)
     return replace(plain, values=plain.values / torch.where(total == 0, 1, total)[plain.rows])
+
+
+def row_sums(operator: Operator) -> Tensor:  # [n, m] -> [n]
+    """Sum the values of each row. Gradients reach the values.
+
+    Args:
+        operator: The matrix, [n, m].
+
+    Returns:
+        The sums, [n].
+    """
+    if not (HAS_NUMBA and is_plain(operator.values)):
+        return operator.values.new_zeros(operator.shape[0]).index_add(0, operator.rows, operator.values)
+    with temporarily_clear_interpreter_stack():
+        sums = torch.empty(operator.shape[0], dtype=operator.values.dtype)
+        normalisation_numba.row_sums(operator.indptr.numpy(), operator.values.contiguous().numpy(), sums.numpy())
+        return sums
+
+
+def scaled_values(operator: Operator, scale: Tensor) -> Tensor:  # [n, n], [n] -> [e]
+    """Multiply each entry of a square matrix with the factors of its row and of its column.
+
+    Args:
+        operator: The matrix A, [n, n].
+        scale: The factors s, [n].
+
+    Returns:
+        The values of diag(s) A diag(s), in the order of the entries, [e]. Gradients reach A and s.
+    """
+    if not (HAS_NUMBA and is_plain(operator.values) and is_plain(scale)):
+        return scale[operator.rows] * operator.values * scale[operator.indices.long()]
+    with temporarily_clear_interpreter_stack():
+        values, scale = operator.values.contiguous(), scale.contiguous()
+        out = torch.empty_like(values)
+        arrays = (t.numpy() for t in (operator.indptr, operator.indices, values, scale, out))
+        normalisation_numba.scaled_values(*arrays)
+        return out

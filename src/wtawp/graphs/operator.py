@@ -1,15 +1,49 @@
 """The `Operator`: a sparse matrix as models multiply with it.
 
-It carries int32 CSR and its transpose, built once, so that no backward pass transposes again.
+It carries CSR and that of its transpose, which is built once, when it is first used: no backward pass builds it again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from wtawp.base import DataError
+from wtawp.graphs import structure
+
+
+class Transposed:
+    """The CSR form of a transpose, built when it is first used. Operators that differ in their values share it.
+
+    Args:
+        shape: Shape of the matrix that is transposed.
+        indptr: Its row pointers.
+        indices: The column of each of its entries.
+        mirror: If that matrix is itself a transpose, the one of the matrix it was made from; there is then nothing to
+            build.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int], indptr: Tensor, indices: Tensor, mirror: "Transposed | None" = None
+    ) -> None:
+        self.shape, self.indptr, self.indices, self.mirror = shape, indptr, indices, mirror
+
+    @cached_property
+    def parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The transpose's row pointers, columns, and which entry of the matrix each of its entries is."""
+        if self.mirror is not None:
+            return self.mirror.indptr, self.mirror.indices, self.mirror.back
+        with torch.inference_mode(False):  # or they could not be used in training afterwards
+            return structure.transpose(self.indptr, self.indices, self.shape)
+
+    @cached_property
+    def back(self) -> Tensor:
+        """Which entry of the transpose each entry of the matrix is."""
+        if self.mirror is not None:
+            return self.mirror.parts[2]
+        with torch.inference_mode(False):
+            return structure.inverse(self.parts[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,13 +55,10 @@ class Operator:
 
     Attributes:
         shape: Number of rows n and of columns m.
-        indptr: Where the entries of each row start, [n + 1] int32.
-        indices: Column of each entry, [e] int32.
+        indptr: Where the entries of each row start, [n + 1]; int32, or int64 if there are 2^31 entries or more.
+        indices: Column of each entry, [e] int32; they rise within a row.
         values: Value of each entry, [e].
-        t_indptr: Where the entries of each row of the transpose start, [m + 1] int32.
-        t_indices: Column of each entry of the transpose, which is its row here, [e] int32.
-        order: Entry i of the transpose is entry `order[i]` of this matrix, [e] int64.
-        back: The inverse permutation of `order`, [e] int64.
+        transposed: The structure of the transpose, if it is known; otherwise it is built when it is first used.
 
     Example:
         >>> Operator.from_entries(torch.tensor([0, 1]), torch.tensor([1, 0]), torch.ones(2), (2, 3)).to_dense()
@@ -39,10 +70,17 @@ class Operator:
     indptr: Tensor
     indices: Tensor
     values: Tensor
-    t_indptr: Tensor
-    t_indices: Tensor
-    order: Tensor
-    back: Tensor
+    transposed: Transposed | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.transposed is None:
+            object.__setattr__(self, "transposed", Transposed(self.shape, self.indptr, self.indices))
+
+    @property
+    def _transposed(self) -> Transposed:
+        """The structure of the transpose, which every operator has once it is made."""
+        assert self.transposed is not None
+        return self.transposed
 
     @staticmethod
     def from_entries(rows: Tensor, cols: Tensor, values: Tensor, shape: tuple[int, int]) -> "Operator":
@@ -60,25 +98,13 @@ class Operator:
         Raises:
             DataError: If a coordinate lies outside the matrix.
         """
-        if len(rows) and not (
-            0 <= int(rows.min()) <= int(rows.max()) < shape[0] and 0 <= int(cols.min()) <= int(cols.max()) < shape[1]
-        ):
-            extent = f"rows {int(rows.min())} to {int(rows.max())}, columns {int(cols.min())} to {int(cols.max())}"
-            raise DataError(f"entries must lie inside a matrix of shape {list(shape)}, got {extent}")
-        codes, entry = (rows * shape[1] + cols).sort()  # by row, then by column
-        if bool((codes.diff() == 0).any()):
-            codes, group = torch.unique_consecutive(codes, return_inverse=True)
-            values = values.new_zeros(len(codes)).index_add(0, group, values[entry])
-        else:
-            values = values[entry]
-        del entry  # large graphs: nothing is kept that is not needed any more
-        rows, cols = codes // shape[1], codes % shape[1]
-        order = torch.argsort(cols, stable=True)
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order), device=order.device)
-        return Operator(
-            shape, _indptr(rows, shape[0]), cols.int(), values, _indptr(cols, shape[1]), rows[order].int(), order, back
-        )
+        structure.check_size(shape)
+        if len(rows):
+            (low, high), (first, last) = ([int(t) for t in torch.aminmax(ends)] for ends in (rows, cols))
+            if not (0 <= low <= high < shape[0] and 0 <= first <= last < shape[1]):
+                extent = f"rows {low} to {high}, columns {first} to {last}"
+                raise DataError(f"entries must lie inside a matrix of shape {list(shape)}, got {extent}")
+        return Operator(shape, *_sum_duplicates(*structure.sort_entries(rows, cols, values, shape)))
 
     @staticmethod
     def identity(size: int, dtype: torch.dtype, device: torch.device) -> "Operator":
@@ -92,9 +118,31 @@ class Operator:
         Returns:
             The identity operator.
         """
-        starts, diagonal = torch.arange(size + 1, device=device).int(), torch.arange(size, device=device)
-        ones, columns = torch.ones(size, dtype=dtype, device=device), diagonal.int()
-        return Operator((size, size), starts, columns, ones, starts, columns, diagonal, diagonal)
+        structure.check_size((size, size))
+        starts = torch.arange(size + 1, device=device, dtype=structure.pointer_dtype(size))
+        columns = torch.arange(size, device=device, dtype=torch.int32)
+        ones = torch.ones(size, dtype=dtype, device=device)
+        return Operator((size, size), starts, columns, ones)
+
+    @property
+    def t_indptr(self) -> Tensor:
+        """Where the entries of each row of the transpose start, [m + 1], int32 or int64 as `indptr`."""
+        return self._transposed.parts[0]
+
+    @property
+    def t_indices(self) -> Tensor:
+        """Column of each entry of the transpose, which is its row here, [e] int32."""
+        return self._transposed.parts[1]
+
+    @property
+    def order(self) -> Tensor:
+        """Entry i of the transpose is entry `order[i]` of this matrix, [e] int64."""
+        return self._transposed.parts[2]
+
+    @property
+    def back(self) -> Tensor:
+        """The inverse permutation of `order`, [e] int64."""
+        return self._transposed.back
 
     @property
     def T(self) -> "Operator":
@@ -113,24 +161,14 @@ class Operator:
             An operator whose `values` are not yet those of the transpose: pass `t_values`, or other values in that
             order, beside it.
         """
-        return Operator(
-            self.shape[::-1],
-            self.t_indptr,
-            self.t_indices,
-            self.values,
-            self.indptr,
-            self.indices,
-            self.back,
-            self.order,
-        )
+        turned = self.shape[::-1]
+        mirror = Transposed(turned, self.t_indptr, self.t_indices, mirror=self._transposed)
+        return Operator(turned, self.t_indptr, self.t_indices, self.values, mirror)
 
     @cached_property
     def rows(self) -> Tensor:
         """The row of each entry, [e]."""
-        counts = self.indptr.diff().long()
-        return torch.repeat_interleave(
-            torch.arange(self.shape[0], device=counts.device), counts, output_size=len(self.indices)
-        )
+        return structure.row_of_entries(self.indptr, len(self.indices))
 
     def select(self, rows: Tensor, cols: Tensor) -> "Operator":
         """The submatrix of some rows and columns.
@@ -140,15 +178,13 @@ class Operator:
             cols: The columns to keep, likewise, [c].
 
         Returns:
-            The operator of shape [r, c].
+            The operator of shape [r, c]. Gradients reach the values of this one.
+
+        Raises:
+            DataError: If a row or column is not one of this matrix.
         """
-        new_column = torch.full((self.shape[1],), -1, device=cols.device)
-        new_column[cols] = torch.arange(len(cols), device=cols.device)
-        new_row = torch.full((self.shape[0],), -1, device=rows.device)
-        new_row[rows] = torch.arange(len(rows), device=rows.device)
-        r, c = new_row[self.rows], new_column[self.indices.long()]
-        kept = (r >= 0) & (c >= 0)
-        return Operator.from_entries(r[kept], c[kept], self.values[kept], (len(rows), len(cols)))
+        parts = structure.select_entries(self.indptr, self.indices, self.values, self.shape, rows, cols)
+        return Operator((len(rows), len(cols)), *parts)
 
     def to(self, target: torch.device | torch.dtype | str) -> "Operator":
         """The same operator on another device, or with values of another type.
@@ -161,8 +197,8 @@ class Operator:
         """
         if isinstance(target, torch.dtype):
             return replace(self, values=self.values.to(target))
-        names = ("indptr", "indices", "values", "t_indptr", "t_indices", "order", "back")
-        return replace(self, **{name: getattr(self, name).to(target) for name in names})
+        indptr, indices, values = (t.to(target) for t in (self.indptr, self.indices, self.values))
+        return self if values is self.values else Operator(self.shape, indptr, indices, values)
 
     def to_dense(self) -> Tensor:  # [n, m]
         """The matrix written out, for tests and small graphs.
@@ -195,7 +231,15 @@ def sparse_features(x: Tensor) -> Operator:  # [n, d] -> [n, d]
     return Operator.from_entries(rows, cols, values, (x.shape[0], x.shape[1]))
 
 
-def _indptr(rows: Tensor, size: int) -> Tensor:
-    """Where the entries of each row start once they are sorted by row, [size + 1] int32."""
-    counts = torch.bincount(rows, minlength=size)
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
+def _sum_duplicates(indptr: Tensor, indices: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum the values of neighbouring entries with equal coordinates; the entries are sorted."""
+    is_new = torch.ones(len(indices), dtype=torch.bool, device=indices.device)
+    torch.ne(indices[1:], indices[:-1], out=is_new[1:])
+    starts = indptr[:-1].long()
+    is_new[starts[starts < len(indices)]] = True  # equal columns in two rows are no duplicates
+    if bool(is_new.all()):
+        return indptr, indices, values
+    number = is_new.cumsum(0)  # entries that remain, up to and including each
+    summed = values.new_zeros(int(number[-1])).index_add(0, number - 1, values)
+    before = torch.cat([number.new_zeros(1), number])
+    return before[indptr.long()].to(structure.pointer_dtype(len(summed))), indices[is_new], summed

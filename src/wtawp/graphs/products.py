@@ -72,9 +72,9 @@ def aligned(x: Tensor) -> Tensor:  # [n, d] -> [n, a little more]
         x: The matrix, [n, d].
 
     Returns:
-        The padded matrix, [n, d rounded up to a multiple of 8].
+        The padded matrix, [n, d rounded up to a multiple of 8]; x itself if there is nothing to append.
     """
-    return F.pad(x, (0, -x.shape[1] % 8))
+    return F.pad(x, (0, -x.shape[1] % 8)) if x.shape[1] % 8 else x
 
 
 class _SharedLeft(torch.autograd.Function):
@@ -86,7 +86,8 @@ class _SharedLeft(torch.autograd.Function):
 
     @staticmethod
     def forward(left: Tensor, dense: Tensor) -> Tensor:
-        dense = F.pad(dense, (0, 0, 0, left.shape[1] - dense.shape[-2]))
+        missing = left.shape[1] - dense.shape[-2]
+        dense = F.pad(dense, (0, 0, 0, missing)) if missing else dense  # a padding by nothing would copy
         if dense.dim() == 2:
             return left @ dense
         if left.device.type == "cpu" and min(left.shape) <= NARROW:

@@ -50,11 +50,11 @@ def check_split(split: Split, y: Tensor) -> Split:
             raise DataError(f"the {name} part names nodes {int(part.min())} to {int(part.max())}, there are {len(y)}")
         if (y[part] < 0).any():
             raise DataError(f"{int((y[part] < 0).sum())} nodes of the {name} part have no label; leave them out")
-    everyone = torch.cat(list(parts.values())).tolist()
-    twice = len(everyone) - len(set(everyone))
+    everyone = torch.cat(list(parts.values()))
+    twice = len(everyone) - int(torch.bincount(everyone, minlength=len(y)).count_nonzero())
     if twice:
         raise DataError(f"the parts of a split must be disjoint, but {twice} nodes occur more than once")
-    unseen = sorted(set(y[y >= 0].tolist()) - set(y[split.train].tolist()))
+    unseen = sorted(set(torch.unique(y[y >= 0]).tolist()) - set(torch.unique(y[split.train]).tolist()))
     if unseen:
         raise DataError(f"no training node has class {', '.join(map(str, unseen))}; choose a larger training part")
     return split

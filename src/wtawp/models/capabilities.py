@@ -7,8 +7,10 @@ methods, so a user's module with a method called `prepare` or `extra_loss` is tr
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
+from torch_geometric.data import Data
 
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import Multiplies
@@ -22,7 +24,13 @@ class StackAware(ABC):
 
     In a stack, each parameter has one more dimension in front, and so have the logits. Such a module draws dropout
     masks with `wtawp.models.dropout.dropout` only, so that a member of a stack drops what it drops alone.
+
+    Attributes:
+        reads_rows: Whether `prepare` reads only those rows of x that the wanted nodes need (with
+            `wtawp.models.inputs.features`), so that x may be memory-mapped, and on another device than the edges.
     """
+
+    reads_rows: ClassVar[bool] = False
 
     @abstractmethod
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
@@ -53,6 +61,48 @@ class StackAwareOnGraphs(ABC):
 
         Returns:
             Positional arguments for `forward`, which then returns the logits of the graphs `rows` in their order.
+        """
+
+
+class RunsOnBatches(ABC):
+    """A node classifier that runs on batches of `wtawp.graphs.NodeBatches`, on the sampled neighbours alone."""
+
+    @property
+    @abstractmethod
+    def num_hops(self) -> int:
+        """How far the logits of a node reach into the graph: the number of fan-outs that its batches need."""
+
+    @property
+    @abstractmethod
+    def needs_gcn_weights(self) -> bool:
+        """Whether batches need the edge weights of `wtawp.graphs.GcnWeights`."""
+
+    @abstractmethod
+    def batch_arguments(self, batch: Data) -> tuple[object, ...]:
+        """Build the arguments of `forward` that give the logits of the seeds of a batch.
+
+        Args:
+            batch: The batch, with GCN weights if the model needs them.
+
+        Returns:
+            Positional arguments for `forward`, which then returns the logits of the seeds in their order.
+        """
+
+
+class RunsByLayer(RunsOnBatches):
+    """A node classifier of `num_hops` layers, of which each needs the output of the one before at neighbours only."""
+
+    @abstractmethod
+    def infer_layer(self, number: int, batch: Data) -> Tensor:
+        """Compute one layer for the seeds of a batch, in evaluation mode.
+
+        Args:
+            number: Number of the layer, counted from 0.
+            batch: A batch of one hop with all neighbours, with GCN weights if the model needs them; `x` is the output
+                of the layer before.
+
+        Returns:
+            The output of the layer, after its activation if it is not the last, [batch_size, h].
         """
 
 

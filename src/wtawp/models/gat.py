@@ -6,17 +6,19 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_geometric.data import Data
 
 from wtawp.graphs.blocks import receptive_field
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator
+from wtawp.models.batch_blocks import batch_blocks
 from wtawp.models.caches import OperatorCache
-from wtawp.models.capabilities import Features, StackAware
+from wtawp.models.capabilities import Features, RunsByLayer, StackAware
 from wtawp.models.inputs import features
 from wtawp.models.layers import GraphAttention, Hop, checked_widths
 
 
-class GAT(nn.Module, StackAware):
+class GAT(nn.Module, StackAware, RunsByLayer):
     """Graph attention network: two attention layers with ELU between them.
 
     The model is called as PyG's models are; self-loops are added. Edge weights multiply exp(score) inside the softmax,
@@ -41,6 +43,8 @@ class GAT(nn.Module, StackAware):
         >>> model(data.x, data.edge_index).shape
         torch.Size([178, 3])
     """
+
+    reads_rows = True
 
     def __init__(
         self, d_in: int, d_out: int, *, width: int = 8, heads: int = 8, dropout: float = 0.5, generator: torch.Generator
@@ -97,3 +101,44 @@ class GAT(nn.Module, StackAware):
             return features(x, dropped=True), (Hop.whole(operator),) * 2
         blocks = receptive_field(operator, rows, 2)
         return features(x, blocks.nodes[0], dropped=True), Hop.over_blocks(blocks, operator.shape[0])
+
+    @property
+    def num_hops(self) -> int:
+        """The number of attention layers."""
+        return len(self.convs)
+
+    @property
+    def needs_gcn_weights(self) -> bool:
+        """False: attention is normalised over the sampled neighbours."""
+        return False
+
+    def batch_arguments(self, batch: Data) -> tuple[object, ...]:
+        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
+
+        Args:
+            batch: The batch.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
+        return batch.x, self._hops(batch, len(self.convs))
+
+    def infer_layer(self, number: int, batch: Data) -> Tensor:
+        """Compute one layer for the seeds of a batch, as `RunsByLayer` asks.
+
+        Args:
+            number: Number of the layer, counted from 0.
+            batch: A batch of one hop with all neighbours.
+
+        Returns:
+            The output of the layer, [batch_size, h].
+        """
+        out: Tensor = self.convs[number](batch.x, self._hops(batch, 1)[0], self.dropout)
+        return F.elu(out) if number + 1 < len(self.convs) else out
+
+    def _hops(self, batch: Data, num_layers: int) -> tuple[Hop, ...]:
+        """The hops of a batch, with the weights of its edges if it has any."""
+        hops = Hop.over_blocks(batch_blocks(batch, num_layers, "with loops"), int(batch.n_id.max()) + 1)
+        if batch.get("edge_weight") is None:
+            return hops
+        return tuple(replace(hop, weights=hop.operator.values) for hop in hops)

@@ -5,17 +5,20 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from wtawp.graphs.blocks import Blocks, receptive_field
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import Multiplies, aligned, multiply
+from wtawp.models.batch_blocks import batch_blocks
 from wtawp.models.caches import OperatorCache
 from wtawp.models.capabilities import (
     Features,
     GraphOperator,
     IsConvolutionStack,
     NormalisedAdjacency,
+    RunsByLayer,
     StackAware,
     SupportsFactoredGradient,
 )
@@ -23,7 +26,7 @@ from wtawp.models.inputs import features, operators_by_layer
 from wtawp.models.layers import GraphConvolution, checked_widths
 
 
-class GCN(nn.Module, StackAware, SupportsFactoredGradient, IsConvolutionStack):
+class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvolutionStack):
     """Graph convolutional network: graph convolutions with ReLU and dropout between them.
 
     There is no dropout on the input, as in the paper's released code. The model is called as PyG's models are, with
@@ -47,6 +50,8 @@ class GCN(nn.Module, StackAware, SupportsFactoredGradient, IsConvolutionStack):
         >>> model(data.x, data.edge_index).shape
         torch.Size([178, 3])
     """
+
+    reads_rows = True
 
     def __init__(
         self,
@@ -110,6 +115,40 @@ class GCN(nn.Module, StackAware, SupportsFactoredGradient, IsConvolutionStack):
         gathered = aligned(multiply(blocks.operators[0], inputs))
         stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
         return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))
+
+    @property
+    def num_hops(self) -> int:
+        """The number of convolutions."""
+        return len(self.convs)
+
+    @property
+    def needs_gcn_weights(self) -> bool:
+        """True: the degrees in a batch are not those of the graph."""
+        return True
+
+    def batch_arguments(self, batch: Data) -> tuple[object, ...]:
+        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
+
+        Args:
+            batch: The batch, with GCN weights.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
+        return batch.x, batch_blocks(batch, len(self.convs), "sum")
+
+    def infer_layer(self, number: int, batch: Data) -> Tensor:
+        """Compute one layer for the seeds of a batch, as `RunsByLayer` asks.
+
+        Args:
+            number: Number of the layer, counted from 0.
+            batch: A batch of one hop with all neighbours and GCN weights.
+
+        Returns:
+            The output of the layer, [batch_size, h].
+        """
+        out: Tensor = self.convs[number](batch.x, batch_blocks(batch, 1, "sum").operators[0])
+        return out.relu() if number + 1 < len(self.convs) else out
 
     def convolution_weights(self) -> list[tuple[Tensor, Tensor]]:
         """List the parameters of the convolutions, as `IsConvolutionStack` asks.

@@ -2,18 +2,20 @@
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from wtawp.graphs.blocks import Blocks, receptive_field
 from wtawp.graphs.normalisation import sum_operator
 from wtawp.graphs.operator import Operator
+from wtawp.models.batch_blocks import batch_blocks
 from wtawp.models.caches import OperatorCache
-from wtawp.models.capabilities import Features, StackAware
+from wtawp.models.capabilities import Features, RunsByLayer, StackAware
 from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features, operators_by_layer
 from wtawp.models.layers import GinConvolution, checked_widths
 
 
-class GIN(nn.Module, StackAware):
+class GIN(nn.Module, StackAware, RunsByLayer):
     """Graph isomorphism network: convolutions with ReLU and dropout between them, each PyG's `GINConv` with an MLP.
 
     The MLP of a convolution has one hidden layer, as wide as its output; in the last convolution it is as wide as the
@@ -41,6 +43,8 @@ class GIN(nn.Module, StackAware):
         >>> model(data.x, data.edge_index).shape
         torch.Size([178, 3])
     """
+
+    reads_rows = True
 
     def __init__(
         self,
@@ -101,3 +105,37 @@ class GIN(nn.Module, StackAware):
             return features(x), operator
         blocks = receptive_field(operator, rows, len(self.convs))
         return features(x, blocks.nodes[0]), blocks
+
+    @property
+    def num_hops(self) -> int:
+        """The number of convolutions."""
+        return len(self.convs)
+
+    @property
+    def needs_gcn_weights(self) -> bool:
+        """False: the sum over neighbours is not normalised."""
+        return False
+
+    def batch_arguments(self, batch: Data) -> tuple[object, ...]:
+        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
+
+        Args:
+            batch: The batch.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
+        return batch.x, batch_blocks(batch, len(self.convs), "sum")
+
+    def infer_layer(self, number: int, batch: Data) -> Tensor:
+        """Compute one layer for the seeds of a batch, as `RunsByLayer` asks.
+
+        Args:
+            number: Number of the layer, counted from 0.
+            batch: A batch of one hop with all neighbours.
+
+        Returns:
+            The output of the layer, [batch_size, h].
+        """
+        out: Tensor = self.convs[number](batch.x, batch_blocks(batch, 1, "sum").operators[0])
+        return out.relu() if number + 1 < len(self.convs) else out

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from wtawp.base import DataError
 from wtawp.graphs.blocks import Blocks
 from wtawp.graphs.collection import is_collection, select_graphs
+from wtawp.graphs.feature_files import is_memory_mapped
 from wtawp.graphs.operator import Operator, sparse_features
 from wtawp.graphs.products import Multiplies
 from wtawp.models.caches import OperatorCache
@@ -38,7 +39,10 @@ def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[ob
     if isinstance(model, StackAwareOnGraphs):
         return model.prepare_graphs(data.x, data.edge_index, data.batch, rows), None
     if isinstance(model, StackAware):
-        return model.prepare(data.x, data.edge_index, rows), None
+        x = data.x
+        if is_memory_mapped(x) and (rows is None or not model.reads_rows):
+            x = x.to(data.edge_index.device)  # all of it is needed there
+        return model.prepare(x, data.edge_index, rows), None
     if is_collection(data) and rows is not None:  # a batch norm must not see the graphs that validate and test
         return arguments_of(select_graphs(data, rows)), None
     return arguments_of(data), rows
@@ -77,19 +81,24 @@ def features(x: Tensor, rows: Tensor | None = None, *, dropped: bool = False) ->
     """Convert features to the form that multiplies fastest: for bags of words, the non-zero entries only.
 
     Args:
-        x: Features of all nodes, [n, d]; a sparse tensor stays sparse on every device.
+        x: Features of all nodes, [n, d]; a sparse tensor stays sparse on every device. Memory-mapped ones may be on
+            the CPU while `rows` are on a GPU.
         rows: The nodes to keep, [k]; None for all.
         dropped: Whether dropout follows, so that each model of a stack has entries of its own. Otherwise one dense
             product for all models is faster on a GPU.
 
     Returns:
-        The features of `rows`, dense or as an operator.
+        The features of `rows`, on their device, dense or as an operator. All of a memory-mapped x stay dense, because
+        counting the non-zeros would read the whole file.
     """
     if x.layout != torch.strided:
         x = x if rows is None else x.to_sparse().index_select(0, rows)
         return sparse_features(x)
-    x = x if rows is None else x[rows]
-    if (x.device.type == "cpu" or dropped) and float((x != 0).float().mean()) < SPARSE_BELOW:
+    if rows is not None:
+        x = x[rows.to(x.device)].to(rows.device)
+    elif is_memory_mapped(x):
+        return x
+    if (x.device.type == "cpu" or dropped) and int(x.count_nonzero()) < SPARSE_BELOW * x.numel():
         return sparse_features(x)
     return x
 

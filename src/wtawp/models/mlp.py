@@ -2,14 +2,15 @@
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
-from wtawp.models.capabilities import Features, StackAware
+from wtawp.models.capabilities import Features, RunsOnBatches, StackAware
 from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features
 from wtawp.models.layers import Linear, checked_widths
 
 
-class MLP(nn.Module, StackAware):
+class MLP(nn.Module, StackAware, RunsOnBatches):
     """Multi-layer perceptron: linear layers with ReLU and dropout between them.
 
     It accepts edges, so that it can be used wherever a GNN can, and ignores them.
@@ -34,6 +35,8 @@ class MLP(nn.Module, StackAware):
         >>> model(data.x, data.edge_index).shape
         torch.Size([178, 3])
     """
+
+    reads_rows = True
 
     def __init__(
         self,
@@ -89,3 +92,24 @@ class MLP(nn.Module, StackAware):
             Positional arguments for `forward`.
         """
         return features(x, rows), None, None, rows
+
+    @property
+    def num_hops(self) -> int:
+        """0: the graph is ignored."""
+        return 0
+
+    @property
+    def needs_gcn_weights(self) -> bool:
+        """False: the graph is ignored."""
+        return False
+
+    def batch_arguments(self, batch: Data) -> tuple[object, ...]:
+        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
+
+        Args:
+            batch: The batch.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
+        return batch.x[: batch.batch_size], None, None, batch.n_id[: batch.batch_size]

@@ -2,18 +2,20 @@
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data
 
 from wtawp.graphs.blocks import Blocks, receptive_field
 from wtawp.graphs.normalisation import mean_operator
 from wtawp.graphs.operator import Operator
+from wtawp.models.batch_blocks import batch_blocks
 from wtawp.models.caches import OperatorCache
-from wtawp.models.capabilities import Features, StackAware
+from wtawp.models.capabilities import Features, RunsByLayer, StackAware
 from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features, operators_by_layer
 from wtawp.models.layers import SageConvolution, checked_widths
 
 
-class GraphSAGE(nn.Module, StackAware):
+class GraphSAGE(nn.Module, StackAware, RunsByLayer):
     """GraphSAGE with the mean aggregator: convolutions with ReLU and dropout between them, as in PyG's `GraphSAGE`.
 
     The model is called as PyG's models are. A node without edges has the mean 0; edge weights make the mean over
@@ -38,6 +40,8 @@ class GraphSAGE(nn.Module, StackAware):
         >>> model(data.x, data.edge_index).shape
         torch.Size([178, 3])
     """
+
+    reads_rows = True
 
     def __init__(
         self,
@@ -102,3 +106,37 @@ class GraphSAGE(nn.Module, StackAware):
         # A slice of dense features is free; sparse ones need a transpose of the slice as well, so it is cut here, once.
         own = features(x, blocks.nodes[1]) if isinstance(first, Operator) else None
         return first, blocks, None, own
+
+    @property
+    def num_hops(self) -> int:
+        """The number of convolutions."""
+        return len(self.convs)
+
+    @property
+    def needs_gcn_weights(self) -> bool:
+        """False: the mean over sampled neighbours needs no weights."""
+        return False
+
+    def batch_arguments(self, batch: Data) -> tuple[object, ...]:
+        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
+
+        Args:
+            batch: The batch.
+
+        Returns:
+            Positional arguments for `forward`.
+        """
+        return batch.x, batch_blocks(batch, len(self.convs), "mean")
+
+    def infer_layer(self, number: int, batch: Data) -> Tensor:
+        """Compute one layer for the seeds of a batch, as `RunsByLayer` asks.
+
+        Args:
+            number: Number of the layer, counted from 0.
+            batch: A batch of one hop with all neighbours.
+
+        Returns:
+            The output of the layer, [batch_size, h].
+        """
+        out: Tensor = self.convs[number](batch.x, batch_blocks(batch, 1, "mean").operators[0])
+        return out.relu() if number + 1 < len(self.convs) else out

@@ -46,6 +46,8 @@ class SoftMedianGCN(nn.Module, StackAware):
         torch.Size([178, 3])
     """
 
+    reads_rows = True
+
     def __init__(
         self,
         d_in: int,

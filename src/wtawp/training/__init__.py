@@ -10,15 +10,17 @@ from wtawp.base import lazy_exports
 if TYPE_CHECKING:
     from wtawp.training.batches import fit_batches
     from wtawp.training.evaluation import evaluate
+    from wtawp.training.inference import compute_logits
     from wtawp.training.loop import Fit, fit, fit_many
     from wtawp.training.options import SelectOn
     from wtawp.training.subsets import dot_product
 
-__all__ = ["Fit", "SelectOn", "dot_product", "evaluate", "fit", "fit_batches", "fit_many"]
+__all__ = ["Fit", "SelectOn", "compute_logits", "dot_product", "evaluate", "fit", "fit_batches", "fit_many"]
 
 _HOMES = {
     "Fit": "loop",
     "SelectOn": "options",
+    "compute_logits": "inference",
     "dot_product": "subsets",
     "evaluate": "evaluation",
     "fit": "loop",

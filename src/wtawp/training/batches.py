@@ -1,51 +1,70 @@
-"""Train a classifier of graphs on minibatches, with PyG's loader and the public `WTAWP.backward` alone."""
+"""Train on minibatches, of graphs or of the nodes of one graph, with the public `WTAWP.backward` alone."""
 
-import copy
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
 
-from wtawp.base import isolated_rng, rng
+from wtawp.base import DataError, isolated_rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import Split, batched, select_graphs
-from wtawp.models.inputs import arguments_of, check_kind
+from wtawp.graphs import NeighbourLists, Split, is_collection
+from wtawp.models.capabilities import StackAwareOnGraphs
+from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task, accuracy, cross_entropy
 from wtawp.training.engine import Selection
-from wtawp.training.evaluation import evaluate
 from wtawp.training.loop import Fit
-from wtawp.training.options import SelectOn
+from wtawp.training.options import Schedule, SelectOn
 
 
 def fit_batches(
     model: nn.Module,
-    graphs: Sequence[Data],
+    data: Data | Sequence[Data],
     split: Split,
     *,
     seed: int,
-    batch_size: int,
+    batch_size: int | None = None,
+    fanouts: Sequence[int] | None = None,
+    loader: Iterable[Data] | None = None,
+    neighbours: NeighbourLists | None = None,
+    num_workers: int = 0,
     accumulate: int = 1,
     awp: AwpConfig | None = None,
     epochs: int = 200,
     lr: float = 0.01,
     weight_decay: float = 5e-4,
     select_on: SelectOn = "either",
+    loss: Criterion | None = None,
+    metric: Criterion | None = None,
 ) -> Fit:
-    """Train a classifier of graphs on shuffled minibatches with Adam, and select an epoch as `fit` does.
+    """Train a classifier of graphs, or of nodes, on shuffled minibatches with Adam, and select an epoch as `fit` does.
 
     Each batch has its own perturbation, computed from its own gradient. Buffers, such as batch-norm statistics, are
     updated once by each batch.
 
+    Nodes are trained on sampled neighbourhoods. A GCN uses the degrees of the whole graph there (see `GcnWeights`), so
+    that batches with all neighbours give the outputs and gradients of the whole graph. Validation and test use all
+    neighbours, computed by `compute_logits`.
+
     Args:
-        model: A module called as `model(x, edge_index, batch)`. It is trained on its own device and holds the weights
-            of the selected epoch afterwards.
-        graphs: The graphs, which are the samples.
-        split: The training, validation and test graphs, as positions in `graphs`.
-        seed: Determines the order of the batches and the dropout masks.
-        batch_size: Number of graphs in a batch; the last batch of an epoch may be smaller.
+        model: A module called as `model(x, edge_index, batch)` for graphs, or as `model(x, edge_index)` for nodes. It
+            is trained on its own device and holds the weights of the selected epoch afterwards.
+        data: Several graphs, which are the samples; or one graph, whose nodes are the samples. One graph stays on the
+            CPU, and its features may be a NumPy array that is mapped from disk.
+        split: The training, validation and test samples: positions in the list of graphs, or nodes.
+        seed: Determines the order of the batches, the sampled neighbours and the dropout masks.
+        batch_size: Number of graphs, or training nodes, in a batch; the last batch of an epoch may be smaller. Needed
+            unless there is a loader.
+        fanouts: For nodes, the largest number of neighbours of a node that are sampled in each hop, the hop next to
+            the training nodes first; -1 takes all. One number for each layer of the model.
+        loader: For nodes, batches from elsewhere in place of `batch_size` and `fanouts`: an iterable of `Data` such as
+            PyG's `NeighborLoader` or `RandomNodeLoader`, of which each iteration is an epoch. Batches must have `n_id`
+            or `train_mask`, and the loss is that of the training nodes in them. Without `n_id` they are taken as
+            graphs of their own, on which a GCN computes degrees. `fanouts` are then needed only to say how far a
+            module that is neither ours nor one of PyG's models reaches.
+        neighbours: For nodes, the neighbour lists of the graph, if they are built already; `data` then needs no
+            `edge_index`. None builds them.
+        num_workers: For nodes, number of processes that prepare batches; 0 prepares them in this process. The result
+            is the same.
         accumulate: Number of batches whose gradients are averaged for one step of the optimizer; the last step of an
             epoch may have fewer.
         awp: How the weights are perturbed; None is plain training.
@@ -54,75 +73,110 @@ def fit_batches(
         weight_decay: Weight decay of Adam.
         select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", or "either"
             of them, which is the rule of the released code. "last" selects the last epoch.
+        loss: Function of logits [k, c] and the labels of k samples that returns a scalar to minimise; None is the
+            mean cross-entropy.
+        metric: Function of logits and labels that returns a scalar, higher for better models, which then takes the
+            place of the accuracy; None is the accuracy.
 
     Returns:
         The selected epoch, its accuracies and losses, and a history of "train_loss" (the mean over the batches of an
         epoch), "val_loss" and "val_accuracy".
 
     Raises:
-        ValueError: If `epochs`, `batch_size` or `accumulate` is below 1, or the model has no parameters.
-        DataError: If the model classifies nodes, or `graphs` is a single graph.
+        ValueError: If `epochs`, `batch_size` or `accumulate` is below 1, the model has no parameters, an option of
+            nodes is given for graphs, or there are neither fan-outs nor a loader for nodes.
+        DataError: If the model does not fit the data, or a batch has no training nodes that are known.
+        WtawpError: If the outputs of the model on parts of a graph are not those on the whole graph.
+
+    Example:
+        >>> from wtawp import load, rng, stratified
+        >>> from wtawp.models import GCN
+        >>> data = load("wine")
+        >>> model, split = GCN(13, 3, generator=rng("init")), stratified(data.y, seed=0)
+        >>> result = fit_batches(model, data, split, seed=0, batch_size=8, fanouts=(5, 5), epochs=2)
     """
-    for name, number in (("epochs", epochs), ("batch_size", batch_size), ("accumulate", accumulate)):
-        if number < 1:
-            raise ValueError(f"{name} must be >= 1, got {number}")
+    schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=None, select_on=select_on)
+    if accumulate < 1:
+        raise ValueError(f"accumulate must be >= 1, got {accumulate}")
+    if loader is None and (batch_size is None or batch_size < 1):
+        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
     device = next((p.device for p in model.parameters()), None)
     if device is None:
         raise ValueError(f"{type(model).__name__} has no parameters to train")
-    all_graphs = copy.copy(batched(graphs)).to(device)
-    check_kind(model, all_graphs)
-    part_of = {name: select_graphs(all_graphs, getattr(split, name).to(device)) for name in ("train", "val", "test")}
-    rows = {name: torch.arange(len(part.y), device=device) for name, part in part_of.items()}
-    loader = DataLoader(
-        [graphs[i] for i in split.train.tolist()], batch_size, shuffle=True, generator=rng("batches", seed)
-    )
+    goal = Goal(seed, device, loss or cross_entropy, metric or accuracy)
+    of_nodes = {"fanouts": fanouts, "loader": loader, "neighbours": neighbours, "num_workers": num_workers or None}
+    task: Task
+    if not isinstance(data, Data) or is_collection(data) or isinstance(model, StackAwareOnGraphs):
+        given = [name for name, value in of_nodes.items() if value is not None]
+        if given:
+            raise ValueError(f"{', '.join(given)}: for batches of nodes of one graph, and these are graphs")
+        task = GraphTask(model, data, split, goal, batch_size=batch_size or 1)
+    else:
+        if fanouts is None and loader is None:
+            raise ValueError("one graph is trained in batches of nodes: pass fanouts=(10, 10), one number for a layer")
+        task = NodeTask(model, data, split, goal, batch_size=batch_size or 1, fanouts=fanouts, loader=loader,
+                        neighbours=neighbours, num_workers=num_workers)  # fmt: skip
+    with isolated_rng("torch dropout", seed):
+        return _train(model, task, schedule, awp, accumulate, device)
+
+
+def _train(
+    model: nn.Module, task: Task, schedule: Schedule, awp: AwpConfig | None, accumulate: int, device: torch.device
+) -> Fit:
+    """Train for all epochs, and write the weights of the selected one into the model."""
     method = WTAWP(model, **vars(awp)) if awp is not None else WTAWP(model, rho=0.0, lam=0.0)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay)
+    optimizer = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay)
     # Views of the parameters and buffers, so that they follow the training.
     theta, buffers = ({n: t.detach()[None] for n, t in named} for named in _state_of(model))
-    best = Selection(theta, buffers, 1, device, select_on)
+    best = Selection(theta, buffers, 1, device, schedule.select_on)
     history: dict[str, list[float]] = {"train_loss": [], "val_loss": [], "val_accuracy": []}
-    with isolated_rng("torch dropout", seed):
-        for epoch in range(epochs):
-            train_loss = _one_epoch(model, loader, method, optimizer, accumulate, device)
-            val_loss, val_accuracy = evaluate(model, part_of["val"], rows["val"])
-            now, loss, accuracy = (torch.tensor(v, device=device) for v in (epoch, [val_loss], [val_accuracy]))
-            best.update(now, loss, accuracy, None)
-            for name, value in zip(history, (train_loss, val_loss, val_accuracy), strict=True):
-                history[name].append(value)
+    for epoch in range(schedule.epochs):
+        train_loss = _one_epoch(model, task, method, optimizer, accumulate)
+        val_loss, val_accuracy = task.scores(["val"])["val"]
+        now, loss, score = (torch.tensor(v, device=device) for v in (epoch, [val_loss], [val_accuracy]))
+        best.update(now, loss, score, None)
+        for name, value in zip(history, (train_loss, val_loss, val_accuracy), strict=True):
+            history[name].append(value)
     with torch.no_grad():
         for named, kept in zip(_state_of(model), (best.best, best.best_buffers), strict=True):
             for name, t in named:
                 t.copy_(kept[name][0])
-    scores = {name: evaluate(model, part, rows[name]) for name, part in part_of.items()}
+    scores = task.scores(PARTS)
     losses, accuracies = ({name: pair[i] for name, pair in scores.items()} for i in (0, 1))
     return Fit(int(best.epoch), accuracies, losses, history)
 
 
-def _one_epoch(
-    model: nn.Module, loader: DataLoader, awp: WTAWP, optimizer: torch.optim.Adam, accumulate: int, device: torch.device
-) -> float:
+def _one_epoch(model: nn.Module, task: Task, awp: WTAWP, optimizer: torch.optim.Optimizer, accumulate: int) -> float:
     """Train for one epoch; returns the mean loss over the batches."""
     model.train()
-    losses = []
-    for number, batch in enumerate(loader):
-        batch = batch.to(device)
-        losses.append(awp.backward(partial(_loss, model, batch)))
-        num_accumulated = number % accumulate + 1
-        if num_accumulated < accumulate and number + 1 < len(loader):
+    losses: list[Tensor] = []
+    num_accumulated = 0
+    for batch in task.batches:
+        closure = task.closure(batch)
+        if closure is None:
             continue
-        for p in model.parameters():
-            # The gradients are averaged, not the losses: projection onto a ball depends on the scale of the loss.
-            if p.grad is not None and num_accumulated > 1:
-                p.grad.div_(num_accumulated)
-        optimizer.step()
-        optimizer.zero_grad()
+        losses.append(awp.backward(closure))
+        num_accumulated += 1
+        if num_accumulated == accumulate:
+            _step(model, optimizer, num_accumulated)
+            num_accumulated = 0
+    if not losses:
+        raise DataError("no batch of this epoch has a training node; check the loader and the split")
+    if num_accumulated:
+        _step(model, optimizer, num_accumulated)
     return float(torch.stack(losses).mean())
 
 
-def _loss(model: nn.Module, batch: Data) -> Tensor:
-    """The mean cross-entropy over the graphs of a batch."""
-    return F.cross_entropy(model(*arguments_of(batch)), batch.y)
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, num_accumulated: int) -> None:
+    """Step along the mean of the accumulated gradients.
+
+    The gradients are averaged, not the losses: projection onto a ball depends on the scale of the loss.
+    """
+    for p in model.parameters():
+        if p.grad is not None and num_accumulated > 1:
+            p.grad.div_(num_accumulated)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def _state_of(model: nn.Module) -> tuple[list[tuple[str, Tensor]], list[tuple[str, Tensor]]]:

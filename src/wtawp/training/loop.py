@@ -13,8 +13,8 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError
 from wtawp.core import AwpConfig, VanishingMembersMonitor
-from wtawp.graphs import Split, batched, is_collection, split_from_masks
-from wtawp.models.capabilities import StackAwareOnGraphs
+from wtawp.graphs import Split, batched, is_collection, is_memory_mapped, split_from_masks
+from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.engine import Augment, StackRun, StackTraining, train_stack
 from wtawp.training.identity import describe_training
@@ -256,8 +256,7 @@ def fit_many(
     device = next((p.device for p in models[0].parameters()), None)
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
-    # A copy: Data.to moves the caller's tensors otherwise.
-    graph = copy.copy(batched(data, any_target=loss is not None)).to(device)
+    graph = _on_device(batched(data, any_target=loss is not None), models[0], device)
     if decoder is not None:
         check_links(graph, split_of, decoder)
     objective.check_targets(graph.y if decoder is None else graph.edge_label)
@@ -289,6 +288,14 @@ def fit_many(
     if monitor is not None:
         monitor.warn()
     return [results[i] for i in range(len(models))]
+
+
+def _on_device(data: Data, model: nn.Module, device: torch.device) -> Data:
+    """The graph where the model is. Memory-mapped features stay on disk if the model reads only some of their rows."""
+    stays = isinstance(model, StackAware) and model.reads_rows and is_memory_mapped(data.x)
+    graph = copy.copy(data)  # Data.to moves the caller's tensors otherwise
+    moved = [name for name, _ in graph if name != "x"] if stays else []  # none named: all
+    return graph.to(device, *moved)
 
 
 def _splits(

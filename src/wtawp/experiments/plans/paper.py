@@ -258,6 +258,26 @@ def _more_graphclass() -> Plan:
     return Plan("extra:graphclass", "Graph classification in other ways", tuple(cells), pairs)
 
 
+def _midsize() -> Plan:
+    """Not in the paper: a GCN on larger graphs with the setting of Cora, untuned, alone and with a limited gradient."""
+    methods = {"GCN": None, "GCN+WT-AWP": _awp(0.7, 1.0), "GCN+WT-AWP, balance=1": _awp(0.7, 1.0, balance=1.0)}
+    datasets = ("planetoid-pubmed", "amazon-computers", "coauthor-physics")
+    cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp), 20, 1, judged=False)
+             for dataset in datasets for row, awp in methods.items()]  # fmt: skip
+    pairs = tuple(("GCN", row) for row in tuple(methods)[1:])
+    return Plan("extra:midsize", "Larger graphs with the setting of Cora", tuple(cells), pairs)
+
+
+def _seldom() -> Plan:
+    """Not in the paper: the perturbation at every k-th step alone, with plain training between."""
+    methods = {"GCN": None, "every step": _awp(0.7, 1.0)}
+    methods |= {f"every {k} steps": _awp(0.7, 1.0, every=k) for k in (2, 5, 10)}
+    cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp), 20, 1, judged=False)
+             for dataset in ("cora", "citeseer") for row, awp in methods.items()]  # fmt: skip
+    pairs = tuple(("GCN", row) for row in tuple(methods)[1:])
+    return Plan("extra:every", "Perturbing at some steps only", tuple(cells), pairs)
+
+
 TOY = Setting(dataset="toy-linear")
 TOY_METHODS = {
     "GCN": None, "AWP rho=0.5": _awp(1.0, 0.5, layers="all"), "AWP rho=1.5": _awp(1.0, 1.5, layers="all"),
@@ -353,6 +373,8 @@ def plans() -> dict[str, Plan]:
         "extra:sharpness": sharpness_plan(),
         "extra:bounds": bounds_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}, GRAPHS),
         "extra:vanishing": vanishing_plan(),
+        "extra:midsize": _midsize(),
+        "extra:every": _seldom(),
     }  # fmt: skip
 
 

@@ -1,0 +1,78 @@
+"""Features that stay on disk: a `.npy` file as a tensor of which only the rows that are used are read."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wtawp.base import DataError
+
+_MARK = "_wtawp_memory_mapped"
+
+
+def memory_mapped(path: str | Path) -> Tensor:  # -> [n, d]
+    """Open the features in a `.npy` file without reading them, for files that are larger than memory.
+
+    The tensor can be used as `x` of a graph. A model of this package that computes some nodes only, such as `GCN`,
+    `GAT` or `GraphSAGE` in `fit`, then copies the rows of their receptive field, and no others; on a GPU it is these
+    rows that are moved there. Any other model is called with the whole tensor, which is read as it is used.
+
+    Nothing is checked that would need a pass over the file: the values must be finite. The tensor is read-only. An
+    operation that writes to it in place ends the process with a segmentation fault; clone it first. The file must not
+    change as long as the tensor is used.
+
+    Args:
+        path: A file that `numpy.save` wrote: one row a node, floating-point numbers of this machine's byte order, row
+            after row (C order).
+
+    Returns:
+        The features, on the CPU, in the type of the file; models expect float32.
+
+    Raises:
+        DataError: If there is no such file, or it is not a `.npy` file of that kind.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "x.npy"
+        >>> np.save(path, np.ones((3, 2), dtype=np.float32))
+        >>> memory_mapped(path)[torch.tensor([2])]
+        tensor([[1., 1.]])
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"there is no file {path.absolute()}")
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"{path} is not a .npy file of numbers, or it is cut short: {error}") from error
+    if not isinstance(array, np.memmap):
+        raise DataError(f"{path} cannot be mapped into memory; save one array with numpy.save, as a .npy file")
+    if array.ndim != 2 or 0 in array.shape:
+        raise DataError(f"{path}: features must be a table of nodes by one or more columns, got shape {array.shape}")
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8 or not array.dtype.isnative:
+        raise DataError(f"{path}: features must be float32, float64 or float16, got {array.dtype}; convert the file")
+    if not array.flags.c_contiguous:
+        raise DataError(f"{path} is in Fortran order, column after column; save numpy.ascontiguousarray of it")
+    with warnings.catch_warnings():  # torch has no read-only tensors; the docstring says what that means
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        x = torch.from_numpy(array)
+    setattr(x, _MARK, True)
+    return x
+
+
+def is_memory_mapped(x: object) -> bool:
+    """Whether this is a tensor of `memory_mapped`, and not one computed from it.
+
+    Args:
+        x: Anything.
+
+    Returns:
+        True for the tensor itself.
+
+    Example:
+        >>> is_memory_mapped(torch.ones(2, 1))
+        False
+    """
+    return isinstance(x, Tensor) and getattr(x, _MARK, False)

@@ -1,0 +1,252 @@
+"""What `fit_batches` trains: graphs of a collection, or nodes of one graph. Both give batches, losses and scores."""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+from wtawp.base import DataError, rng
+from wtawp.graphs import NeighbourLists, NodeBatches, Split, batched, select_graphs
+from wtawp.graphs.node_batches import neighbour_lists_of, rows_of
+from wtawp.models.inputs import arguments_of, check_kind
+from wtawp.training.batch_models import BatchModel, check_on_small_graph, num_features_of
+from wtawp.training.inference import logits_of
+
+Criterion = Callable[[Tensor, Tensor], Tensor]  # logits [k, c] and labels [k] or [k, c] -> a scalar
+Scores = dict[str, tuple[float, float]]  # part of the split -> loss and metric
+PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What all tasks share.
+
+    Attributes:
+        seed: Determines the order of the batches, and what is sampled.
+        device: The device of the model.
+        loss: Function of logits and labels to minimise.
+        metric: Function of logits and labels, higher for better models.
+    """
+
+    seed: int
+    device: torch.device
+    loss: Criterion
+    metric: Criterion
+
+    def scores(self, logits: Tensor, y: Tensor) -> tuple[float, float]:
+        """Compute loss and metric as numbers.
+
+        Args:
+            logits: Logits, [k, c].
+            y: Labels of k samples.
+
+        Returns:
+            Loss and metric.
+        """
+        return float(self.loss(logits, y)), float(self.metric(logits, y))
+
+
+class Task(Protocol):
+    """What the training loop needs to know about the samples."""
+
+    batches: Iterable[Data]  # each iteration is one epoch
+
+    def closure(self, batch: Data) -> Callable[[], Tensor] | None:
+        """Make a function that computes the loss of a batch, or return None if nothing in the batch is trained on."""
+
+    def scores(self, parts: Sequence[str]) -> Scores:
+        """Compute loss and metric of some parts of the split, without dropout."""
+
+
+class GraphTask:
+    """Classifies the graphs of a collection.
+
+    Args:
+        model: A module called as `model(x, edge_index, batch)`.
+        graphs: The graphs.
+        split: The parts, as positions in `graphs`.
+        goal: Seed, device, loss and metric.
+        batch_size: Number of graphs in a batch.
+
+    Raises:
+        DataError: If the model classifies nodes, or `graphs` is a single graph.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        graphs: Data | Sequence[Data],
+        split: Split,
+        goal: Goal,
+        *,
+        batch_size: int,
+    ) -> None:
+        all_graphs = copy.copy(batched(graphs)).to(goal.device)
+        check_kind(model, all_graphs)
+        self.model, self.goal = model, goal
+        self.parts = {name: select_graphs(all_graphs, getattr(split, name).to(goal.device)) for name in PARTS}
+        chosen = [graphs[i] for i in split.train.tolist()]
+        self.batches = DataLoader(chosen, batch_size, shuffle=True, generator=rng("batches", goal.seed))
+
+    def closure(self, batch: Data) -> Callable[[], Tensor]:
+        """Make the loss of a batch.
+
+        Args:
+            batch: The batch, on any device.
+
+        Returns:
+            A function that computes the loss.
+        """
+        batch = batch.to(self.goal.device)
+        return lambda: self.goal.loss(self.model(*arguments_of(batch)), batch.y)
+
+    @torch.no_grad()
+    def scores(self, parts: Sequence[str]) -> Scores:
+        """Compute loss and metric of some parts of the split, without dropout.
+
+        Args:
+            parts: Names of the parts.
+
+        Returns:
+            Loss and metric of each part.
+        """
+        self.model.eval()
+        logits = {name: self.model(*arguments_of(self.parts[name])) for name in parts}
+        return {name: self.goal.scores(each, self.parts[name].y) for name, each in logits.items()}
+
+
+class NodeTask:
+    """Classifies the nodes of one graph, from sampled neighbourhoods in training and from all neighbours in evaluation.
+
+    Args:
+        model: A module called as `model(x, edge_index)`.
+        data: The graph, on the CPU.
+        split: The training, validation and test nodes.
+        goal: Seed, device, loss and metric.
+        fanouts: Largest number of sampled neighbours of a node in each hop; None if a loader is given and the model
+            says how many layers it has.
+        loader: Batches of somebody else, one iteration an epoch; None samples them here.
+        batch_size: Number of training nodes in a batch; unused with a loader.
+        neighbours: The neighbour lists of the graph; None builds them.
+        num_workers: Number of processes that prepare batches; unused with a loader.
+
+    Raises:
+        ValueError: If the fan-outs are not as many as the layers.
+        DataError: If the model does not run on sampled neighbourhoods, or classifies graphs, or the nodes to train do
+            not exist.
+        WtawpError: If the outputs of the model on parts of a graph are not those on the whole graph.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        split: Split,
+        goal: Goal,
+        *,
+        fanouts: Sequence[int] | None,
+        loader: Iterable[Data] | None,
+        batch_size: int,
+        neighbours: NeighbourLists | None,
+        num_workers: int,
+    ) -> None:
+        check_kind(model, data)
+        self.data, self.goal = data, goal
+        self.lists = neighbour_lists_of(data) if neighbours is None else neighbours
+        num_hops = None if fanouts is None else len(fanouts)
+        check_on_small_graph(model, num_features_of(data), num_hops)
+        self.runner = BatchModel(model, self.lists, num_hops)
+        self.nodes = {name: getattr(split, name).cpu() for name in PARTS}
+        self.is_sampled_here = loader is None
+        if loader is not None:
+            self.batches = loader
+            return
+        assert fanouts is not None
+        hops = fanouts if self.runner.num_hops else (0,)  # an MLP needs no neighbours
+        self.batches = NodeBatches(data, self.nodes["train"], hops, batch_size=batch_size, seed=goal.seed,
+                                   neighbours=self.lists, num_workers=num_workers)  # fmt: skip
+
+    def closure(self, batch: Data) -> Callable[[], Tensor] | None:
+        """Make the loss of a batch: that of its training nodes.
+
+        Args:
+            batch: The batch, on any device.
+
+        Returns:
+            A function that computes the loss; None if the batch has no training node.
+
+        Raises:
+            DataError: If the batch does not say which of its nodes are training nodes.
+        """
+        rows = torch.arange(batch.batch_size) if self.is_sampled_here else self._training_rows(batch)
+        if not len(rows):
+            return None
+        batch, rows = batch.to(self.goal.device), rows.to(self.goal.device)
+        prepared, y = self.runner.prepare(batch), batch.y[rows]
+        return lambda: self.goal.loss(self.runner.logits(prepared)[rows], y)
+
+    def _training_rows(self, batch: Data) -> Tensor:
+        """The rows of a batch from somebody else's loader that are training nodes; if it has seeds, only those."""
+        if "n_id" in batch:
+            seeds = batch.n_id[: batch.batch_size] if "batch_size" in batch else batch.n_id
+            return torch.isin(seeds.cpu(), self.nodes["train"]).nonzero()[:, 0]
+        mask = self.data.get("train_mask")
+        if "train_mask" not in batch or not isinstance(mask, Tensor):
+            raise DataError(
+                "the batches of the loader have neither n_id nor train_mask, so their training nodes are not known;"
+                " set data.n_id = torch.arange(data.num_nodes) before the loader is built"
+            )
+        if not torch.equal(mask.cpu().nonzero()[:, 0], self.nodes["train"].sort().values):
+            raise DataError("data.train_mask and split.train are different nodes; set data.train_mask from the split")
+        rows: Tensor = batch.train_mask.cpu().nonzero()[:, 0]
+        return rows
+
+    @torch.no_grad()
+    def scores(self, parts: Sequence[str]) -> Scores:
+        """Compute loss and metric of some parts of the split exactly, without dropout.
+
+        Args:
+            parts: Names of the parts.
+
+        Returns:
+            Loss and metric of each part.
+        """
+        nodes: Tensor = torch.unique(torch.cat([self.nodes[name] for name in parts]))
+        logits = logits_of(self.runner, self.data, self.lists, nodes)
+        out = {}
+        for name in parts:
+            own = logits[torch.searchsorted(nodes, self.nodes[name])].to(self.goal.device)
+            out[name] = self.goal.scores(own, rows_of(self.data.y, self.nodes[name]).to(self.goal.device))
+        return out
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:  # [k, c], [k] -> []
+    """The mean cross-entropy.
+
+    Args:
+        logits: Logits, [k, c].
+        y: Class numbers, [k].
+
+    Returns:
+        A scalar.
+    """
+    return F.cross_entropy(logits, y)
+
+
+def accuracy(logits: Tensor, y: Tensor) -> Tensor:  # [k, c], [k] -> []
+    """The share of correct predictions.
+
+    Args:
+        logits: Logits, [k, c].
+        y: Class numbers, [k].
+
+    Returns:
+        A scalar between 0 and 1.
+    """
+    return (logits.argmax(1) == y).float().mean()
