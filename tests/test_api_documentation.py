@@ -163,6 +163,8 @@ def problems_of(name: str, value: object) -> list[str]:
 
 @pytest.mark.parametrize("package", list(packages_with_public_names()))
 def test_every_public_name_is_documented(package: str) -> None:
+    if package == "wtawp.integrations":
+        pytest.importorskip("lightning", reason="INTEGRATIONS NOT CHECKED: pip install 'wtawp[lightning]'")
     module = import_module(package)
     problems = [line for name in module.__all__ for line in problems_of(name, getattr(module, name))]
     assert not problems, "\n" + "\n".join(problems)

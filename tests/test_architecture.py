@@ -218,6 +218,7 @@ def test_importing_packages_loads_nothing_heavy() -> None:
     packages = [f"wtawp.{p.name}" for p in SOURCE.iterdir() if (p / "__init__.py").is_file() and p.name != "cli"]
     loaded = modules_loaded_by(f"import {', '.join(packages)}")
     assert not loaded & {"torch_geometric", "numba", "sklearn", "scipy", "pandas", "matplotlib", "joblib"}
+    assert not loaded & {"lightning", "accelerate", "tensorboard"}
 
 
 def test_public_names_resolve_and_others_are_refused() -> None:

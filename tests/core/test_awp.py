@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -690,3 +691,57 @@ def test_perturbed_gradients_that_vanish_are_warned_of_once_and_others_are_not()
         train(large, far)
     assert len(caught) == 1
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("is_in_group", [False, True])
+@pytest.mark.parametrize("clears", [False, True])
+@pytest.mark.parametrize("form", ["backward", "loss"])
+def test_an_optimizer_in_backward_steps_once_in_both_forms(
+    form: str, clears: bool, is_in_group: bool, tmp_path: Path
+) -> None:
+    reference, model, steps = network(), network(), []
+    WTAWP(reference, rho=0.8, lam=0.7).backward(closure_of(reference))
+    expected = [(p - 0.1 * p.grad).detach() for p in reference.parameters()]
+
+    def step(p: Tensor) -> None:
+        steps.append(p)
+        p.detach().sub_(0.1 * p.grad)
+        if clears:
+            p.grad = None
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    awp = WTAWP(model, rho=0.8, lam=0.7)
+    if is_in_group:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
+    try:
+        _ = awp.backward(closure_of(model)) if form == "backward" else awp.loss(closure_of(model)).backward()
+    finally:
+        if is_in_group:
+            torch.distributed.destroy_process_group()
+    assert len(steps) == 4
+    torch.testing.assert_close([p.detach() for p in model.parameters()], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["backward", "loss"])
+def test_hooks_that_change_a_gradient_do_so_once_in_both_forms(form: str) -> None:
+    reference, model = network(), network()
+    WTAWP(reference, rho=0.8, lam=0.7).backward(closure_of(reference))
+    handles = [p.register_hook(lambda g: 0.5 * g) for p in model.parameters()]
+    awp = WTAWP(model, rho=0.8, lam=0.7)
+    _ = awp.backward(closure_of(model)) if form == "backward" else awp.loss(closure_of(model)).backward()
+    for p, q in zip(model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, 0.5 * q.grad, rtol=0, atol=1e-12)
+    for handle in handles:
+        handle.remove()
+    assert not any(p._backward_hooks for p in model.parameters())
+
+
+def test_hooks_of_parameters_outside_the_model_are_refused_in_the_loss_form() -> None:
+    model, temperature = network(), torch.ones((), dtype=torch.float64, requires_grad=True)
+    awp = WTAWP(model, rho=0.8, lam=0.7)
+    temperature.register_hook(lambda g: 2 * g)
+    with pytest.raises(ValueError, match=r"use awp\.backward"):
+        awp.loss(lambda: F.cross_entropy(model(X) * temperature, Y))
+    awp.backward(lambda: F.cross_entropy(model(X) * temperature, Y))
+    assert temperature.grad is not None

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from wtawp.core.algorithm import compute_delta, compute_gradient
     from wtawp.core.awp import ASAM, AWP, SAM, TAWP, WAWP, WTAWP
     from wtawp.core.config import LAYER_WORDS, AwpConfig, Layers, Projection, Radius
+    from wtawp.core.observation import StepStatistics
     from wtawp.core.perturb import ascend, clip_relative_norm, copy_into, global_norm, mix, project, radii, select
     from wtawp.core.vanishing import VanishingGradientMonitor, VanishingMembersMonitor
 
@@ -26,6 +27,7 @@ __all__ = [
     "Layers",
     "Projection",
     "Radius",
+    "StepStatistics",
     "VanishingGradientMonitor",
     "VanishingMembersMonitor",
     "ascend",
@@ -44,6 +46,7 @@ _HOMES = {
     **dict.fromkeys(("ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP"), "awp"),
     **dict.fromkeys(("AwpConfig", "LAYER_WORDS", "Layers", "Projection", "Radius"), "config"),
     **dict.fromkeys(("compute_delta", "compute_gradient"), "algorithm"),
+    "StepStatistics": "observation",
     **dict.fromkeys(("VanishingGradientMonitor", "VanishingMembersMonitor"), "vanishing"),
     **dict.fromkeys(
         ("ascend", "clip_relative_norm", "copy_into", "global_norm", "mix", "project", "radii", "select"), "perturb"

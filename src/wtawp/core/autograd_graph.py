@@ -41,8 +41,18 @@ def leaves_of(loss: Tensor, nodes: list[Node]) -> list[Tensor]:
     Returns:
         The leaves, so that a parameter outside the model, such as a learned temperature, is included.
     """
-    if loss.grad_fn is None:
-        return [loss]
+    return [loss] if loss.grad_fn is None else accumulating_leaves(nodes)
+
+
+def accumulating_leaves(nodes: list[Node]) -> list[Tensor]:
+    """The leaves into whose `.grad` nodes of a graph add.
+
+    Args:
+        nodes: The nodes of a graph.
+
+    Returns:
+        The leaves.
+    """
     return [node.variable for node in nodes if type(node) is _ACCUMULATE]  # type: ignore[attr-defined]
 
 

@@ -13,10 +13,12 @@ from typing import Any, TypedDict, Unpack, cast
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.hooks import RemovableHandle
 
 from wtawp.base import find_stack_level
 from wtawp.core.algorithm import combine_gradients, compute_delta
 from wtawp.core.autograd_graph import (
+    accumulating_leaves,
     computes_in_float16,
     has_static_graph,
     is_scaled_by_grad_scaler,
@@ -26,7 +28,8 @@ from wtawp.core.autograd_graph import (
 from wtawp.core.config import AwpConfig, Layers, Projection, Radius
 from wtawp.core.distributed import is_distributed, is_in_process_group, refuse_sharded
 from wtawp.core.exact import exact_losses, gradient_of
-from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, norm_of
+from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
+from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call
 from wtawp.core.perturb import radii, select
 from wtawp.core.vanishing import VanishingGradientMonitor
 
@@ -96,7 +99,7 @@ class WTAWP:
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
         self.model, self._monitor = model, VanishingGradientMonitor()
-        self._calls, self._is_scale_checked = 0, False
+        self._calls, self._is_scale_checked, self._step_hooks = 0, False, StepHooks()
         shared = Options(
             projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact, every=every
         )
@@ -153,6 +156,8 @@ class WTAWP:
             >>> bool(loss > 0), model[0].weight.grad.shape
             (True, torch.Size([4, 2]))
         """
+        recorder = self._step_hooks.start(self._calls, self._names)
+        perturbed = None
         if not self._is_due():
             natural = self._plain_loss(closure)
             backward(natural)
@@ -164,8 +169,9 @@ class WTAWP:
             for leaf, g in combine_gradients(of_natural, of_perturbed, self.config):
                 _add_to_grad(leaf, g)
         else:
-            natural, _ = self._step(Passes(self.model, closure, backward, self._context_without_sync(sync)))
-        self._calls += 1
+            context = self._context_without_sync(sync)
+            natural, perturbed = self._step(Passes(self.model, closure, backward, context, recorder=recorder), recorder)
+        self._end_call(recorder, natural, perturbed)
         return natural.detach()
 
     def loss(self, fn: Closure, *, scale: float | Tensor | None = None) -> Tensor:
@@ -191,22 +197,23 @@ class WTAWP:
             >>> model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
             >>> WTAWP(model, rho=1.0, lam=0.7).loss(lambda: model(torch.ones(3, 2)).square().mean()).backward()
         """
+        recorder = self._step_hooks.start(self._calls, self._names)
         if not self._is_due():
             natural = self._plain_loss(fn)
-            self._calls += 1
+            self._end_call(recorder, natural, None)
             return natural
         if self.config.exact:
             self._refuse_exact(Tensor.backward)
             if self.config.balance is not None:
                 raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or exact=False")
             natural, perturbed = self._exact_losses(fn)
-            self._calls += 1
+            self._end_call(recorder, natural, perturbed)
             return self.config.lam * perturbed + (1 - self.config.lam) * natural
         backward = Tensor.backward if scale is None else partial(_scaled_backward, scale=scale)
-        passes = Passes(self.model, fn, backward, adds_to_prior=False)
-        natural, perturbed = self._step(passes, partial(_refuse_in_loss, scale))
+        passes = Passes(self.model, fn, backward, adds_to_prior=False, recorder=recorder)
+        natural, perturbed = self._step(passes, recorder, partial(_refuse_in_loss, scale))
         gradients = passes.take_gradients()
-        self._calls += 1
+        self._end_call(recorder, natural, perturbed)
         if scale is not None:
             gradients = {leaf: g / scale for leaf, g in gradients.items()}
         objective = self.config.lam * perturbed + (1 - self.config.lam) * natural
@@ -239,6 +246,42 @@ class WTAWP:
         self._monitor.load_state_dict(state["monitor"])
         self._calls = state["calls"]
 
+    def register_step_hook(self, hook: StepHook, *, every: int = 1) -> RemovableHandle:
+        """Call a function after each call of `backward` or `loss` with what it computed, for example to log it.
+
+        Nothing is recorded for calls that nobody observes, and no gradient changes because somebody does. An exception
+        of the function reaches the caller, after the step is complete.
+
+        Args:
+            hook: Is called with one `StepStatistics`.
+            every: Observe every `every`-th call only, beginning with the first. In several processes that share the
+                parameters among them (FSDP2, tensor parallel), all must observe the same calls.
+
+        Returns:
+            A handle whose `remove()` ends it.
+
+        Raises:
+            ValueError: If `hook` cannot be called, if `every` is not a positive integer, or with exact=True.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
+            >>> awp = WTAWP(model, rho=0.5, lam=0.7)
+            >>> handle = awp.register_step_hook(lambda step: print(step.step, sorted(step.relative_perturbation)))
+            >>> loss = awp.backward(lambda: model(torch.ones(3, 2)).square().mean())
+            0 ['0.weight']
+        """
+        if self.config.exact:
+            raise ValueError(
+                "exact=True keeps the perturbation inside the autograd graph; to observe steps, use exact=False"
+            )
+        return self._step_hooks.register(hook, every)
+
+    def _end_call(self, recorder: StepRecorder | None, natural: Tensor, perturbed: Tensor | None) -> None:
+        """Count a call of `backward` or `loss`, and report it to those who observe it."""
+        self._calls += 1
+        if recorder is not None:
+            recorder.report(natural, perturbed, self.config.lam)
+
     def _is_due(self) -> bool:
         """Whether the next call perturbs the weights; otherwise it is plain training."""
         return not self.config.is_plain and self._calls % self.config.every == 0
@@ -247,7 +290,9 @@ class WTAWP:
         """The natural loss, with its graph."""
         return call(closure, [p for p in self.model.parameters() if p.is_leaf and p.grad is None])
 
-    def _step(self, passes: Passes, check: Callable[[list[Any]], None] | None = None) -> tuple[Tensor, Tensor]:
+    def _step(
+        self, passes: Passes, recorder: StepRecorder | None, check: Callable[[list[Any]], None] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Leave the gradient of one step in `.grad`; returns L(theta) and L(theta + delta), detached.
 
         `check` is called with the nodes of the natural loss and may raise.
@@ -268,6 +313,8 @@ class WTAWP:
         except BaseException:
             passes.undo()
             raise
+        if recorder is not None:
+            recorder.divide_by(factor)
         return natural_loss, perturbed_loss
 
     def _descend(
@@ -413,6 +460,11 @@ def _refuse_in_loss(scale: float | Tensor | None, nodes: list[Any]) -> None:
         raise ValueError(
             "DistributedDataParallel(static_graph=True) counts one backward pass for each forward pass, awp.loss(fn)"
             " makes more; use awp.backward(closure), or static_graph=False"
+        )
+    if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in accumulating_leaves(nodes)):
+        raise ValueError(
+            "a parameter that is not part of the model has hooks, which would run in every pass of awp.loss(fn); use"
+            " awp.backward(closure), or give WTAWP the module that owns the parameter"
         )
     if scale is None and computes_in_float16(nodes):
         raise ValueError(

@@ -8,15 +8,17 @@ taken out of `.grad`, and the weights are moved in place and restored from a cop
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from wtawp.core.autograd_graph import leaves_of, nodes_of
+from wtawp.core.observation import StepRecorder, norm_of
 
 Closure = Callable[[], Tensor]
 Backward = Callable[[Tensor], object]
+Hooks = dict[int, Callable[[Tensor], Any]]
 ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 
 # A parameter with more elements has its natural gradient recovered from the moved weights instead of stored, if they
@@ -61,6 +63,7 @@ class Passes:
         backward: Differentiates a loss into `.grad`, as the caller's training does.
         without_sync: Context manager for all passes but the last, for example `no_sync` of a distributed model.
         adds_to_prior: Whether the gradients in `.grad` before the step stay part of it, as in a backward pass.
+        recorder: Records what somebody who observes the step wants to know; None if nobody does.
     """
 
     def __init__(
@@ -71,9 +74,10 @@ class Passes:
         without_sync: Callable[[], AbstractContextManager[Any]] = nullcontext,
         *,
         adds_to_prior: bool = True,
+        recorder: StepRecorder | None = None,
     ) -> None:
         self._closure, self._backward, self._without_sync = closure, backward, without_sync
-        self._adds_to_prior = adds_to_prior
+        self._adds_to_prior, self._recorder = adds_to_prior, recorder
         self.named: dict[str, Tensor] = {}  # the parameters that are trained; a shared one under each of its names
         self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
         for prefix, module in model.named_modules():
@@ -86,7 +90,10 @@ class Passes:
         self._original: ByParameter = {}  # the weights before they were moved
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
-        self._muted = [(h, list(h.items()), p) for p in self.parameters if (h := _post_accumulate_hooks(p))]
+        hooks = [(_hooks(p, "_post_accumulate_grad_hooks"), p) for p in self.parameters]
+        if not adds_to_prior:  # the caller's backward runs them
+            hooks += [(_hooks(p, "_backward_hooks"), p) for p in self.parameters]
+        self._muted = [(h, list(h.items()), p) for h, p in hooks if h]
 
     @property
     def has_local_perturbation(self) -> bool:
@@ -95,8 +102,11 @@ class Passes:
 
     @property
     def has_post_accumulate_hooks(self) -> bool:
-        """Whether hooks run as soon as a parameter has its gradient, for example an optimizer's step."""
-        return bool(self._muted)
+        """Whether hooks run in the last pass as soon as a parameter has its gradient, for example an optimizer's step.
+
+        Where gradients are not added to `.grad` here but later, by the caller's backward, hooks run in that one alone.
+        """
+        return bool(self._muted) and self._adds_to_prior
 
     def first(self, check: Callable[[Tensor, list[Any]], None]) -> tuple[Tensor, ByParameter, Tensor | None]:
         """Differentiate the loss at theta; the buffers of the model are updated.
@@ -120,7 +130,8 @@ class Passes:
             versions = [p._version for p in self.parameters]  # a forward pass may change weights: Embedding(max_norm=1)
             nodes = nodes_of(loss)
             check(loss, nodes)
-            factor, natural = self._differentiate(loss, nodes)
+            with self._recording("natural", loss, nodes):
+                factor, natural = self._differentiate(loss, nodes)
         if versions != [p._version for p in self.parameters]:
             raise ValueError(
                 "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
@@ -163,7 +174,9 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = call(self._closure, self.parameters)
-        _, gradient = self._differentiate(loss, nodes_of(loss))
+        nodes = nodes_of(loss)
+        with self._recording("perturbed", loss, nodes):
+            _, gradient = self._differentiate(loss, nodes)
         return loss.detach(), gradient
 
     def last(self, natural: ByParameter, lam: float, on_gradient: Callable[[Tensor], None] | None) -> Tensor:
@@ -183,11 +196,12 @@ class Passes:
             leaf.grad = None
         loss = call(self._closure, self.parameters)
         self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
-        for hooks, entries, p in self._muted:
+        for hooks, entries, p in self._muted if self.has_post_accumulate_hooks else []:
             hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
         try:
-            self._backward(loss if lam == 1 else loss * lam)
+            with self._recording("perturbed", loss, None, weight=lam):
+                self._backward(loss if lam == 1 else loss * lam)
         finally:
             for handle in handles:
                 handle.remove()
@@ -251,7 +265,11 @@ class Passes:
         Args:
             delta: The perturbation of some parameters. It is emptied, which releases its memory.
         """
-        self.move({p: torch.nan_to_num_(d, 0.0, 0.0, 0.0) for p, d in delta.items()})
+        finite = {p: torch.nan_to_num_(d, 0.0, 0.0, 0.0) for p, d in delta.items()}
+        if self._recorder is not None:
+            self.restore_weights()  # an ascent of several steps has moved them
+            self._recorder.perturbation(finite, self.named)
+        self.move(finite)
         delta.clear()
 
     def weights(self, *, of: Iterable[Tensor], copied: bool) -> ByParameter:
@@ -366,12 +384,21 @@ class Passes:
             factor = factor.to(torch.promote_types(factor.dtype, torch.float32))
         return factor, {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
 
+    def _recording(
+        self, kind: Literal["natural", "perturbed"], loss: Tensor, nodes: list[Any] | None, *, weight: float = 1.0
+    ) -> AbstractContextManager[None]:
+        """The context of a pass whose gradient is recorded if somebody observes the step."""
+        if self._recorder is None:
+            return nullcontext()
+        leaves = leaves_of(loss, nodes_of(loss) if nodes is None else nodes)
+        return self._recorder.gradient_of(kind, dict.fromkeys([*self.parameters, *leaves]), weight=weight)
+
     def _isolate_buffers(self) -> None:
         """Let all further passes work on copies of the buffers."""
         for slot, name, buffer in self._buffers:
             slot[name] = buffer.detach().clone()
 
-    def _at_original(self, entries: list[tuple[int, Callable[[Tensor], None]]], p: Tensor) -> None:
+    def _at_original(self, entries: list[tuple[int, Callable[[Tensor], Any]]], p: Tensor) -> None:
         """Run the hooks of a parameter that has its gradient now, at its original weights, which they may change."""
         p.detach().copy_(self._original.pop(p))
         for _, hook in entries:
@@ -394,20 +421,6 @@ def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter
     return {p: g.to(torch.promote_types(g.dtype, torch.float32)) / factor.to(g.device) for p, g in dense.items()}
 
 
-def norm_of(tensor: Tensor) -> Tensor:
-    """Compute the Euclidean norm of a gradient in float32 or wider.
-
-    Args:
-        tensor: The gradient, dense or sparse.
-
-    Returns:
-        The norm, without dimensions.
-    """
-    values = tensor.detach().coalesce().values() if tensor.is_sparse else tensor.detach()
-    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
-    return norm
-
-
 def _scaled(gradient: Tensor, weight: float) -> Tensor:
     """A multiple of a gradient, in its own memory if it is dense; a detached sparse tensor has values of its own."""
     return gradient * weight if gradient.is_sparse else gradient.mul_(weight)
@@ -418,7 +431,6 @@ def _sum(one: Tensor, other: Tensor) -> Tensor:
     return other + one if one.is_sparse else one + other
 
 
-def _post_accumulate_hooks(p: Tensor) -> dict[int, Callable[[Tensor], None]] | None:
-    """The hooks that run when a parameter has its gradient."""
-    hooks: dict[int, Callable[[Tensor], None]] | None = p._post_accumulate_grad_hooks
-    return hooks
+def _hooks(p: Tensor, kind: Literal["_backward_hooks", "_post_accumulate_grad_hooks"]) -> Hooks:
+    """The hooks that run before the gradient of a parameter is added to `.grad`, or afterwards."""
+    return getattr(p, kind) or {}
