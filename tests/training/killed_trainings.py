@@ -28,6 +28,13 @@ from wtawp.training import fit_many
 from wtawp.training.checkpoint import digest_of
 
 EPOCHS, AWP = 9, AwpConfig(rho=0.5, lam=0.5)
+# Epochs between two saves, and when to be killed: after so many epochs, at the end of so many writes, or at any moment.
+KILLS: dict[str, list[tuple[int, tuple[str, int] | None]]] = {
+    "alone": [(1, ("epoch", 1)), (2, ("epoch", 8)), (1, ("write", 5))],
+    "mapped": [(2, ("epoch", 4))],
+    "not mapped": [(1, ("epoch", 3))],
+    "ours": [(2, ("epoch", 12)), (1, ("write", 1)), (3, None)],
+}
 
 
 class Users(nn.Module):
@@ -129,9 +136,7 @@ def main(folder: Path) -> None:
         out, report = folder / "digest", {"scenario": name}
         assert in_child(out, lambda make=make: train(make(), None, 1, None)) == 0
         report["uninterrupted"] = out.read_text()
-        kills: list[tuple[int, tuple[str, int] | None]] = [(1, ("epoch", 1)), (2, ("epoch", 8)), (1, ("write", 5))]
-        kills += [(1, ("write", 1)), (3, None)] if name == "ours" else []
-        for every, kill in kills:
+        for every, kill in KILLS[name]:
             path = folder / f"{name}-{kill[0] if kill else 'any'}-{kill[1] if kill else 0}.pt"
             if kill is not None:
                 ended = in_child(out, lambda make=make, p=path, e=every, k=kill: train(make(), p, e, k))

@@ -244,10 +244,18 @@ def test_loss_and_metric_are_arguments() -> None:
                          loss=F.binary_cross_entropy_with_logits, metric=metric)  # fmt: skip
     assert len(seen) == 3 + 3
     assert result.history["train_loss"][-1] < result.history["train_loss"][0]
-    assert 0.5 < result.accuracy["test"] <= 1
+    assert 0.5 < result.scores["test"] <= 1
+    assert (result.metric, len(result.history["val_score"])) == ("metric", 3)
+    with pytest.raises(AttributeError, match="measured metric and not the accuracy"):
+        result.accuracy  # noqa: B018
+    with pytest.raises(ValueError, match='but metric= was passed; write select_on="metric"'):
+        fit_batches(build(), GRAPHS, SPLIT, seed=0, batch_size=8, metric=metric, select_on="accuracy")
     graphs_result = fit_batches(build(), GRAPHS, SPLIT, seed=0, batch_size=8, epochs=2, loss=F.cross_entropy,
                                 metric=lambda logits, y: (logits.argmax(1) == y).float().mean())  # fmt: skip
-    assert graphs_result == fit_batches(build(), GRAPHS, SPLIT, seed=0, batch_size=8, epochs=2)
+    default = fit_batches(build(), GRAPHS, SPLIT, seed=0, batch_size=8, epochs=2)
+    assert (graphs_result.epoch, graphs_result.loss) == (default.epoch, default.loss)
+    assert graphs_result.scores == default.accuracy
+    assert graphs_result.history["val_score"] == default.history["val_accuracy"]
 
 
 def test_bad_arguments_for_nodes_say_what_is_wrong() -> None:

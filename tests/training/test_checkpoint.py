@@ -55,10 +55,11 @@ def test_a_training_that_is_killed_and_continued_has_the_bits_of_an_uninterrupte
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert [report.pop("scenario") for report in reports] == ["alone", "mapped", "not mapped", "ours"]
-    assert int(reports[-1].pop("files left in the middle of writing")) == 5  # and they did no harm
+    left = [int(report.pop("files left in the middle of writing")) for report in reports]
+    assert left[0] == 1  # and it did no harm
+    assert left[-1] >= 2
+    assert [len(report) for report in reports] == [4, 2, 2, 4]
     for report in reports:
-        report.pop("files left in the middle of writing", None)
-        assert len(report) >= 4
         assert set(report.values()) == {report["uninterrupted"]}, report
 
 
@@ -211,6 +212,17 @@ def test_the_file_of_another_training_is_refused_and_kept(changed: dict[str, Any
     with pytest.raises(CheckpointError, match=rf"training\.pt was written by another training: .*{words}"):
         fit(**options, checkpoint=path)
     assert path.read_bytes() == before
+
+
+def test_rules_that_no_state_shows_are_known_by_their_code(tmp_path: Path) -> None:
+    def train(scheduler: Callable[[Any], Any]) -> None:
+        fit(users(), DATA, SPLIT, seed=0, epochs=3, checkpoint=tmp_path / "training.pt", scheduler=scheduler)
+
+    train(lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch))
+    with pytest.raises(
+        CheckpointError, match=r"another training: code of scheduler \(\S+ \w+ in the file, \S+ \w+ now\)\."
+    ):
+        train(lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.8**epoch))
 
 
 def test_only_what_differs_is_named(tmp_path: Path) -> None:

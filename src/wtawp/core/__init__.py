@@ -9,11 +9,12 @@ from wtawp.base import lazy_exports
 
 if TYPE_CHECKING:
     from wtawp.core.algorithm import compute_delta, compute_gradient
-    from wtawp.core.awp import ASAM, AWP, SAM, TAWP, WAWP, WTAWP
+    from wtawp.core.awp import WTAWP
     from wtawp.core.config import LAYER_WORDS, AwpConfig, Layers, Projection, Radius
     from wtawp.core.observation import StepStatistics
     from wtawp.core.perturb import ascend, clip_relative_norm, copy_into, global_norm, mix, project, radii, select
     from wtawp.core.vanishing import VanishingGradientMonitor, VanishingMembersMonitor
+    from wtawp.core.variants import ASAM, AWP, SAM, TAWP, WAWP
 
 __all__ = [
     "ASAM",
@@ -43,7 +44,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("ASAM", "AWP", "SAM", "TAWP", "WAWP", "WTAWP"), "awp"),
+    "WTAWP": "awp",
+    **dict.fromkeys(("ASAM", "AWP", "SAM", "TAWP", "WAWP"), "variants"),
     **dict.fromkeys(("AwpConfig", "LAYER_WORDS", "Layers", "Projection", "Radius"), "config"),
     **dict.fromkeys(("compute_delta", "compute_gradient"), "algorithm"),
     "StepStatistics": "observation",

@@ -1,4 +1,4 @@
-"""WTAWP: adversarial weight perturbation in place of `loss.backward()`, and the named variants of the method.
+"""WTAWP: adversarial weight perturbation in place of `loss.backward()`.
 
 The numbers are computed in `wtawp.core.algorithm`. This module runs the passes over the model that the algorithm asks
 for, and guarantees what they leave behind: the same weights, the same buffers, and `.grad` as `backward` would fill it.
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,17 +32,6 @@ from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
 from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call
 from wtawp.core.perturb import radii, select
 from wtawp.core.vanishing import VanishingGradientMonitor
-
-
-class Options(TypedDict, total=False):
-    """The options that every named variant shares with `WTAWP`; `AwpConfig` explains them."""
-
-    projection: Projection
-    steps: int
-    step_size: float | None
-    balance: float | None
-    exact: bool
-    every: int
 
 
 class WTAWP:
@@ -100,10 +89,18 @@ class WTAWP:
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
         self.model, self._monitor = model, VanishingGradientMonitor()
         self._calls, self._is_scale_checked, self._step_hooks = 0, False, StepHooks()
-        shared = Options(
-            projection=projection, steps=steps, step_size=step_size, balance=balance, exact=exact, every=every
+        self.config = AwpConfig(
+            rho=rho,
+            lam=lam,
+            layers=layers,
+            radius=radius,
+            projection=projection,
+            steps=steps,
+            step_size=step_size,
+            balance=balance,
+            exact=exact,
+            every=every,
         )
-        self.config = AwpConfig(rho=rho, lam=lam, layers=layers, radius=radius, **shared)
         if not self.config.is_plain:
             refuse_sharded(model)
         self._names = () if self.config.is_plain else select(model, self.config.layers)  # plain: any model is accepted
@@ -348,9 +345,8 @@ class WTAWP:
             alone = {p: perturbed.pop(p).detach().mul_(config.lam) for p in recovered if p in perturbed}
             passes.set_gradients(alone | dict(combine_gradients(natural, perturbed, config)))
         passes.add_recovered(recovered, 1 - config.lam)
-        self._monitor(
-            norms, perturbed_norms, loss if factor is None else loss * factor, config
-        )  # all three with the factor
+        scaled_loss = loss if factor is None else loss * factor  # as the norms are
+        self._monitor(norms, perturbed_norms, scaled_loss, config)
         return perturbed_loss
 
     def _delta(
@@ -394,6 +390,8 @@ class WTAWP:
             )
         if self.config.balance is not None:
             raise ValueError("balance compares gradients of all processes, sync=False has those of one; use sync=True")
+        if getattr(self.model, "static_graph", False):
+            raise ValueError("DistributedDataParallel(static_graph=True) cannot skip a reduction; use sync=True")
         return cast(Callable[[], AbstractContextManager[Any]], no_sync)
 
     def _refuse_combinations(self, passes: Passes) -> None:
@@ -480,105 +478,3 @@ def _add_to_grad(leaf: Tensor, gradient: Tensor) -> None:
         leaf.grad = gradient if same else torch.empty_like(leaf.detach()).copy_(gradient)
     else:
         leaf.grad.detach().add_(gradient)
-
-
-def AWP(model: nn.Module, *, rho: float, radius: Radius = "layer", **options: Unpack[Options]) -> WTAWP:
-    """Build adversarial weight perturbation, Eq. 6 (eq:awpest): every layer, and the perturbed loss alone.
-
-    Args:
-        model: The module that is trained.
-        rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
-        radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
-
-    Returns:
-        A `WTAWP` with lam=1 and layers="all".
-
-    Example:
-        >>> AWP(nn.Linear(4, 3), rho=0.5).config.lam
-        1.0
-    """
-    return WTAWP(model, rho=rho, lam=1.0, layers="all", radius=radius, **options)
-
-
-def TAWP(
-    model: nn.Module,
-    *,
-    rho: float,
-    layers: Layers = "all-but-last",
-    radius: Radius = "layer",
-    **options: Unpack[Options],
-) -> WTAWP:
-    """Build truncated AWP, Eq. 9: some layers, and the perturbed loss alone.
-
-    Args:
-        model: The module that is trained.
-        rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
-        layers: The perturbed parameters: "all", "all-but-last", "first" or "last", or globs over parameter names.
-        radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
-
-    Returns:
-        A `WTAWP` with lam=1.
-
-    Example:
-        >>> list(TAWP(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), rho=0.5).perturbed)
-        ['0.weight']
-    """
-    return WTAWP(model, rho=rho, lam=1.0, layers=layers, radius=radius, **options)
-
-
-def WAWP(model: nn.Module, *, rho: float, lam: float, radius: Radius = "layer", **options: Unpack[Options]) -> WTAWP:
-    """Build weighted AWP, Eq. 10 (eq:weighted_awp): every layer, and both losses.
-
-    Args:
-        model: The module that is trained.
-        rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
-        lam: Weight of the perturbed loss, between 0 and 1.
-        radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
-
-    Returns:
-        A `WTAWP` with layers="all".
-
-    Example:
-        >>> list(WAWP(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), rho=0.5, lam=0.5).perturbed)
-        ['0.weight', '1.weight']
-    """
-    return WTAWP(model, rho=rho, lam=lam, layers="all", radius=radius, **options)
-
-
-def SAM(model: nn.Module, *, rho: float = 0.05, **options: Unpack[Options]) -> WTAWP:
-    """Build sharpness-aware minimization (Foret et al. 2021): all parameters, with one absolute radius together.
-
-    Args:
-        model: The module that is trained.
-        rho: Radius over all parameters together; the default is that of the authors.
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
-
-    Returns:
-        A `WTAWP` with lam=1, layers="*" and radius="global".
-
-    Example:
-        >>> list(SAM(nn.Linear(4, 3)).perturbed)
-        ['weight', 'bias']
-    """
-    return WTAWP(model, rho=rho, lam=1.0, layers="*", radius="global", **options)
-
-
-def ASAM(model: nn.Module, *, rho: float = 0.5, **options: Unpack[Options]) -> WTAWP:
-    """Build adaptive SAM (Kwon et al. 2021): all parameters, with each step measured relative to the weight it changes.
-
-    Args:
-        model: The module that is trained.
-        rho: Radius over all parameters together, in units of the weights; the default is that of the authors.
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
-
-    Returns:
-        A `WTAWP` with lam=1, layers="*" and radius="adaptive".
-
-    Example:
-        >>> ASAM(nn.Linear(4, 3)).config.radius
-        'adaptive'
-    """
-    return WTAWP(model, rho=rho, lam=1.0, layers="*", radius="adaptive", **options)

@@ -1,6 +1,7 @@
 """Train on minibatches, of graphs or of the nodes of one graph, with the public `WTAWP.backward` alone."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from wtawp.models.capabilities import StackAwareOnGraphs
 from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task, accuracy, cross_entropy
 from wtawp.training.engine import Selection
 from wtawp.training.loop import Fit
-from wtawp.training.options import Schedule, SelectOn
+from wtawp.training.options import FitSelectOn, Schedule
 
 
 def fit_batches(
@@ -32,7 +33,7 @@ def fit_batches(
     epochs: int = 200,
     lr: float = 0.01,
     weight_decay: float = 5e-4,
-    select_on: SelectOn = "either",
+    select_on: FitSelectOn = "either",
     loss: Criterion | None = None,
     metric: Criterion | None = None,
 ) -> Fit:
@@ -71,16 +72,17 @@ def fit_batches(
         epochs: Number of epochs, at least 1.
         lr: Learning rate of Adam.
         weight_decay: Weight decay of Adam.
-        select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", or "either"
-            of them, which is the rule of the released code. "last" selects the last epoch.
+        select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", "metric" (if
+            the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
+            "last" selects the last epoch.
         loss: Function of logits [k, c] and the labels of k samples that returns a scalar to minimise; None is the
             mean cross-entropy.
         metric: Function of logits and labels that returns a scalar, higher for better models, which then takes the
             place of the accuracy; None is the accuracy.
 
     Returns:
-        The selected epoch, its accuracies and losses, and a history of "train_loss" (the mean over the batches of an
-        epoch), "val_loss" and "val_accuracy".
+        The selected epoch, its scores and losses, and a history of "train_loss" (the mean over the batches of an
+        epoch), "val_loss", and "val_accuracy", or "val_score" if another metric was chosen.
 
     Raises:
         ValueError: If `epochs`, `batch_size` or `accumulate` is below 1, the model has no parameters, an option of
@@ -103,6 +105,8 @@ def fit_batches(
     device = next((p.device for p in model.parameters()), None)
     if device is None:
         raise ValueError(f"{type(model).__name__} has no parameters to train")
+    if metric is not None and select_on == "accuracy":
+        raise ValueError('select_on="accuracy" needs the accuracy, but metric= was passed; write select_on="metric"')
     goal = Goal(seed, device, loss or cross_entropy, metric or accuracy)
     of_nodes = {"fanouts": fanouts, "loader": loader, "neighbours": neighbours, "num_workers": num_workers or None}
     task: Task
@@ -117,7 +121,14 @@ def fit_batches(
         task = NodeTask(model, data, split, goal, batch_size=batch_size or 1, fanouts=fanouts, loader=loader,
                         neighbours=neighbours, num_workers=num_workers)  # fmt: skip
     with isolated_rng("torch dropout", seed):
-        return _train(model, task, schedule, awp, accumulate, device)
+        result = _train(model, task, schedule, awp, accumulate, device)
+    return result if metric is None else _renamed(result, getattr(metric, "__name__", "metric"))
+
+
+def _renamed(result: Fit, metric: str) -> Fit:
+    """The result with the name of the metric that took the place of the accuracy."""
+    history = {"val_score" if name == "val_accuracy" else name: values for name, values in result.history.items()}
+    return replace(result, history=history, metric=metric)
 
 
 def _train(

@@ -61,7 +61,11 @@ class Checkpoint:
                 f"{self.path} cannot be read, it is damaged or is not a checkpoint ({type(error).__name__}:"
                 f" {_shortened(str(error))}); {WAY_OUT}"
             ) from error
-        if not isinstance(content, dict) or content.get("kind") != KIND:
+        if (
+            not isinstance(content, dict)
+            or content.get("kind") != KIND
+            or not isinstance(content.get("identity"), dict)
+        ):
             raise CheckpointError(f"{self.path} is not a checkpoint of a training; {WAY_OUT}")
         if content.get("format") != FORMAT:
             raise CheckpointError(

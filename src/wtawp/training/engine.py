@@ -201,9 +201,9 @@ class StackTraining:
         Returns:
             Tensors and plain values.
         """
-        random = {"cpu": torch.get_rng_state()}
+        rng_states = {"cpu": torch.get_rng_state()}
         if self.device.type == "cuda":
-            random["cuda"] = torch.cuda.get_rng_state(self.device)
+            rng_states["cuda"] = torch.cuda.get_rng_state(self.device)
         return {
             "epochs_run": self.epochs_run,
             "weights": {n: w.detach() for n, w in self.theta.items()},
@@ -212,7 +212,7 @@ class StackTraining:
             "selection": self.selection.state_dict(),
             "history": self.history[: self.epochs_run].clone(),
             "checks": self.checks,
-            "random": random,
+            "rng_states": rng_states,
             "is_mapped": self.ensemble.is_mapped,
         }
 
@@ -230,9 +230,9 @@ class StackTraining:
         self.optimizer.load_state_dict(state["optimizer"])
         self.selection.load_state_dict(state["selection"])
         self.history[: self.epochs_run] = state["history"].to(self.device)
-        torch.set_rng_state(state["random"]["cpu"])
+        torch.set_rng_state(state["rng_states"]["cpu"])
         if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["random"]["cuda"], self.device)
+            torch.cuda.set_rng_state(state["rng_states"]["cuda"], self.device)
         self.ensemble.is_mapped = state["is_mapped"]  # finding it out again would draw random numbers
 
     def finish(self) -> StackRun:

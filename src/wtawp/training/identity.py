@@ -11,7 +11,8 @@ from torch_geometric.data import Data
 from wtawp.graphs import Split
 from wtawp.training.checkpoint import digest_of
 
-MAX_ENTRIES = 1 << 26  # of larger tensors only about a million entries, evenly spread, are digested
+MAX_ENTRIES = 1 << 26  # of larger tensors, which may be files, only blocks are digested
+NUM_BLOCKS, BLOCK = 64, 1 << 14  # entries
 
 
 def describe_training(
@@ -121,4 +122,7 @@ def _digest_of_entries(t: Tensor) -> str:
         entries = t.to_sparse().coalesce()
         return digest_of([entries.indices(), entries.values()])
     flat = t.detach().reshape(-1)
-    return digest_of(flat if len(flat) <= MAX_ENTRIES else flat[:: len(flat) >> 20])
+    if len(flat) <= MAX_ENTRIES:
+        return digest_of(flat)
+    starts = torch.linspace(0, len(flat) - BLOCK, NUM_BLOCKS, dtype=torch.float64).long().tolist()
+    return digest_of([flat[start : start + BLOCK] for start in starts])

@@ -1,7 +1,7 @@
 """Train models on nodes, graphs, or pairs of nodes, in the paper's protocol: one with `fit`, many with `fit_many`."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -276,13 +276,15 @@ def fit_many(
             saved = None
             if checkpoint is not None:
                 path = Path(checkpoint) if len(stacks) == 1 else _numbered(Path(checkpoint), number)
-                identity = _identity(training, stack, seeds, tf32=tf32, augment=augment)
+                functions = {"augment": augment, "code of optimizer": optimizer, "code of scheduler": scheduler}
+                identity = _identity(training, [seeds[i] for i in stack], functions, tf32=tf32)
                 saved = Checkpoint(path, checkpoint_every, identity)
             run = train_stack(
                 training, seeds=[seeds[i] for i in stack], augment=augment, observe=observe, monitor=monitor,
                 positions=stack, checkpoint=saved,
             )  # fmt: skip
             results.update({i: _result(run, member, objective) for member, i in enumerate(stack)})
+            del training  # before the next stack is built
     if monitor is not None:
         monitor.warn()
     return [results[i] for i in range(len(models))]
@@ -336,18 +338,17 @@ def _check_options(
 
 
 def _identity(
-    training: StackTraining, stack: list[int], seeds: Sequence[int], *, tf32: bool, augment: Augment | None
+    training: StackTraining, seeds: list[int], functions: Mapping[str, object], *, tf32: bool
 ) -> dict[str, str]:
     """What identifies the training of a stack before its first epoch."""
     schedule, objective = training.schedule, training.objective
     options = {"awp": repr(training.awp), "epochs": schedule.epochs, "patience": schedule.patience,
                "select_on": schedule.select_on, "tf32": tf32, "lower_is_better": objective.lower_is_better,
                **training.optimizer.describe()}  # fmt: skip
-    functions = {"loss": objective.loss, "metric": objective.metric, "decoder": training.decoder, "augment": augment}
+    functions = {"loss": objective.loss, "metric": objective.metric, "decoder": training.decoder, **functions}
     return describe_training(
-        training.ensemble.models, training.data, training.splits, seeds=[seeds[i] for i in stack],
-        options=options, functions=functions,
-    )  # fmt: skip
+        training.ensemble.models, training.data, training.splits, seeds=seeds, options=options, functions=functions
+    )
 
 
 def _result(run: StackRun, member: int, objective: Objective) -> Fit:

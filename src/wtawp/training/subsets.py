@@ -102,7 +102,7 @@ def build_subset(model: nn.Module, data: Data, parts: Sequence[Tensor], decoder:
     Raises:
         ValueError: If members have different numbers of samples.
     """
-    device = data.x.device
+    device = next(model.parameters()).device  # features may be elsewhere
     if decoder is not None:
         assert all(part is parts[0] for part in parts), "members with different pairs are never in one stack"
         part = parts[0].to(device)
