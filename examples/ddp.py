@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from sklearn.datasets import load_digits
 from torch import distributed, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -19,11 +20,15 @@ from wtawp import WTAWP
 WORLD = 2
 
 
-def train(rank: int, meeting: str) -> None:
-    """What each process does."""
-    from sklearn.datasets import load_digits
-
+def run(rank: int, meeting: str) -> None:
+    """What each process does; the model is gone before the process group is."""
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=WORLD)
+    train(rank)
+    distributed.destroy_process_group()
+
+
+def train(rank: int) -> None:
+    """Train on the rows of one process, and compare the weights at the end."""
     torch.manual_seed(0)
     images, labels = (torch.tensor(a) for a in load_digits(return_X_y=True))
     images, order = images.float() / 16, torch.randperm(len(labels))
@@ -46,9 +51,9 @@ def train(rank: int, meeting: str) -> None:
     if rank == 0:
         print(f"the same weights in all processes: {len({float(s) for s in sums}) == 1}")
         print(f"test accuracy {float(accuracy):.3f}")
-    distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(train, ((Path(folder) / "meeting").as_uri(),), nprocs=WORLD)
+        meeting = (Path(folder) / "meeting").as_uri()
+        torch.multiprocessing.start_processes(run, (meeting,), nprocs=WORLD, start_method="fork")
