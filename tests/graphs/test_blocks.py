@@ -71,6 +71,18 @@ def test_blocks_are_those_of_a_naive_search_entry_for_entry(
             assert torch.equal(one.to(other.dtype), other), name
 
 
+@pytest.mark.parametrize("hops", [0, 1, 3])
+def test_the_operator_of_the_first_hop_can_be_left_out(hops: int) -> None:
+    data, targets = load("karate"), torch.tensor([20, 3, 11])
+    operator = gcn_operator(data.edge_index, None, 34)
+    whole, rest = (receptive_field(operator, targets, hops, with_first=first) for first in (True, False))
+    assert [n.tolist() for n in whole.nodes] == [n.tolist() for n in rest.nodes]
+    assert len(rest.operators) == max(hops - 1, 0)
+    assert all(
+        torch.equal(a.to_dense(), b.to_dense()) for a, b in zip(whole.operators[1:], rest.operators, strict=True)
+    )
+
+
 def test_targets_that_are_no_nodes_are_refused() -> None:
     data = load("karate")
     with pytest.raises(DataError, match="rows must lie between 0 and 33, got 3 to 34"):

@@ -41,3 +41,36 @@ def test_inner_products_are_taken_some_at_a_time(gathered: int, monkeypatch: pyt
 def test_inner_products_are_taken_entry_by_entry() -> None:
     left, right = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[5.0, 6.0], [7.0, 8.0]]])
     assert kernels.inner_products(torch.tensor([0, 1]), torch.tensor([1, 0]), left, right).tolist() == [[23.0, 39.0]]
+
+
+@pytest.mark.parametrize("pointers", [torch.int32, torch.int64])
+@pytest.mark.parametrize("width", [1, 16, 83])
+@pytest.mark.parametrize("size", [9, 300])
+def test_a_block_is_multiplied_to_the_bits_of_its_parts(size: int, width: int, pointers: torch.dtype) -> None:
+    g = rng("block", size, width)
+    matrix = torch.randn(size, size, generator=g) * (torch.rand(size, size, generator=g) < 0.5)
+    matrix[1] = 0  # an empty row; with 300 rows there are more entries than are collected at a time
+    operator, dense = sparse_features(matrix), torch.randn(size, width, generator=g)
+    nodes = torch.randperm(size, generator=g)
+    rows = torch.cat([torch.tensor([1]), nodes[nodes != 1][: size // 2]])
+    for parts in ([size // 2], [size // 4, size // 4, size // 3], [size]):
+        cols = torch.cat([part.sort().values for part in nodes[: sum(parts)].split(parts)])
+        arrays = operator.indptr.to(pointers), operator.indices, operator.values
+        product = kernels.multiply_block(*arrays, rows, cols, dense)
+        block = operator.select(rows, cols)
+        expected = kernels.multiply(block.indptr, block.indices, block.values[None], dense[cols][None])[0]
+        torch.testing.assert_close(expected, matrix[rows][:, cols] @ dense[cols], rtol=1e-4, atol=1e-4)
+        if kernels.HAS_NUMBA:
+            assert product is not None
+            assert torch.equal(product, expected)
+
+
+def test_a_block_without_a_compiled_loop_is_left_to_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, dense = sparse_features(torch.eye(20)), torch.ones(20, 3)
+    arrays, rows, cols = (operator.indptr, operator.indices, operator.values), torch.arange(5), torch.arange(20)
+    assert kernels.multiply_block(*arrays, rows, cols.flip(0), dense) is None  # columns in any order
+    assert kernels.multiply_block(*arrays, rows, cols, dense.double()) is None
+    assert kernels.multiply_block(*arrays, rows, cols, dense.T.contiguous().T) is None
+    assert kernels.multiply_block(*arrays, rows, cols, dense.clone().requires_grad_()) is None
+    monkeypatch.setattr(kernels, "HAS_NUMBA", False)
+    assert kernels.multiply_block(*arrays, rows, cols, dense) is None

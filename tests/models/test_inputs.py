@@ -7,11 +7,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
-from wtawp.graphs import Operator, gcn_operator, load, memory_mapped
+from wtawp.graphs import Operator, gcn_operator, load, memory_mapped, receptive_field
 from wtawp.graphs.collection import batched
+from wtawp.graphs.kernels import HAS_NUMBA
+from wtawp.graphs.products import multiply
 from wtawp.models import GCN, PPNP, PooledGCN
 from wtawp.models.caches import OperatorCache
-from wtawp.models.inputs import features, operators_by_layer, prepare
+from wtawp.models.inputs import features, first_product, operators_by_layer, prepare
 
 
 def test_bags_of_words_become_sparse_and_dense_features_stay() -> None:
@@ -79,3 +81,19 @@ def test_blocks_of_another_depth_are_refused() -> None:
         ValueError, match=r"2 layers need blocks of 2 hops, got 3; use receptive_field\(operator, rows, 2\)"
     ):
         operators_by_layer(blocks, None, data.x, OperatorCache(gcn_operator), 2)
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="the extra `fast` is not installed")
+@pytest.mark.parametrize(("name", "is_dense"), [("wine", True), ("citation", False)])
+def test_the_first_product_is_that_of_the_block_and_the_features(name: str, is_dense: bool) -> None:
+    data = load(name)
+    operator = gcn_operator(data.edge_index, None, data.num_nodes)
+    before, after = receptive_field(operator, torch.arange(3, 12, 2), 2).nodes[:2]
+    product, inputs = first_product(operator, after, before, data.x), features(data.x, before)
+    assert isinstance(inputs, Operator) is not is_dense
+    if not is_dense:
+        assert product is None
+        return
+    assert product is not None
+    assert torch.equal(product, multiply(operator.select(after, before), inputs))
+    assert first_product(operator, after, before, data.x.to_sparse()) is None

@@ -23,13 +23,15 @@ class Blocks:
     operators: tuple[Operator, ...]
 
 
-def receptive_field(operator: Operator, targets: Tensor, hops: int) -> Blocks:
+def receptive_field(operator: Operator, targets: Tensor, hops: int, *, with_first: bool = True) -> Blocks:
     """Cut out the exact blocks from which the rows `targets` of operator^hops are computed.
 
     Args:
         operator: The operator that is applied at each hop, [n, n].
         targets: The nodes whose outputs are wanted, distinct, [t].
         hops: Number of times the operator is applied.
+        with_first: Whether to cut out the operator of the first hop, which is the largest. Without it, `operators`
+            starts with that of the second hop; `nodes` are complete.
 
     Returns:
         The blocks, in the order in which they are applied.
@@ -45,9 +47,10 @@ def receptive_field(operator: Operator, targets: Tensor, hops: int) -> Blocks:
     """
     nodes: list[Tensor] = [targets]
     operators: list[Operator] = []
-    for _ in range(hops):
+    for hop in reversed(range(hops)):
         is_new = structure.columns_of_rows(operator.indptr, operator.indices, operator.shape, nodes[0])
         is_new[nodes[0]] = False
         nodes.insert(0, torch.cat([nodes[0], is_new.nonzero()[:, 0]]))
-        operators.insert(0, operator.select(nodes[1], nodes[0]))
+        if hop > 0 or with_first:
+            operators.insert(0, operator.select(nodes[1], nodes[0]))
     return Blocks(tuple(nodes), tuple(operators))

@@ -6,14 +6,17 @@ The loops are compiled by numba on the CPU (with the extra `fast`) and by Triton
 
 import warnings
 from importlib.util import find_spec
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.autograd.forward_ad import unpack_dual
 
 HAS_NUMBA = find_spec("numba") is not None
 HAS_TRITON = find_spec("triton") is not None
+MOST_RUNS = 4  # of rising columns that `multiply_block` takes one after another; receptive fields have one a hop
 GATHERED = (1 << 18, 1 << 26)  # how many numbers are gathered at a time, on the CPU and on a GPU
 
 if HAS_NUMBA:
@@ -48,6 +51,28 @@ def multiply(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor, *, 
     if len(values) == 1:
         return _shared_values(indptr, indices, values[0], dense)
     return _own_values(indptr, indices, values, dense)
+
+
+def multiply_block(
+    indptr: Tensor, indices: Tensor, values: Tensor, rows: Tensor, cols: Tensor, dense: Tensor
+) -> Tensor | None:  # [r], [c], [m, h] -> [r, h]
+    """The product of the submatrix of `rows` and `cols` with the rows `cols` of `dense`, bit for bit, without either.
+
+    None if there is no compiled loop for it: then cut out both and multiply them.
+    """
+    breaks = (cols.diff() < 0).nonzero()[:, 0] + 1
+    is_simple = HAS_NUMBA and len(breaks) < MOST_RUNS and dense.dtype == values.dtype and dense.is_contiguous()
+    if not (is_simple and is_plain(values) and is_plain(dense)):
+        return None
+    with temporarily_clear_interpreter_stack():
+        run_of = torch.full((len(dense),), MOST_RUNS, dtype=torch.uint8)
+        starts = [0, *breaks.tolist(), len(cols)]
+        for run, (start, end) in enumerate(pairwise(starts)):
+            run_of[cols[start:end]] = run
+        out = torch.empty(len(rows), dense.shape[1], dtype=dense.dtype)
+        arrays = (t.contiguous().numpy() for t in (indptr, indices, values, rows.long(), dense, out))
+        kernels_numba.multiply_by_runs(run_of.numpy(), len(starts) - 1, *arrays)
+        return out
 
 
 def inner_products(rows: Tensor, cols: Tensor, left: Tensor, right: Tensor) -> Tensor:

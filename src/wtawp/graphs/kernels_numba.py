@@ -7,6 +7,7 @@ from wtawp.graphs.simd_numba import LANES, sum_rows
 
 Array = np.ndarray
 FULL = 4 * LANES
+COLLECTED = 4096  # entries, and rows, that `multiply_by_runs` collects at a time
 
 
 @numba.njit(fastmath={"contract", "nsz"}, nogil=True, inline="always")
@@ -44,3 +45,33 @@ def multiply(indptr: Array, indices: Array, values: Array, dense: Array, out: Ar
         x = dense[b if dense.shape[0] > 1 else 0]
         for i in range(out.shape[1]):
             multiply_row(indices, v, indptr[i], indptr[i + 1], x, out[b, i])
+
+
+@numba.njit(fastmath={"contract", "nsz"}, nogil=True, cache=True)
+def multiply_by_runs(
+    run_of: Array, runs: int, indptr: Array, indices: Array, values: Array, rows: Array, dense: Array, out: Array
+) -> None:
+    """Multiply some rows of a CSR matrix, taking the entries of a row in the order of the runs of their columns.
+
+    A column of a run from `runs` on is left out. Some rows are collected at a time, so that the next ones can be
+    prefetched.
+    """
+    longest = 0
+    for i in range(len(rows)):
+        longest = max(longest, indptr[rows[i] + 1] - indptr[rows[i]])
+    columns, numbers = np.zeros(COLLECTED + longest + 1, indices.dtype), np.zeros(COLLECTED + longest + 1, values.dtype)
+    ends = np.zeros(COLLECTED, np.int64)
+    first = 0
+    while first < len(rows):
+        filled, count = 0, 0
+        while filled < COLLECTED and count < COLLECTED and first + count < len(rows):
+            row = rows[first + count]
+            for run in range(runs):
+                for e in range(indptr[row], indptr[row + 1]):
+                    columns[filled], numbers[filled] = indices[e], values[e]
+                    filled += run_of[indices[e]] == run
+            ends[count] = filled
+            count += 1
+        for i in range(count):
+            multiply_row(columns, numbers, ends[i - 1] if i else 0, ends[i], dense, out[first + i])
+        first += count

@@ -22,7 +22,7 @@ from wtawp.models.capabilities import (
     StackAware,
     SupportsFactoredGradient,
 )
-from wtawp.models.inputs import features, operators_by_layer
+from wtawp.models.inputs import features, first_product, operators_by_layer
 from wtawp.models.layers import GraphConvolution, checked_widths
 
 
@@ -102,19 +102,21 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         Returns:
             Positional arguments for `forward`.
         """
-        operator = self._operators(edge_index, None, x)
+        operator, depth = self._operators(edge_index, None, x), len(self.convs)
         if rows is None:
             all_nodes = torch.arange(operator.shape[0], device=operator.values.device)
-            blocks = Blocks((all_nodes,) * (len(self.convs) + 1), (operator,) * len(self.convs))
-            inputs = features(x)
+            blocks, inputs = Blocks((all_nodes,) * (depth + 1), (operator,) * depth), features(x)
         else:
-            blocks = receptive_field(operator, rows, len(self.convs))
-            inputs = features(x, blocks.nodes[0])
+            blocks = receptive_field(operator, rows, depth, with_first=False)
+            before, after = blocks.nodes[:2]
+            product = first_product(operator, after, before, x)
+            if product is not None:
+                return _after_first_product(product, blocks.nodes, blocks.operators)
+            blocks = replace(blocks, operators=(operator.select(after, before), *blocks.operators))
+            inputs = features(x, before)
         if isinstance(inputs, Operator):
             return inputs, blocks
-        gathered = aligned(multiply(blocks.operators[0], inputs))
-        stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
-        return gathered, replace(blocks, operators=(stay, *blocks.operators[1:]))
+        return _after_first_product(multiply(blocks.operators[0], inputs), blocks.nodes, blocks.operators[1:])
 
     @property
     def num_hops(self) -> int:
@@ -177,3 +179,12 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
             Positional arguments for `forward`.
         """
         return x, operators[0]
+
+
+def _after_first_product(
+    product: Tensor, nodes: tuple[Tensor, ...], operators: tuple[Operator, ...]
+) -> tuple[Tensor, Blocks]:
+    """The arguments of `forward` once A_hat X is computed; an identity takes the place of the first operator."""
+    gathered = aligned(product)
+    stay = Operator.identity(len(gathered), gathered.dtype, gathered.device)
+    return gathered, Blocks(nodes, (stay, *operators))

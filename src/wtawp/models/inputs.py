@@ -12,11 +12,13 @@ from wtawp.base import DataError
 from wtawp.graphs.blocks import Blocks
 from wtawp.graphs.collection import is_collection, select_graphs
 from wtawp.graphs.feature_files import is_memory_mapped
+from wtawp.graphs.kernels import multiply_block
 from wtawp.graphs.operator import Operator, sparse_features
 from wtawp.graphs.products import Multiplies
 from wtawp.models.caches import OperatorCache
 from wtawp.models.capabilities import Features, StackAware, StackAwareOnGraphs
 
+COUNTED = 4096  # rows of features whose non-zeros are counted at a time
 SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an operator
 
 
@@ -101,6 +103,29 @@ def features(x: Tensor, rows: Tensor | None = None, *, dropped: bool = False) ->
     if (x.device.type == "cpu" or dropped) and int(x.count_nonzero()) < SPARSE_BELOW * x.numel():
         return sparse_features(x)
     return x
+
+
+def first_product(operator: Operator, after: Tensor, before: Tensor, x: Tensor) -> Tensor | None:  # -> [r, d]
+    """Multiply a block of an operator with dense features, without copying either.
+
+    Args:
+        operator: The operator of the whole graph, [n, n].
+        after: The nodes of the block's rows, [r].
+        before: The nodes of its columns, [c].
+        x: Features of all nodes, [n, d].
+
+    Returns:
+        The same numbers as `multiply(operator.select(after, before), features(x, before))`; None if `features` are
+        sparse there, or if there is no compiled loop: then take these steps.
+    """
+    if x.layout != torch.strided or x.device.type != "cpu" or operator.values.device.type != "cpu":
+        return None
+    needed, nonzeros = SPARSE_BELOW * len(before) * x.shape[1], 0
+    for some in torch.split(before, COUNTED):
+        nonzeros += int(x[some].count_nonzero())
+        if nonzeros >= needed:  # dense, whatever the others are
+            return multiply_block(operator.indptr, operator.indices, operator.values, after, before, x)
+    return None
 
 
 def operators_by_layer(
