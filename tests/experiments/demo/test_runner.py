@@ -42,7 +42,7 @@ def with_gains(demo: Demo, gains: list[float]) -> Demo:
     trained = []
     for t in demo.trained:
         accuracy = 0.5 + (gains[t.split] if t.awp is not None else 0.0)
-        trained.append(replace(t, fit=replace(t.fit, accuracy={**t.fit.accuracy, "test": accuracy})))
+        trained.append(replace(t, fit=replace(t.fit, scores={**t.fit.accuracy, "test": accuracy})))
     return replace(demo, trained=trained)
 
 
