@@ -125,8 +125,8 @@ class WTAWP:
         """Add the WT-AWP gradient to `.grad`, as `loss.backward()` adds the plain one.
 
         Every pass is differentiated by `backward`, so that hooks fire, distributed models reduce and scalers scale as
-        in plain training. The weights have their old values afterwards, bit for bit. If anything raises, `.grad` has
-        its old values, too. Hooks that run as soon as a parameter has its gradient, such as an
+        in plain training. The weights have their old values afterwards, bit for bit. If anything raises, `.grad` and
+        the buffers of the model have theirs, too. Hooks that run as soon as a parameter has its gradient, such as an
         optimizer's step, run in the last pass alone.
 
         Args:
@@ -167,7 +167,8 @@ class WTAWP:
                 _add_to_grad(leaf, g)
         else:
             context = self._context_without_sync(sync)
-            natural, perturbed = self._step(Passes(self.model, closure, backward, context, recorder=recorder), recorder)
+            passes = Passes(self.model, closure, backward, context, recorder=recorder)
+            natural, perturbed, _ = self._step(passes, recorder)
         self._end_call(recorder, natural, perturbed)
         return natural.detach()
 
@@ -208,8 +209,7 @@ class WTAWP:
             return self.config.lam * perturbed + (1 - self.config.lam) * natural
         backward = Tensor.backward if scale is None else partial(_scaled_backward, scale=scale)
         passes = Passes(self.model, fn, backward, adds_to_prior=False, recorder=recorder)
-        natural, perturbed = self._step(passes, recorder, partial(_refuse_in_loss, scale))
-        gradients = passes.take_gradients()
+        natural, perturbed, gradients = self._step(passes, recorder, partial(_refuse_in_loss, scale))
         self._end_call(recorder, natural, perturbed)
         if scale is not None:
             gradients = {leaf: g / scale for leaf, g in gradients.items()}
@@ -289,8 +289,8 @@ class WTAWP:
 
     def _step(
         self, passes: Passes, recorder: StepRecorder | None, check: Callable[[list[Any]], None] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Leave the gradient of one step in `.grad`; returns L(theta) and L(theta + delta), detached.
+    ) -> tuple[Tensor, Tensor, ByParameter]:
+        """Compute the gradient of one step; returns L(theta) and L(theta + delta), detached, and the gradient.
 
         `check` is called with the nodes of the natural loss and may raise.
         """
@@ -306,13 +306,13 @@ class WTAWP:
             chosen = [passes.named[n] for n in self._names if n in passes.named]
             self._warn_if_unused(chosen, natural)
             perturbed_loss = self._descend(passes, chosen, natural_loss, natural, factor)
-            passes.finish()
+            gradients = passes.finish()
         except BaseException:
             passes.undo()
             raise
         if recorder is not None:
             recorder.divide_by(factor)
-        return natural_loss, perturbed_loss
+        return natural_loss, perturbed_loss, gradients
 
     def _descend(
         self, passes: Passes, chosen: list[Tensor], loss: Tensor, natural: ByParameter, factor: Tensor | None

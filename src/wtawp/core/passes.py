@@ -143,7 +143,7 @@ class Passes:
         if not natural or is_elsewhere:
             raise ValueError(
                 "no gradient arrived in .grad: the framework keeps gradients elsewhere, or delays them. For FSDP2 call"
-                " model.set_requires_gradient_sync(True); for others use awp.loss(fn)"
+                " model.set_requires_gradient_sync(True); otherwise use DistributedDataParallel or fully_shard"
             )
         self._isolate_buffers()
         return loss.detach(), natural, factor
@@ -291,14 +291,17 @@ class Passes:
         for p, weights in self._original.items():
             p.detach().copy_(weights)
 
-    def finish(self) -> None:
-        """Restore weights, buffers and hooks after success; `.grad` keeps what the last pass left."""
-        self.restore_weights()
-        for slot, name, buffer in self._buffers:
-            slot[name] = buffer
-        for hooks, entries, _ in self._muted:
-            hooks.clear()
-            hooks.update(entries)
+    def finish(self) -> ByParameter:
+        """Restore weights, buffers and hooks after success; `.grad` keeps the gradient only if the step adds to it.
+
+        Returns:
+            The gradient of each leaf that has one, as it is in `.grad` now, or was until now.
+        """
+        self._restore_model()
+        gradients = {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
+        if not self._adds_to_prior:
+            self._restore_gradients()
+        return gradients
 
     def set_gradients(self, gradient: ByParameter) -> None:
         """Set `.grad`, on top of what it held before the step if the step adds to that.
@@ -320,16 +323,6 @@ class Passes:
                 prior.detach().copy_(self._prior_values[leaf] + new.detach())
                 leaf.grad = prior
 
-    def take_gradients(self) -> ByParameter:
-        """Take the gradients out of `.grad`, which gets back what it held before the step.
-
-        Returns:
-            The gradient of each leaf that has one.
-        """
-        gradients = {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
-        self._restore_gradients()
-        return gradients
-
     def undo(self) -> None:
         """Restore everything: weights, buffers, hooks and `.grad`."""
         try:
@@ -340,10 +333,19 @@ class Passes:
 
     def _restore_all(self) -> None:
         """Give weights, buffers, hooks and `.grad` what they had before the step."""
-        self.finish()
+        self._restore_model()
         for buffer, values in self._buffer_values:
             buffer.detach().copy_(values)
         self._restore_gradients()
+
+    def _restore_model(self) -> None:
+        """Give the model its weights, its own buffers and the hooks of its parameters."""
+        self.restore_weights()
+        for slot, name, buffer in self._buffers:
+            slot[name] = buffer
+        for hooks, entries, _ in self._muted:
+            hooks.clear()
+            hooks.update(entries)
 
     def _restore_gradients(self) -> None:
         """Give every leaf the `.grad` it had before the step: the same tensor with the same values."""
