@@ -309,6 +309,7 @@ class WTAWP:
             gradients = passes.finish()
         except BaseException:
             passes.undo()
+            torch.set_grad_enabled(True)  # the closure needs it; an interrupt may have come inside torch.no_grad()
             raise
         if recorder is not None:
             recorder.divide_by(factor)

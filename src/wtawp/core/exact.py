@@ -55,16 +55,23 @@ def exact_losses(
         shifted = {p: p + s for p, s in step.items()}
         return _differentiable_gradient(call_at(shifted), shifted)
 
-    natural = call_at({})
-    with isolated_buffers(model):
-        delta = compute_delta(
-            _differentiable_gradient(natural, theta),
-            theta=theta,
-            perturbed=perturbed,
-            config=config,
-            gradient_at=gradient_at,
-        )
-        return natural, call_at({p: p + d for p, d in delta.items()})
+    buffers = [(b, b.detach().clone()) for b in model.buffers()]
+    try:
+        natural = call_at({})
+        with isolated_buffers(model):
+            delta = compute_delta(
+                _differentiable_gradient(natural, theta),
+                theta=theta,
+                perturbed=perturbed,
+                config=config,
+                gradient_at=gradient_at,
+            )
+            return natural, call_at({p: p + d for p, d in delta.items()})
+    except BaseException:
+        for buffer, values in buffers:
+            buffer.detach().copy_(values)
+        torch.set_grad_enabled(True)  # an interrupt may have come inside torch.no_grad()
+        raise
 
 
 def gradient_of(loss: Tensor) -> ByParameter:
