@@ -59,6 +59,7 @@ def sparse_mutants() -> dict[str, Tensor]:
         "column_beyond": coo([0, 1], [0, far], two),
         "column_negative": coo([0, 1], [0, -1], two),
         "row_extreme": coo([0, -(2**63)], [0, 1], two),
+        "rows_declared": coo([0, 1], [0, 1], two, size=(2**31 - 1, 2)),
         "twice": coo([1, 1], [0, 0], two),
         "unsorted": coo([1, 0], [0, 0], two),
     }

@@ -62,7 +62,7 @@ class _Storage:
         self.reference = reference
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):  # written in Python: the one in C has been seen to misuse memory
     """An unpickler that makes records of the objects of known libraries and refuses all others."""
 
     def find_class(self, module: str, name: str) -> object:
@@ -121,27 +121,32 @@ class SavedTensors:
         """The dense tensor of this name; a sparse one, or one of complex numbers, is refused."""
         return self._strided(self.content.get(key), f"{self.path}, {key}")
 
-    def matrix(self, key: str) -> csr_matrix:  # [n, d]
-        """The sparse matrix of this name, stored as COO, CSR or CSC, with every index checked."""
+    def matrix(self, key: str, num_rows: int) -> csr_matrix:  # [n, d]
+        """The sparse matrix of this name with so many rows, stored as COO, CSR or CSC, with every index checked."""
         where = f"{self.path}, {key}"
         record = _unwrapped(self.content.get(key))
         match record.arguments if isinstance(record, _Record) else ():
             case (_Record(arguments=(str(layout),)), (indices, values, size, *marks)) if layout == "torch.sparse_coo":
-                return self._coo(indices, values, size, marked=any(mark is True for mark in marks), where=where)
+                return self._coo(
+                    indices,
+                    values,
+                    _shape(size, num_rows, where),
+                    marked=any(mark is True for mark in marks),
+                    where=where,
+                )
             case (_Record(arguments=(str(layout),)), (pointers, indices, values, size)) if layout in (
                 "torch.sparse_csr",
                 "torch.sparse_csc",
             ):
-                shape = np.array(checked_shape(_sizes(size, where), where=where))
+                shape = np.array(_shape(size, num_rows, where))
                 parts = [_array(self._strided(part, where)) for part in (values, indices, pointers)]
                 if layout == "torch.sparse_csr":
                     return csr(parts[0], parts[1], parts[2], shape, where=where)
                 return csr(parts[0], parts[1], parts[2], shape[::-1], where=where).T.tocsr()
         raise DataError(f"{where} must be a dense tensor or a sparse matrix in COO, CSR or CSC; save {key}.to_dense()")
 
-    def _coo(self, indices: object, values: object, size: object, *, marked: bool, where: str) -> csr_matrix:
+    def _coo(self, indices: object, values: object, shape: tuple[int, int], *, marked: bool, where: str) -> csr_matrix:
         """The matrix of a COO tensor."""
-        shape = checked_shape(_sizes(size, where), where=where)
         ends, entries = _array(self._strided(indices, where)), _array(self._strided(values, where))
         if ends.ndim != 2 or len(ends) != 2:
             raise DataError(f"{where}: indices must have shape [2, m], got {list(ends.shape)}; save it dense")
@@ -248,6 +253,14 @@ def _sizes(saved: object, where: str) -> tuple[int, ...]:
         case tuple() | list() if len(sizes) <= 8 and all(type(size) is int and abs(size) <= LARGEST for size in sizes):
             return tuple(sizes)
     raise DataError(f"{where}: the sizes of a tensor must be whole numbers of up to 8 dimensions; the file is damaged")
+
+
+def _shape(saved: object, num_rows: int, where: str) -> tuple[int, int]:
+    """The shape of a matrix, whose rows must be as many as there are labels: memory is allocated for them."""
+    shape = checked_shape(_sizes(saved, where), where=where)
+    if shape[0] != num_rows:
+        raise DataError(f"{where}: {shape[0]} rows of features for {num_rows} labels; give one row a node")
+    return shape
 
 
 def _array(tensor: Tensor) -> np.ndarray:

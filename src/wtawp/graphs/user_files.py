@@ -83,7 +83,7 @@ def read_pt(path: Path) -> Data:
     tensors = {key: saved.dense(key) for key in (*DENSE, *MASKS) if saved.is_tensor(key)}
     features = None
     if saved.is_tensor("x"):
-        features = saved.matrix("x") if saved.is_sparse("x") else saved.dense("x").float().numpy()
+        features = saved.matrix("x", tensors["y"].numel()) if saved.is_sparse("x") else saved.dense("x").float().numpy()
     return _from_tensors(tensors, features, str(path))
 
 
