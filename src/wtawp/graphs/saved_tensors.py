@@ -62,7 +62,7 @@ class _Storage:
         self.reference = reference
 
 
-class _Unpickler(pickle._Unpickler):  # written in Python: the one in C has been seen to misuse memory
+class _Unpickler(pickle._Unpickler):  # in Python: the one in C reported freed buffers in a fuzzing run
     """An unpickler that makes records of the objects of known libraries and refuses all others."""
 
     def find_class(self, module: str, name: str) -> object:
