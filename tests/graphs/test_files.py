@@ -2,7 +2,7 @@ import io
 import os
 import pickle
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
+from wtawp.graphs import sanitize
 from wtawp.graphs.files import read_graphdata, read_npz, read_planetoid, read_tu
 from wtawp.graphs.published_files import PLANETOID_PARTS
 
@@ -70,6 +71,96 @@ def test_a_bad_npz_is_a_clear_error(tmp_path: Path, change: dict[str, np.ndarray
     content = {key: value for key, value in {**arrays(), **change}.items() if value is not None}
     with pytest.raises(DataError, match=message):
         read_npz(npz(tmp_path / "g.npz", content))
+
+
+# Pointers of four rows to four entries that leave the arrays, although no difference in their own type is negative
+WRAPPED = {
+    "int8": np.array([0, 100, -56, 100, 4], dtype=np.int8),  # 100, then -156, which is 100 in int8
+    "int8_extreme": np.array([0, 127, -128, -127, 4], dtype=np.int8),
+    "int32": np.array([0, 2**30, 2**31 - 1, -(2**31), 4], dtype=np.int32),
+    "int32_start": np.array([0, 1, 2**31 - 1, -(2**31), 4], dtype=np.int32),
+    "int64": np.array([0, 2**62, 2**63 - 1, -(2**63), 4], dtype=np.int64),
+    "uint8": np.array([0, 250, 3, 200, 4], dtype=np.uint8),
+    "uint32": np.array([0, 2**31, 1, 2**32 - 1, 4], dtype=np.uint32),
+    "uint64": np.array([0, 2**40, 1, 3, 4], dtype=np.uint64),
+    "uint64_extreme": np.array([0, 2**64 - 1, 2**63, 1, 4], dtype=np.uint64),
+    "swapped": np.array([0, 2**31 - 1, -(2**31), 3, 4], dtype=">i4"),
+}
+FORGED = {
+    "indices_uint64": {"indices": np.array([1, 0, 2, 2**64 - 1], dtype=np.uint64)},
+    "indices_far": {"indices": np.array([1, 0, 1, 2**31 - 1], dtype=np.int32)},
+    "shape_uint64": {"shape": np.array([4, 2**64 - 1], dtype=np.uint64)},
+    "shape_huge": {"shape": np.array([4, 2**61])},
+    "shape_empty": {"shape": np.array([], dtype=np.int64)},
+    "indptr_empty": {"indptr": np.array([], dtype=np.int32)},
+    "data_long": {"data": np.ones(5)},
+    "data_void": {"data": np.zeros(4, dtype="V0")},
+}
+
+
+def test_an_npz_whose_indptr_wraps_around_in_its_own_dtype_is_refused(
+    tmp_path: Path, outcomes: Callable[[str, Sequence[Path]], list[str]]
+) -> None:
+    paths = [npz(tmp_path / "whole.npz", arrays())]
+    for prefix in ("adj", "attr"):
+        for name, parts in {**{name: {"indptr": bad} for name, bad in WRAPPED.items()}, **FORGED}.items():
+            changed = {f"{prefix}_{part}": array for part, array in parts.items()}
+            paths.append(npz(tmp_path / f"{prefix}_{name}.npz", {**arrays(), **changed}))
+    results = outcomes("wtawp.graphs.files:read_npz", paths)
+    assert results[0] == "loaded"
+    assert [(p.stem, r) for p, r in zip(paths[1:], results[1:], strict=True) if not r.startswith("DataError")] == []
+
+
+@pytest.mark.parametrize("member", ["adj_matrix", "node_attr"])
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_pickled_matrix_whose_indptr_wraps_around_is_refused(tmp_path: Path, name: str, member: str) -> None:
+    matrices = {"adj_matrix": ADJACENCY.copy(), "node_attr": FEATURES.copy()}
+    matrices[member].indptr = WRAPPED[name]
+    with pytest.raises(DataError, match=f"{member}: indptr must"):
+        read_graphdata(graphdata(tmp_path / "g.npz", matrices["adj_matrix"], matrices["node_attr"]))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", ">i4", "i8", "u8"])
+def test_pointers_and_indices_may_have_any_type_of_whole_numbers(tmp_path: Path, dtype: str) -> None:
+    content = {
+        key: array.astype(dtype) if key.endswith(("indptr", "indices", "shape")) else array
+        for key, array in arrays().items()
+    }
+    content["attr_data"] = content["attr_data"].astype(">f2")
+    data = read_npz(npz(tmp_path / "g.npz", content))
+    assert data.edge_index.tolist() == EDGES
+    assert data.x.tolist() == FEATURES.toarray().tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(4, dtype="U0"), "labels"),
+        (np.array([b"a", b"b", b"b", b"a"]), "labels must hold numbers or names"),
+        (np.array([0x110000, 1, 1, 2], dtype=np.uint32).view("U1"), "letters that do not exist"),
+        (np.array([np.inf, 1, 1, 2]), "labels must be whole numbers"),
+        (np.array([1e300, 1, 1, 2]), "labels must be whole numbers"),
+    ],
+    ids=["no_width", "bytes", "no_letters", "infinite", "large"],
+)
+def test_labels_of_a_strange_type_are_clear_errors(tmp_path: Path, labels: np.ndarray, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_npz(npz(tmp_path / "g.npz", {**arrays(), "labels": labels}))
+
+
+@pytest.mark.parametrize("shape", [b"(9,)", b"(10**9,)", b"(3,)", b"(-4,)", b"(4000000000000,)", b"(4.,)", b"(((("])
+def test_a_header_that_declares_another_shape_is_refused(tmp_path: Path, shape: bytes) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, LABELS)
+    whole = buffer.getvalue()
+    assert whole.count(b"(4,), }") == 1
+    padding = whole[whole.index(b"(4,), }") + 7 : whole.index(b"\n")]
+    changed = whole.replace(b"(4,), }" + padding, shape + b", }" + padding[len(shape) - 4 :])
+    npz(tmp_path / "g.npz", {key: array for key, array in arrays().items() if key != "labels"})
+    with zipfile.ZipFile(tmp_path / "g.npz", "a") as archive:
+        archive.writestr("labels.npy", changed)
+    with pytest.raises(DataError, match=r"labels (declares|is not a plain array)"):
+        read_npz(tmp_path / "g.npz")
 
 
 def test_an_npz_without_nodes_is_refused(tmp_path: Path) -> None:
@@ -238,6 +329,16 @@ def test_tu_labels_and_attributes_become_features(tmp_path: Path) -> None:
 def test_a_bad_tu_archive_is_a_clear_error(tmp_path: Path, members: dict[str, str | None], message: str) -> None:
     with pytest.raises(DataError, match=message):
         read_tu(tu(tmp_path / "t.zip", **members))
+
+
+def test_tu_features_above_the_limit_of_dense_features_are_cut_apart_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tu(tmp_path / "t.zip", node_labels="7\n7\n7\n2\n2\n2\n", node_attributes="1\n1\n1\n3\n3\n3\n")
+    small = [graph.x for graph in read_tu(path)]
+    monkeypatch.setattr(sanitize, "DENSE_LIMIT", 5)
+    large = [graph.x for graph in read_tu(path)]
+    assert all(map(torch.equal, small, large))
 
 
 def test_other_features_may_be_chosen(tmp_path: Path) -> None:

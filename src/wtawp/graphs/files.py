@@ -4,6 +4,8 @@ Archives are read in memory and never extracted; pickles go through `wtawp.graph
 """
 
 import io
+import math
+import sys
 import warnings
 import zipfile
 import zlib
@@ -165,7 +167,7 @@ def _tu_features(
         columns.append(StandardScaler().fit_transform(attributes))
     if not columns:
         raise DataError(f'{where} has neither node labels nor attributes; take features="degree" or "constant"')
-    return feature_tensor(np.concatenate(columns, axis=1), where=where)
+    return feature_tensor(np.concatenate(columns, axis=1), where=where, always_dense=True)
 
 
 def _read_zip(path: Path) -> dict[str, bytes]:
@@ -189,20 +191,40 @@ def _read_zip(path: Path) -> dict[str, bytes]:
 
 
 def _plain_array(content: bytes, where: str) -> np.ndarray:
-    """The array in a .npy member without pickled objects."""
+    """The array in a .npy member without pickled objects; its header must declare what the member really holds."""
+    stream = io.BytesIO(content)
     try:
-        return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except ValueError as error:
+        shape, _, dtype = _npy_header(stream)
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
+            raise DataError(f"{where} declares {dtype} of shape {shape}, which is not what it holds; it is damaged")
+        array = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+    except DataError:
+        raise
+    except Exception as error:  # a damaged header can raise anything
         raise DataError(f"{where} is not a plain array: {error}") from error
+    if array.dtype.kind not in "biufU" or not array.dtype.itemsize:
+        raise DataError(f"{where} must hold numbers or names, got {array.dtype}")
+    if array.dtype.kind == "U" and array.size:
+        letters = np.frombuffer(array.tobytes(), dtype=np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if int(letters.max()) > sys.maxunicode:
+            raise DataError(f"{where} holds names with letters that do not exist; it is damaged")
+    return array
+
+
+def _npy_header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """The shape, whether the order is Fortran's, and the dtype that a .npy file declares."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    return np.lib.format.read_array_header_2_0(stream)  # version 3 has the same fields, with names in UTF-8
 
 
 def _pickled_matrix(content: bytes, where: str) -> csr_matrix:
     """The CSR matrix in a .npy member that holds one pickled object."""
     stream = io.BytesIO(content)
     try:
-        np.lib.format.read_magic(stream)
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    except ValueError as error:
+        shape, _, dtype = _npy_header(stream)
+    except Exception as error:  # a damaged header can raise anything
         raise DataError(f"{where} is not an array: {error}") from error
     if shape != () or not dtype.hasobject:
         raise DataError(f"{where} must hold one pickled matrix, got {dtype} of shape {shape}")

@@ -16,15 +16,18 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
+from wtawp.graphs.checked import LARGEST, brief
 from wtawp.graphs.sanitize import csr
 
 
 class _Record:
     """A pickled array, dtype or matrix: the arguments of its constructor, and its state."""
 
+    arguments: tuple[object, ...] = ()  # a pickle may make an object without calling its constructor
+    state: object = None
+
     def __init__(self, *arguments: object) -> None:
         self.arguments = arguments
-        self.state: object = None
 
     def __setstate__(self, state: object) -> None:
         self.state = state
@@ -55,7 +58,7 @@ _ALLOWED: dict[tuple[str, str], object] = {
 }
 
 
-class _Restricted(pickle.Unpickler):
+class _Restricted(pickle._Unpickler):  # in Python: the one in C reported freed buffers in a fuzzing run
     """An unpickler that refuses all names but the allowed ones."""
 
     def find_class(self, module: str, name: str) -> object:
@@ -86,9 +89,9 @@ def as_matrix(loaded: object, where: str | Path) -> csr_matrix:
         raise DataError(f"{where} must hold a pickled csr_matrix, got {type(loaded).__name__.strip('_').lower()}")
     data, indices, indptr = (_array(loaded.state.get(part), where) for part in ("data", "indices", "indptr"))
     match loaded.state.get("_shape"):
-        case (int(rows), int(columns)) if max(rows, columns) < 2**63:
+        case (int(rows), int(columns)) if 0 <= min(rows, columns) <= max(rows, columns) <= LARGEST:
             return csr(data, indices, indptr, np.array([rows, columns]), where=str(where))
-    raise DataError(f"{where}: a matrix's shape must be two sizes, got {loaded.state.get('_shape')!r}")
+    raise DataError(f"{where}: a matrix's shape must be two sizes, got {brief(loaded.state.get('_shape'))}")
 
 
 def as_table(loaded: object, where: str | Path) -> np.ndarray:  # [rows, columns]
@@ -105,9 +108,12 @@ def as_pairs(loaded: object, where: str | Path) -> tuple[np.ndarray, np.ndarray]
         raise DataError(f"{where} must hold a pickled dict of adjacency lists, got {type(loaded).__name__}")
     try:
         source = np.repeat(np.array(list(loaded), dtype=np.int64), [len(ids) for ids in loaded.values()])
-        return source, np.concatenate([np.array(ids, dtype=np.int64) for ids in loaded.values()])
+        target = np.concatenate([np.array(ids, dtype=np.int64) for ids in loaded.values()])
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where} must list whole numbers of nodes: {error}") from error
+    if source.shape != target.shape or source.ndim != 1:
+        raise DataError(f"{where} must list whole numbers of nodes, got lists of shape {target.shape}")
+    return source, target
 
 
 def _array(loaded: object, where: str | Path) -> np.ndarray:
@@ -128,7 +134,10 @@ def _array(loaded: object, where: str | Path) -> np.ndarray:
                 values = np.frombuffer(content, dtype=np.dtype(f"{order}{code}")).astype(code)
             except ValueError as error:
                 raise DataError(f"{where}: {error}; the file is damaged") from error
-            if not all(isinstance(size, int) and size >= 0 for size in shape) or math.prod(shape) != len(values):
-                raise DataError(f"{where}: an array of shape {shape} has {len(values)} numbers; the file is damaged")
+            sizes_fit = len(shape) <= 8 and all(isinstance(size, int) and 0 <= size <= LARGEST for size in shape)
+            if not sizes_fit or math.prod(max(size, 1) for size in shape) > LARGEST or math.prod(shape) != len(values):
+                raise DataError(
+                    f"{where}: an array of shape {brief(shape)} has {len(values)} numbers; the file is damaged"
+                )
             return values.reshape(shape, order="F" if fortran else "C")
     raise DataError(f"{where} must hold pickled arrays of numbers, got {type(loaded).__name__.strip('_').lower()}")

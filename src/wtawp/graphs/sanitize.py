@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
+from wtawp.graphs.checked import checked_indices, checked_pointers, checked_shape, checked_values
 
 DENSE_LIMIT = 2**26  # numbers: features of up to 256 MiB are dense, larger ones (Coauthor: 1.1 GiB) stay sparse CSR
 UNLABELLED = -1
@@ -71,21 +72,30 @@ def undirected(
     return torch.from_numpy(np.stack([codes // num_nodes, codes % num_nodes]))
 
 
-def feature_tensor(matrix: csr_matrix | np.ndarray, *, where: str) -> Tensor:  # [n, d] -> [n, d]
-    """Features in float32, checked: a dense tensor up to `DENSE_LIMIT` numbers, above that a sparse CSR tensor."""
+def feature_tensor(
+    matrix: csr_matrix | np.ndarray, *, where: str, always_dense: bool = False
+) -> Tensor:  # [n, d] -> [n, d]
+    """Features in float32, checked: a dense tensor up to `DENSE_LIMIT` numbers, above that a sparse CSR tensor.
+
+    `always_dense` keeps larger ones dense as well, for callers that cut the rows apart: CSR tensors cannot be split.
+    """
     if len(matrix.shape) != 2 or matrix.shape[1] == 0:
         raise DataError(f"{where}: features must be a table of nodes by one or more columns, got {matrix.shape}")
     sparse = csr_matrix(matrix) if issparse(matrix) else None
-    with np.errstate(over="ignore"):
-        values = (matrix if sparse is None else sparse.data).astype(np.float32)
+    merged = sparse  # an element that is listed twice is the sum of both
+    if merged is not None and not merged.has_canonical_format:
+        merged = merged.copy()
+        merged.sum_duplicates()
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = (matrix if merged is None else merged.data).astype(np.float32)
     bad = ~np.isfinite(values)
     if bad.any():
-        rows = bad.nonzero()[0] if sparse is None else sparse.tocoo().row[bad]
+        rows = bad.nonzero()[0] if merged is None else merged.tocoo().row[bad]
         raise DataError(
             f"{where}: {int(bad.sum())} features are NaN, infinite or too large for float32, "
             f"the first at node {int(rows[0])}; fill them in first"
         )
-    if matrix.shape[0] * matrix.shape[1] <= DENSE_LIMIT:
+    if always_dense or matrix.shape[0] * matrix.shape[1] <= DENSE_LIMIT:
         return torch.from_numpy(values if sparse is None else sparse.toarray().astype(np.float32))
     sparse = csr_matrix(matrix)
     sparse.sum_duplicates()
@@ -104,17 +114,11 @@ def csr(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: np.ndarray, *, where: str
 ) -> csr_matrix:  # [m], [m], [rows + 1], [2]
     """A sparse matrix from its arrays. Every index is checked first, because scipy would read out of bounds."""
-    rows, columns = _shape(shape, where)
-    for name, part, kinds in (("indices", indices, "iu"), ("indptr", indptr, "iu"), ("data", data, "biuf")):
-        if part.ndim != 1 or part.dtype.kind not in kinds:
-            raise DataError(f"{where}: {name} must be a list of numbers, got {part.dtype} of shape {part.shape}")
-    if len(indptr) != rows + 1 or indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise DataError(f"{where}: indptr must rise from 0 to {len(indices)} in {rows + 1} entries; it does not")
-    if len(data) != len(indices):
-        raise DataError(f"{where}: {len(data)} values for {len(indices)} indices; the file is damaged")
-    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < columns:
-        raise DataError(f"{where}: indices must lie in 0 to {columns - 1}, got {indices.min()} to {indices.max()}")
-    return csr_matrix((data, indices, indptr), shape=(rows, columns))
+    rows, columns = checked_shape(shape.tolist() if shape.ndim == 1 else [shape.tolist()], where=where)
+    columns_of = checked_indices(indices, columns, where=where)
+    pointers = checked_pointers(indptr, rows, len(columns_of), where=where)
+    values = checked_values(data, len(columns_of), where=where)
+    return csr_matrix((values, columns_of, pointers), shape=(rows, columns))
 
 
 def adjacency_edges(matrix: csr_matrix, num_nodes: int, *, where: str) -> Tensor:  # [n, n] -> [2, e]
@@ -136,18 +140,11 @@ def largest_component(data: Data) -> Data:
     return Data(x=data.x[keep], edge_index=edges, y=data.y[keep])
 
 
-def _shape(shape: np.ndarray, where: str) -> tuple[int, int]:
-    """The numbers of rows and columns in an array of two sizes."""
-    if shape.shape != (2,) or shape.dtype.kind not in "iu" or shape.min() < 0:
-        raise DataError(f"{where}: a matrix's shape must be two sizes, got {shape.tolist()}")
-    return int(shape[0]), int(shape[1])
-
-
 def _classes(labels: np.ndarray, where: str) -> tuple[Tensor, list[int] | list[str]]:  # [n] -> [n]
     """Labels numbered from 0, and the original label of each class."""
     if labels.ndim != 1 or not len(labels):
         raise DataError(f"{where}: labels must be a list of one or more, got shape {labels.shape}")
-    if labels.dtype.kind == "f" and (labels == np.round(labels)).all():
+    if labels.dtype.kind == "f" and ((labels == np.round(labels)) & (np.abs(labels) < 2**53)).all():
         labels = labels.astype(np.int64)
     if labels.dtype.kind not in "biuU":
         raise DataError(f"{where}: labels must be whole numbers or names, got {labels.dtype}; use -1 for unknown ones")

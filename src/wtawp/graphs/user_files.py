@@ -1,23 +1,23 @@
 """Graphs in a user's files: metattack `.npz`, an edge list with labels in CSV, a saved PyG `Data`, a TU `.zip`."""
 
 import csv
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-from torch_geometric.data.storage import GlobalStorage
 
 from wtawp.base import DataError
 from wtawp.graphs.files import read_npz, read_tu
 from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
+from wtawp.graphs.saved_tensors import SavedTensors
 
+DENSE = ("edge_index", "y", "edge_weight")
 MASKS = ("train_mask", "val_mask", "test_mask")
 
 
@@ -72,28 +72,22 @@ def read_csv(path: Path) -> Data:
 def read_pt(path: Path) -> Data:
     """Read a saved PyG `Data` or dict of tensors: edge_index, y and, optionally, x, edge_weight and the three masks.
 
-    It is loaded with `weights_only=True`: a file that names anything but tensors and PyG's containers is refused, and
-    nothing in it is run.
+    Nothing in the file is run, and a file that names objects of other libraries than torch, PyG and NumPy is refused.
+    What it says about its tensors is checked against what it holds before they are used.
     """
-    try:
-        with torch.serialization.safe_globals([Data, GlobalStorage, DataEdgeAttr, DataTensorAttr]):
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file can raise anything
-        foreign = re.search(r"GLOBAL (\S+)", str(error))  # torch's own message advises to run the file anyway
-        if foreign:
-            raise DataError(f"{path} asks for {foreign[1]}; refused, nothing was run: save a dict of tensors") from None
-        raise DataError(f"{path} is not a file that torch.save wrote, or it is cut short; save it again") from error
-    content = loaded.to_dict() if isinstance(loaded, Data) else loaded
-    if not isinstance(content, dict):
-        raise DataError(f"{path} must hold a PyG Data or a dict of tensors, got {type(loaded).__name__}")
-    tensors = {key: value.detach() for key, value in content.items() if isinstance(value, Tensor)}
-    absent = [key for key in ("edge_index", "y") if key not in tensors]
+    saved = SavedTensors(path)
+    absent = [key for key in ("edge_index", "y") if not saved.is_tensor(key)]
     if absent:
-        raise DataError(f"{path} lacks {', '.join(absent)}; it has {', '.join(map(str, content)) or 'nothing'}")
-    return _from_tensors(tensors, str(path))
+        there = ", ".join(key for key in saved.content if isinstance(key, str))
+        raise DataError(f"{path} lacks {', '.join(absent)}; it has {there or 'nothing'}")
+    tensors = {key: saved.dense(key) for key in (*DENSE, *MASKS) if saved.is_tensor(key)}
+    features = None
+    if saved.is_tensor("x"):
+        features = saved.matrix("x", tensors["y"].numel()) if saved.is_sparse("x") else saved.dense("x").float().numpy()
+    return _from_tensors(tensors, features, str(path))
 
 
-def _from_tensors(tensors: dict[str, Tensor], where: str) -> Data:
+def _from_tensors(tensors: dict[str, Tensor], features: csr_matrix | np.ndarray | None, where: str) -> Data:
     """The graph that these tensors describe, checked."""
     edge_index, labels = tensors["edge_index"], tensors["y"].squeeze()
     if edge_index.ndim != 2 or len(edge_index) != 2 or edge_index.is_floating_point():
@@ -107,8 +101,7 @@ def _from_tensors(tensors: dict[str, Tensor], where: str) -> Data:
     edges = undirected(
         source, target, len(labels), weight=None if weight is None else weight.float().numpy(), where=where
     )
-    x = tensors.get("x")
-    features = None if x is None else (x.to_dense() if x.layout != torch.strided else x).float().numpy()
+    labels = labels.float() if labels.dtype == torch.bfloat16 else labels
     data = node_graph(edges, labels.numpy(), features, where=where)
     for name in MASKS:
         if name in tensors:
