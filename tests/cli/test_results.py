@@ -171,10 +171,10 @@ def test_a_report_leaves_unreadable_records_out(make_record: Callable[..., Recor
     with pytest.warns(UnreadableRecordWarning, match=f"1 unreadable .*{run.key}"):
         report = RUN.invoke(app, command)
     assert report.exit_code == 0, report.output
-    assert [cell["finished"] for cell in json.loads(report.stdout)[0]["cells"]] == [0, 0]
+    assert [cell["runs"] for cell in json.loads(report.stdout)[0]["cells"]] == [0, 0]
     with Store() as store:
         store.add([replace(wrong, accuracy={"test": 0.5})])
-    assert sum(cell["finished"] for cell in json.loads(RUN.invoke(app, command).stdout)[0]["cells"]) == 1
+    assert sum(cell["runs"] for cell in json.loads(RUN.invoke(app, command).stdout)[0]["cells"]) == 1
 
 
 def test_terminal_escapes_of_imported_records_do_not_reach_the_terminal(filled: list[Record], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ Accuracies are shares of nodes and always finite.
 import base64
 import binascii
 import math
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ PARTS = frozenset({"train", "val", "test"})  # of a split, in accuracies and los
 MAX_WHOLE = 2**63 - 1  # the largest whole number that SQLite holds
 MAX_FLIP_BYTES = 2**28  # of unpacked flips: 33 million pairs
 MAX_NODES = 3_037_000_499  # the largest number whose square is below 2**63, since a pair is coded as i * num_nodes + j
+_SURROGATE = re.compile("[\ud800-\udfff]")
 Check = tuple[Callable[[Any], bool], str]  # whether a value can be right, and what was expected
 
 
@@ -33,17 +35,7 @@ def wrong_fields(record: Mapping[str, Any]) -> dict[str, str]:
         >>> is_share(5.0), is_share(0.5), is_share(float("nan"))
         (False, True, False)
     """
-    always: dict[str, Check] = {
-        "setting": (lambda v: not wrong_setting_fields(v), "the content of a setting"),
-        "split": (is_whole, "a whole number >= 0"),
-        "init": (is_whole, "a whole number >= 0"),
-        "device": (_is_text, "text"),
-        "created": (_is_text, "text"),
-        "versions": (lambda v: isinstance(v, dict) and all(map(_is_text, v.values())), "text by name"),
-        "seconds": (_is_finite_from_0, "a finite number >= 0"),
-        "status": (lambda v: v in ("done", "failed"), "'done' or 'failed'"),
-    }
-    wrong = {name: expected for name, (can_be, expected) in always.items() if not can_be(record[name])}
+    wrong = {name: expected for name, (can_be, expected) in _ALWAYS.items() if not can_be(record[name])}
     if "setting" in wrong and isinstance(record["setting"], dict):
         fields = wrong_setting_fields(record["setting"])
         wrong["setting"] = ", ".join(f"{expected} as its {name}" for name, expected in fields.items())
@@ -151,12 +143,16 @@ def _is_finite_from_0(value: object) -> bool:
 
 def _is_text(value: object) -> bool:
     """Whether a value is text that can be encoded; JSON also has halves of surrogate pairs, which cannot."""
-    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+    if not isinstance(value, str):
+        return False
+    return value.isascii() or not _SURROGATE.search(value)
 
 
 def _are_numbers(value: object) -> bool:
     """Whether a value is a list of numbers."""
-    return isinstance(value, list | tuple) and all(map(_is_number, value))
+    if not isinstance(value, list | tuple):
+        return False
+    return set(map(type, value)) == {float} or all(map(_is_number, value))  # the former is quick, and the usual case
 
 
 def _is_none(value: object) -> bool:
@@ -214,7 +210,7 @@ def _is_result(measure: Mapping[str, Any], result: object) -> bool:
 def _is_plain(value: object) -> bool:
     """Whether a value consists of numbers, text, booleans, None, and lists and objects of them."""
     if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
+        return _are_numbers(value) or all(map(_is_plain, value))
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
     return value is None or isinstance(value, bool) or _is_text(value) or _is_number(value)
@@ -266,4 +262,14 @@ _SETTING_LATER: dict[str, Check] = {  # fields that are left out at their defaul
     **{name: (lambda v: v is None or _is_measure(v), "None, or a measure") for name in ("poison", "noise")},
     "measures": (lambda v: isinstance(v, list | tuple) and all(map(_is_measure, v)), "a list of measures"),
     "batch_size": (lambda v: v is None or (is_whole(v) and v >= 1), "None or a whole number >= 1"),
+}
+_ALWAYS: dict[str, Check] = {
+    "setting": (lambda v: not wrong_setting_fields(v), "the content of a setting"),
+    "split": (is_whole, "a whole number >= 0"),
+    "init": (is_whole, "a whole number >= 0"),
+    "device": (_is_text, "text"),
+    "created": (_is_text, "text"),
+    "versions": (lambda v: isinstance(v, dict) and all(map(_is_text, v.values())), "text by name"),
+    "seconds": (_is_finite_from_0, "a finite number >= 0"),
+    "status": (lambda v: v in ("done", "failed"), "'done' or 'failed'"),
 }
