@@ -6,10 +6,12 @@ Accuracies are shares of nodes and always finite.
 
 import base64
 import binascii
+import json
 import math
 import re
 import zlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from wtawp.experiments.spec.measure import is_option
@@ -127,6 +129,12 @@ def are_packed_flips(text: object, num_nodes: object) -> bool:
     first, second = np.divmod(codes, num_nodes)  # type: ignore[call-overload]
     in_range = (codes >= 0) & (first < second)  # i < j < num_nodes, since a remainder is below it
     return bool(in_range.all() and (codes[1:] > codes[:-1]).all())
+
+
+@lru_cache(maxsize=1024)
+def _is_setting(text: str) -> bool:
+    """Whether a text is the content of a setting as JSON; remembered, since many records share a setting."""
+    return not wrong_setting_fields(json.loads(text))
 
 
 def _is_number(value: object) -> bool:
@@ -264,7 +272,7 @@ _SETTING_LATER: dict[str, Check] = {  # fields that are left out at their defaul
     "batch_size": (lambda v: v is None or (is_whole(v) and v >= 1), "None or a whole number >= 1"),
 }
 _ALWAYS: dict[str, Check] = {
-    "setting": (lambda v: not wrong_setting_fields(v), "the content of a setting"),
+    "setting": (lambda v: _is_setting(json.dumps(v)), "the content of a setting"),
     "split": (is_whole, "a whole number >= 0"),
     "init": (is_whole, "a whole number >= 0"),
     "device": (_is_text, "text"),
