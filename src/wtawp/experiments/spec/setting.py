@@ -25,6 +25,9 @@ SURROGATE = "GCN"  # the model on which attacks find flips for others, unless th
 class Setting:
     """Everything about a training, and what is measured after it, but its seeds.
 
+    With `hash_sources=False`, which is no attribute, neither `digest` nor `code` is computed if not given: for that,
+    files are read, and packages of the user may be imported.
+
     Attributes:
         dataset: The name of a data set, or the path of a graph in a file.
         model: The name of a model, or "package.module:Class" for one of the user.
@@ -43,10 +46,6 @@ class Setting:
         noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
-
-    Args:
-        hash_sources: Whether `digest` and `code` are computed if not given, for which files are read and packages of
-            the user may be imported. Not an attribute.
 
     Raises:
         ValueError: If a value is out of its range, or there is no such model.
