@@ -43,8 +43,9 @@ def make_record() -> Callable[..., Record]:
         run = Run(Setting(dataset=dataset), split, init)
         given: dict[str, Any] = {
             "key": run.key, "setting": run.setting.content, "split": split, "init": init, "device": "cpu",
-            "status": "done", "epoch": 7, "accuracy": {"test": 0.75 + 0.1 * split}, "loss": {"test": float("nan")},
-            "seconds": 0.5, "created": "2023-02-07T00:00:00+00:00", "versions": {"torch": torch, "commit": "abc"},
+            "status": "done", "epoch": 7, "accuracy": {"test": 0.75 + 0.1 * (split % 3)},
+            "loss": {"test": float("nan")}, "seconds": 0.5, "created": "2023-02-07T00:00:00+00:00",
+            "versions": {"torch": torch, "commit": "abc"},
         }  # fmt: skip
         return Record(**{**given, **changed})
 

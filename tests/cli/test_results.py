@@ -1,13 +1,20 @@
 import json
+import sqlite3
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from wtawp.cli import app
 from wtawp.experiments import Store
-from wtawp.experiments.spec import Record
+from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.scale import at_scale
+from wtawp.experiments.spec import Record, key_of
+from wtawp.experiments.store import UnreadableRecordWarning
 
 RUN = CliRunner()
 
@@ -80,3 +87,108 @@ def test_results_without_a_store_say_so_and_make_none(empty_home: Path, tmp_path
     Store(tmp_path / "empty.sqlite").close()
     assert results("ls", "--store", tmp_path / "empty.sqlite").strip() == "No runs."
     assert results("ls", "--failed", "--store", tmp_path / "empty.sqlite").strip() == "No failed runs."
+
+
+def with_setting(record: Record, **changed: Any) -> Record:
+    """A record of another setting, under the key of its content."""
+    setting = record.setting | changed
+    return replace(record, setting=setting, key=key_of(setting, record.split, record.init))
+
+
+def test_listing_records_runs_no_code(filled: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hostile").mkdir()
+    (tmp_path / "hostile" / "__init__.py").write_text("import pathlib\npathlib.Path('was_run').touch()\n")
+    (tmp_path / "hostile" / "inner.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    model = with_setting(filled[0], model="hostile.inner:Net")
+    data = with_setting(filled[3], dataset="hostile.inner:load")
+    file = tmp_path / "records.jsonl"
+    file.write_text(f"{model.to_json()}\n{data.to_json()}\n")
+    assert "2 new" in results("import", file)
+    assert "hostile.inner:Net on karate, plain" in results("ls")
+    assert "GCN on hostile.inner:load, plain" in results("ls", "--failed")
+    for record in (model, data):
+        assert "hostile.inner:" in results("show", record.key)
+    for source in ([], ["--records", str(file)]):
+        report = RUN.invoke(app, ["report", "claim:second-layer", "--scale", "smoke", *source])
+        assert report.exit_code == 0, report.output
+    assert not (tmp_path / "was_run").exists()
+    assert not [name for name in sys.modules if name.startswith("hostile")]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"accuracy": {"test": 5.0}}, {"accuracy": {"test": float("nan")}}, {"accuracy": None}, {"seconds": "1"},
+     {"epoch": "7"}, {"setting": {"model": 5}}, {"setting": {"lr": 10**400}}],
+)  # fmt: skip
+def test_import_refuses_a_wrong_outcome_with_its_line_and_adds_nothing(
+    filled: list[Record], make_record: Callable[..., Record], tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    wrong = with_setting(filled[0], **changed["setting"]) if "setting" in changed else replace(filled[0], **changed)
+    file, other = tmp_path / "records.jsonl", ("--store", tmp_path / "other.sqlite")
+    file.write_text(f"{make_record(5).to_json()}\n{wrong.to_json()}\n")
+    name = next(iter(changed))
+    assert f"{file}, line 2: {name} cannot be right" in results("import", file, *other, code=1)
+    assert json.loads(results("ls", "--json", *other)) == []
+
+
+def test_a_store_that_holds_wrong_records_shows_them_as_unreadable(
+    filled: list[Record], make_record: Callable[..., Record]
+) -> None:
+    wrong = [with_setting(filled[0], model=5), with_setting(filled[0], lr=10**400), with_setting(filled[0], awp=5),
+             make_record(5, accuracy={"test": 5.0}), make_record(6, accuracy=None)]  # fmt: skip
+    with Store() as store:
+        store.add(wrong)  # as versions before the checks did
+        for column, text in (("setting", "no JSON"), ("content", "no JSON")):
+            store.add([make_record(7, dataset="cora", device=column)])
+            with sqlite3.connect(store.path) as db:
+                db.execute(f"UPDATE records SET {column} = ? WHERE device = ?", (text, column))
+            db.close()
+    rows = json.loads(results("ls", "--json"))
+    assert sum(row["unreadable"] for row in rows) == len(wrong) + 1  # a list reads no content
+    cells = " ".join(results("ls").replace("│", " ").split())
+    assert "GCN on karate, plain cpu 2 1 80.00" in cells
+    assert "unreadable: " in cells
+    with pytest.warns(UnreadableRecordWarning, match="6 unreadable records in .* are left out"), Store() as store:
+        assert {r.key for r in store.records()} == {r.key for r in [*filled, make_record(7, dataset="cora")]}
+    assert "is unreadable: accuracy cannot be right" in results("show", wrong[3].key, code=1)
+    assert "accuracy, test" in results("show", filled[0].key)
+    with Store() as store, pytest.warns(UnreadableRecordWarning):
+        assert store.done([wrong[3].key, filled[0].key], "cpu", "2.6.0") == {filled[0].key}
+    with Store() as store:  # a run that is trained again replaces the unreadable record
+        assert store.add([make_record(5)]) == (1, 0)
+        assert [r.accuracy for r in store.find(wrong[3].key)] == [make_record(5).accuracy]
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_report_leaves_unreadable_records_out(make_record: Callable[..., Record]) -> None:
+    run = at_scale(plan("claim:second-layer"), "smoke").runs()[0]
+    wrong = make_record(run.split, run.init, key=run.key, setting=run.setting.content, epoch=0, accuracy={"test": 5.0})
+    command = ["report", "claim:second-layer", "--scale", "smoke", "--json"]
+    with Store() as store:
+        store.add([wrong])
+    with pytest.warns(UnreadableRecordWarning, match=f"1 unreadable .*{run.key}"):
+        report = RUN.invoke(app, command)
+    assert report.exit_code == 0, report.output
+    assert [cell["runs"] for cell in json.loads(report.stdout)[0]["cells"]] == [0, 0]
+    with Store() as store:
+        store.add([replace(wrong, accuracy={"test": 0.5})])
+    assert sum(cell["runs"] for cell in json.loads(RUN.invoke(app, command).stdout)[0]["cells"]) == 1
+
+
+def test_terminal_escapes_of_imported_records_do_not_reach_the_terminal(filled: list[Record], tmp_path: Path) -> None:
+    hostile = "\x1b[31m\x9b2J\x07\r\u202e"
+    done = replace(with_setting(filled[0], dataset=f"a{hostile}"), device=f"b{hostile}", created=f"c{hostile}",
+                   versions={"torch": f"d{hostile}", f"e{hostile}": f"f{hostile}"})  # fmt: skip
+    failed = replace(filled[3], device=f"g{hostile}", error=f"Traceback\nh{hostile}")
+    file = tmp_path / "records.jsonl"
+    file.write_text(f"{done.to_json()}\n{failed.to_json()}\n")
+    output = results("import", file)
+    output += results("ls") + results("ls", "--failed") + results("show", done.key) + results("show", failed.key)
+    file.write_text(replace(done, epoch=9).to_json() + "\n")
+    output += results("import", file, code=1)
+    assert "contradicts" in output
+    assert not set(hostile[0] + "\x9b\x07\r\u202e") & set(output)
+    for letter in "abdefgh":
+        assert f"{letter}\\x1b[31m\\x9b2J\\x07\\r\\u202e" in output, letter

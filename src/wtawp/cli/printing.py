@@ -2,17 +2,29 @@
 
 from typing import TYPE_CHECKING
 
+from rich import markup
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
 from rich.table import Table
 
-from wtawp.cli.shared import console
+from wtawp.cli.shared import console, escape_controls
 
 if TYPE_CHECKING:
     from wtawp.experiments.report import tables
 
 LONG = 40  # characters above which a text may be wrapped
 GAP = 2  # characters between columns
+
+
+def escape(text: str) -> str:
+    """Escape markup and control characters, so that a text is printed as it is and acts on nothing.
+
+    Args:
+        text: Any text, such as one of an imported record.
+
+    Returns:
+        The text for a console that interprets markup; ends of lines stay.
+    """
+    return markup.escape(escape_controls(text, keep="\n"))
 
 
 def print_table(title: str, table: "tables.Table") -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from wtawp.cli.options import Json, StorePath
-from wtawp.cli.shared import app, console, errors_without_traceback
+from wtawp.cli.printing import escape
+from wtawp.cli.shared import app, console, errors_without_traceback, escape_controls
 
 results_app = typer.Typer(no_args_is_help=True, help="List, show, export, import and delete records of runs.")
 app.add_typer(results_app, name="results")
@@ -18,10 +18,13 @@ OfDevice = Annotated[
 ]
 
 
-def _describe(content: dict[str, Any]) -> str:
-    """A setting on one line; as JSON if it is from another version, which may have other fields."""
+def _describe(content: Any) -> str:
+    """A setting on one line, as JSON if this version cannot read it; no module of the user is imported."""
     from wtawp.experiments.spec import Setting
+    from wtawp.experiments.spec.record_checks import wrong_setting_fields
 
+    if wrong_setting_fields(content):
+        return f"unreadable: {json.dumps(content)}"
     try:
         return str(Setting.from_content(content))
     except (KeyError, TypeError, ValueError):
@@ -43,7 +46,9 @@ def results_ls(
     if as_json:
         typer.echo(json.dumps([vars(row) for row in (records if failed else rows)], indent=1))
         return
-    headers = ("setting", "device", "done", "failed", "test accuracy, %", "last", "its key")
+    headers: tuple[str, ...] = ("setting", "device", "done", "failed", "test accuracy, %", "last", "its key")
+    has_unreadable = any(row.unreadable for row in rows)
+    headers += ("unreadable",) * has_unreadable
     table = Table(*(("key", "setting", "split", "init", "device", "error") if failed else headers))
     for r in records:
         reason = (r.error or "").strip().rpartition("\n")[2]
@@ -51,7 +56,8 @@ def results_ls(
     for s in rows:
         mean = "" if s.accuracy is None else f"{100 * s.accuracy:.2f}"
         words = (escape(_describe(s.setting)), escape(s.device))
-        table.add_row(*words, f"{s.done:,}", f"{s.failed:,}", mean, escape(s.last[:16]), s.key)
+        table.add_row(*words, f"{s.done:,}", f"{s.failed:,}", mean, escape(s.last[:16]), escape(s.key),
+                      *(f"{s.unreadable:,}",) * has_unreadable)  # fmt: skip
     console.print(table if table.row_count else f"No {'failed ' * failed}runs.")
 
 
@@ -82,7 +88,8 @@ def results_show(
         table.add_row("created", f"{escape(r.created)}, in {r.seconds:.2f} s")
         console.print(table)
         if r.error:
-            console.print(r.error, style="red", highlight=False, markup=False, soft_wrap=True)
+            traceback = escape_controls(r.error, keep="\n\t")
+            console.print(traceback, style="red", highlight=False, markup=False, soft_wrap=True)
 
 
 @results_app.command("export")
@@ -127,7 +134,7 @@ def results_prune(
         raise typer.BadParameter("choose what to delete: --failed, --device NAME or both")
     with errors_without_traceback(), Store(store, create=False) as results:
         rows = [row for row in results.summary() if device in (None, row.device)]
-        count = sum(row.failed if failed else row.done + row.failed for row in rows)
+        count = sum(row.failed if failed else row.done + row.failed + row.unreadable for row in rows)
         if count and not yes:
             typer.confirm(f"Delete {count:,} records from {results.path}?", abort=True)
         pruned = results.prune(failed=failed, device=device) if count else 0

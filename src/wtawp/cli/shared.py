@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
+from unicodedata import category
 
 import typer
 from rich.console import Console
@@ -16,6 +17,24 @@ app = typer.Typer(
 )
 console = Console(emoji=False)  # ":x:" in a reference is no picture
 stderr_console = Console(stderr=True, emoji=False)  # errors and progress, so that standard output can be parsed
+
+
+def escape_controls(text: str, *, keep: str = "") -> str:
+    r"""Show characters that would act on a terminal as escapes, since texts of imported files may hold any.
+
+    Args:
+        text: Any text.
+        keep: Characters that stay as they are, such as ends of lines.
+
+    Returns:
+        The text with control and formatting characters, separators of lines and halves of surrogate pairs escaped.
+
+    Example:
+        >>> print(escape_controls("a\x1b[31mb"))
+        a\x1b[31mb
+    """
+    acting = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories of Unicode
+    return "".join(ascii(c)[1:-1] if c not in keep and category(c) in acting else c for c in text)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -49,7 +68,8 @@ def errors_without_traceback() -> Iterator[None]:
     try:
         yield
     except WtawpError as error:
-        stderr_console.print(f"Error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        message = escape_controls(f"Error: {error}", keep="\n")
+        stderr_console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
 

@@ -29,7 +29,7 @@ from wtawp.cli.options import (
     refuse_unwritable,
 )
 from wtawp.cli.printing import print_table
-from wtawp.cli.shared import app, console, errors_without_traceback, progress_bar, stderr_console
+from wtawp.cli.shared import app, console, errors_without_traceback, escape_controls, progress_bar, stderr_console
 
 if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine
@@ -294,7 +294,7 @@ def sweep(
     stderr_console.print(counts, highlight=False, soft_wrap=True)
     if outcome.failed:
         if failures:
-            reason = (failures[0].error or "no reason stored").strip().splitlines()[-1]
+            reason = escape_controls((failures[0].error or "no reason stored").strip().rpartition("\n")[2])
             stderr_console.print(
                 f"The first failed with: {reason}", style="red", highlight=False, markup=False, soft_wrap=True
             )

@@ -20,7 +20,7 @@ from wtawp.experiments.execution.training import PlanError
 from wtawp.experiments.measures import poison as poison_measure
 from wtawp.experiments.plans.robustness import poisoning
 from wtawp.experiments.spec import Cell, Plan, Record, Setting
-from wtawp.experiments.store import Store, StoreError
+from wtawp.experiments.store import Store, StoreError, UnreadableRecordWarning
 
 PLAIN = Setting(dataset="wine", epochs=8)
 PLAN = Plan(
@@ -154,6 +154,22 @@ def test_poisoned_runs_share_the_flips_of_their_split_and_find_them_again(tmp_pa
         assert run_plans([plan], store, engine=local(1)) == Outcome(trained=6, known=0, failed=0)
         again = store.records((run.key for run in plan.runs()), device="cpu")
         assert [r.outcome for r in again] == [r.outcome for r in records]
+
+
+def test_malformed_surrogate_records_do_not_stop_a_sweep(tmp_path: Path) -> None:
+    plan = Plan("poisoned", "", (Cell("GCN", "", replace(PLAIN, poison=poisoning("dice", 0.2)), 1, 2),))
+    surrogate = surrogate_of(plan.runs()[0])
+    assert surrogate is not None
+    with Store(tmp_path / "whole.sqlite") as store:
+        run_plans([plan], store, engine=local(1))
+        (right,) = store.records([surrogate.key])
+        expected = [r.outcome for r in store.records()]
+    for number, measured in enumerate((None, [{}], [{**(right.measured or [])[0], "flips": "none"}])):
+        with Store(tmp_path / f"{number}.sqlite") as store:
+            store.add([replace(right, measured=measured)])  # as an import without checks did
+            with pytest.warns(UnreadableRecordWarning, match=f"{surrogate.key}.*measured cannot be right"):
+                assert run_plans([plan], store, engine=local(1)) == Outcome(trained=3, known=0, failed=0)
+            assert [r.outcome for r in store.records()] == expected
 
 
 def test_runs_whose_poisoning_failed_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

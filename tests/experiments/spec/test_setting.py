@@ -62,3 +62,13 @@ def test_data_of_a_user_s_function_are_known_by_its_source(tmp_path: Path, monke
     assert digests[0] == digests[2] != digests[1]
     assert digests[0] is not None
     assert Setting(dataset="cora").digest is None
+
+
+def test_a_setting_from_content_has_its_hashes_and_looks_for_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = Setting(dataset="karate").content | {"model": "json.decoder:JSONDecoder"}
+    assert Setting(dataset="karate", model="json.decoder:JSONDecoder").code is not None
+    monkeypatch.setattr("wtawp.experiments.spec.setting.find_spec", lambda _: pytest.fail("it looked for a module"))
+    monkeypatch.setattr("wtawp.experiments.spec.setting.source_digest", lambda _: pytest.fail("it read the source"))
+    assert Setting.from_content(content).content == content
+    with pytest.raises(ValueError, match="lr must be a finite number"):
+        Setting.from_content(content | {"lr": 10**400})

@@ -185,9 +185,9 @@ def lines_of(*records: Record) -> bytes:
         (b'"karate"', b'"cora"', "key cannot be right"),
         (b'"status":"done"', b'"status":"good"', "status cannot be right"),
         (b'"device":"cpu"', b'"device":7', "device cannot be right"),
-        (b'"device":"cpu"', rb'"device":"\ud800"', "surrogates not allowed"),
+        (b'"device":"cpu"', rb'"device":"\ud800"', "device cannot be right"),
         (b'"accuracy":{"test":0.85}', b'"accuracy":{"test":"0.85"}', "accuracy cannot be right"),
-        (b'"torch":"2.6.0"', b'"torch":null', "version of torch"),
+        (b'"torch":"2.6.0"', b'"torch":null', "versions cannot be right"),
         (b'"init":0,', b"", "a record has the fields"),
         (b'"seconds":0.5', b'"seconds":' + b"1" * 5000, "Exceeds the limit"),
         (b'"error":null', b'"error":' + b"[" * 100_000, "recursion"),
@@ -419,7 +419,8 @@ path, SETTING = sys.argv[1], Setting(dataset="karate")
 
 def batch(split, size):
     return [Record(key=run.key, setting=SETTING.content, split=split, init=run.init, device="cpu", status="done",
-                   scores=[0.1] * 300, seconds=1.0, created="2024", versions={"torch": "2.6.0"})
+                   epoch=0, accuracy={"test": 0.5}, loss={"test": 1.0}, scores=[0.1] * 300, seconds=1.0,
+                   created="2024", versions={"torch": "2.6.0"})
             for run in (Run(SETTING, split, init) for init in range(size))]
 
 def child(work, *arguments):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from wtawp.base import WtawpError
+from wtawp.experiments.spec.record_checks import wrong_fields
 from wtawp.experiments.spec.run import FORMAT, key_of
 
 BOUND_TERMS = ("loss", "tail", "complexity", "remainder", "total")  # in the results of the measure "bound"
@@ -115,17 +116,36 @@ def _difference(ours: Any, theirs: Any, name: str) -> str | None:
 
 
 def checked(record: Record) -> Record:
-    """A record from outside must have values of the right kinds, and a key that names its content."""
-    kinds = {"device": str, "created": str, "versions": dict, "accuracy": dict | None, "seconds": int | float}
-    wrong = [name for name, kind in kinds.items() if not isinstance(getattr(record, name), kind)]
-    if not wrong and not all(isinstance(share, int | float) for share in (record.accuracy or {}).values()):
-        wrong = ["accuracy"]
-    if record.measured is not None and not all(isinstance(one, dict) for one in record.measured):
-        wrong.append("measured")
-    if record.status not in ("done", "failed"):
-        wrong.append("status")
-    if record.key not in {key_of(record.setting, record.split, record.init, form=f + 1) for f in range(FORMAT)}:
-        wrong.append("key")
+    """Check a record from outside: kinds and ranges of values, the outcome against the status, and the key.
+
+    Args:
+        record: The record.
+
+    Returns:
+        The same record.
+
+    Raises:
+        RecordError: If a value cannot be right; the message says what was expected and what came.
+    """
+    wrong = wrong_fields(vars(record))
+    if not wrong and not _names_its_content(record):
+        wrong = {"key": "the hash of setting, split and init"}
     if wrong:
-        raise RecordError(f"{' and '.join(wrong)} cannot be right; was the line changed by hand?")
+        details = "; ".join(f"{name} must be {what}, got {_shortened(record, name)}" for name, what in wrong.items())
+        raise RecordError(f"{' and '.join(wrong)} cannot be right; was the line changed by hand? {details}")
     return record
+
+
+def _names_its_content(record: Record) -> bool:
+    """Whether the key is that of the setting, the split and the initialisation, in any format of content so far."""
+    keys = (key_of(record.setting, record.split, record.init, form=form + 1) for form in range(FORMAT))
+    return record.key in keys
+
+
+def _shortened(record: Record, name: str) -> str:
+    """The value of a field for a message: on one line, without control characters, and not long."""
+    try:
+        text = ascii(getattr(record, name))
+    except ValueError:  # a whole number of more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= 120 else f"{text[:117]}..."

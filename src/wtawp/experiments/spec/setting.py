@@ -3,7 +3,7 @@
 import hashlib
 import json
 import sys
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import InitVar, asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib import invalidate_caches
 from importlib.util import find_spec
@@ -24,6 +24,9 @@ SURROGATE = "GCN"  # the model on which attacks find flips for others, unless th
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """Everything about a training, and what is measured after it, but its seeds.
+
+    With `hash_sources=False`, which is no attribute, neither `digest` nor `code` is computed if not given: for that,
+    files are read, and packages of the user may be imported.
 
     Attributes:
         dataset: The name of a data set, or the path of a graph in a file.
@@ -64,8 +67,9 @@ class Setting:
     noise: Measure | None = None
     features: str | None = None
     batch_size: int | None = None
+    hash_sources: InitVar[bool] = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, hash_sources: bool) -> None:
         spec = model_spec(self.model)
         for name in ("weight_decay", "select_on"):
             if getattr(self, name) is None:
@@ -76,7 +80,7 @@ class Setting:
             raise ValueError(f"batch_size must be a whole number >= 1 or None, got {self.batch_size!r}")
         for name in ("lr", "weight_decay"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            if not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
                 raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
         if self.select_on not in get_args(SelectOn):
             raise ValueError(f"select_on must be one of {get_args(SelectOn)}, got {self.select_on!r}")
@@ -93,9 +97,9 @@ class Setting:
             numbers: dict[str, Any] = {n: getattr(self.awp, n) for n in ("rho", "lam", "step_size", "balance")}
             numbers = {n: None if v is None else float(v) for n, v in numbers.items()}
             object.__setattr__(self, "awp", replace(self.awp, **numbers))
-        if self.digest is None:
+        if hash_sources and self.digest is None:
             object.__setattr__(self, "digest", _digest(self.dataset))
-        if self.code is None and spec.is_user_code:
+        if hash_sources and self.code is None and spec.is_user_code:
             object.__setattr__(self, "code", source_digest(spec.reference))
 
     @property
@@ -121,16 +125,22 @@ class Setting:
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Setting":
-        """Build a setting from plain data.
+        """Build a setting from plain data. No file is read and nothing is imported: hashes are those of the content.
 
         Args:
             content: The `content` of a setting, also after a round trip through JSON.
 
         Returns:
             The setting.
+
+        Raises:
+            KeyError: If a field is missing.
+            TypeError: If a field is unknown, or of the wrong kind.
+            ValueError: If a value is out of its range, or there is no such model.
         """
         awp, poison, noise = content["awp"], content.get("poison"), content.get("noise")
         return Setting(**{**content, "options": options_from_json(content["options"]), "keep": tuple(content["keep"]),
+                          "hash_sources": False,
                           "awp": None if awp is None else AwpConfig(**awp),
                           "poison": None if poison is None else Measure.from_content(poison),
                           "noise": None if noise is None else Measure.from_content(noise),

@@ -9,13 +9,13 @@ from wtawp.base import lazy_exports
 
 if TYPE_CHECKING:
     from wtawp.experiments.store.database import Store, Summary, default_path
-    from wtawp.experiments.store.errors import StoreError
+    from wtawp.experiments.store.errors import StoreError, UnreadableRecordWarning
     from wtawp.experiments.store.json_lines import load_all, load_lines
 
-__all__ = ["Store", "StoreError", "Summary", "default_path", "load_all", "load_lines"]
+__all__ = ["Store", "StoreError", "Summary", "UnreadableRecordWarning", "default_path", "load_all", "load_lines"]
 _HOMES = {
     **dict.fromkeys(("Store", "Summary", "default_path"), "database"),
-    "StoreError": "errors",
+    **dict.fromkeys(("StoreError", "UnreadableRecordWarning"), "errors"),
     **dict.fromkeys(("load_all", "load_lines"), "json_lines"),
 }
 __getattr__ = lazy_exports(__name__, _HOMES)

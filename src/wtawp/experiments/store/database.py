@@ -7,6 +7,7 @@ changed: a repetition must give the same one, and only the record of a failed ru
 import json
 import sqlite3
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -17,8 +18,15 @@ from typing import Any, Literal
 from wtawp.base import home
 from wtawp.experiments.spec import Record, RecordError
 from wtawp.experiments.spec.record import first_difference
-from wtawp.experiments.store.errors import LOCK_TIMEOUT, StoreError, error_code, explain_sqlite_errors
-from wtawp.experiments.store.json_lines import load_lines, write_lines
+from wtawp.experiments.spec.record_checks import is_share, wrong_setting_fields
+from wtawp.experiments.store.errors import (
+    LOCK_TIMEOUT,
+    StoreError,
+    UnreadableRecordWarning,
+    error_code,
+    explain_sqlite_errors,
+)
+from wtawp.experiments.store.json_lines import load_lines, read_record, write_lines
 
 SCHEMA = 1  # in `PRAGMA user_version`
 APPLICATION = 0x77746177  # in `PRAGMA application_id`: distinguishes our files from databases of other programs
@@ -45,22 +53,25 @@ class Summary:
     """The records of one setting on one kind of device, counted.
 
     Attributes:
-        setting: The content of the setting, as plain data.
+        setting: The content of the setting, as plain data; text where it is no JSON.
         device: The kind of device, as in the records.
         done: The number of runs that succeeded.
         failed: The number of runs that failed.
         accuracy: The mean accuracy on the test nodes over the runs that succeeded; None if there is none.
         last: When the newest record was created.
         key: The key of the newest record.
+        unreadable: The number of records, counted nowhere else, that cannot be right: their setting is none, their
+            status is neither "done" nor "failed", or they are done without an accuracy between 0 and 1.
     """
 
-    setting: dict[str, Any]
+    setting: Any
     device: str
     done: int
     failed: int
     accuracy: float | None
     last: str
     key: str
+    unreadable: int = 0
 
 
 class Store:
@@ -181,10 +192,11 @@ class Store:
             raise RecordError(f"run {record.key} on {record.device} does not name its version of torch")
         identity, text = (record.key, record.device, torch), record.to_json()
         query = "SELECT content FROM records WHERE key = ? AND device = ? AND torch = ?"
-        if row := self._db.execute(query, identity).fetchone():
-            if row[0] == text:
-                return False
-            stored = Record.from_json(row[0])
+        row = self._db.execute(query, identity).fetchone()
+        if row and row[0] == text:
+            return False
+        stored = None if row is None else _record_or_none(row[0])
+        if stored is not None:  # otherwise there is none, or an unreadable one, which is replaced
             difference = first_difference(stored, record)
             if difference is None or (stored.status, record.status) == ("done", "failed"):
                 return False
@@ -213,8 +225,9 @@ class Store:
         Returns:
             The keys of the runs that succeeded on this kind of device with this version of torch.
         """
-        query = f"SELECT key FROM records WHERE key {_IS_AMONG} AND device = ? AND torch = ? AND status = 'done'"
-        return {key for (key,) in self._read(query, (_text(list(keys)), device, torch))}
+        where: dict[str, str | None]
+        where = {f"key {_IS_AMONG}": _text(list(keys)), "device = ?": device, "torch = ?": torch, "status = ?": "done"}
+        return {record.key for record in self._records(where)}
 
     def records(
         self, keys: Iterable[str] | None = None, status: Status | None = None, device: str | None = None
@@ -227,11 +240,11 @@ class Store:
             device: The kind of device, as in the records; None reads those of all devices.
 
         Returns:
-            The records in the order of setting, split, initialisation, device and version of torch.
+            The records in the order of setting, split, initialisation, device and version of torch. Those that cannot
+            be read are left out, with an UnreadableRecordWarning.
         """
         keys_json = None if keys is None else _text(list(keys))
-        lines = self._lines({f"key {_IS_AMONG}": keys_json, "status = ?": status, "device = ?": device})
-        return [Record.from_json(line) for line in lines]
+        return self._records({f"key {_IS_AMONG}": keys_json, "status = ?": status, "device = ?": device})
 
     def find(self, prefix: str) -> list[Record]:
         """Read the records of one run, named by the beginning of its key.
@@ -240,18 +253,25 @@ class Store:
             prefix: The first characters of the key, as many as distinguish it from the others.
 
         Returns:
-            One record for each kind of device and version of torch.
+            One record for each kind of device and version of torch. Those that cannot be read are left out, with an
+            UnreadableRecordWarning, if there are others.
 
         Raises:
-            RecordError: If the keys of no run, or of several, start with the prefix.
+            RecordError: If the keys of no run, or of several, start with the prefix, or its records cannot be read.
         """
-        runs: dict[str, list[Record]] = {}
-        for record in map(Record.from_json, self._lines({"substr(key, 1, length(?1)) = ?1": prefix})):
-            runs.setdefault(record.key, []).append(record)
-        if len(runs) != 1:
-            several = f"{len(runs)} runs: {', '.join(sorted(runs)[:5])}{', ...' * (len(runs) > 5)}"
-            raise RecordError(f"{prefix!r} starts the key of {several if runs else 'no run'} in {self.path}")
-        return next(iter(runs.values()))
+        condition: dict[str, str | None] = {"substr(key, 1, length(?1)) = ?1": prefix}
+        where, values = _where(condition)
+        keys = [str(key) for (key,) in self._read(f"SELECT DISTINCT key FROM records{where} ORDER BY key", values)]
+        if len(keys) != 1:
+            several = f"{len(keys)} runs: {', '.join(keys[:5])}{', ...' * (len(keys) > 5)}"
+            raise RecordError(f"{prefix!r} starts the key of {several if keys else 'no run'} in {self.path}")
+        records, reasons = self._partition(condition)
+        if not records:
+            raise RecordError(
+                f"the record of run {keys[0]} in {self.path} is unreadable: {next(iter(reasons.values()))}"
+            )
+        self._warn_of(reasons)
+        return records
 
     def summary(self) -> list[Summary]:
         """Count the records of each setting on each kind of device.
@@ -262,13 +282,7 @@ class Store:
         groups: dict[tuple[str, str], list[tuple[str, str, str, float | None]]] = {}
         for setting, device, *row in self._read("SELECT setting, device, created, key, status, test FROM records"):
             groups.setdefault((setting, device), []).append(tuple(row))
-        rows = []
-        for (setting, device), group in sorted(groups.items()):
-            tests = [test for _, _, status, test in group if status == "done" and test is not None]
-            done, (last, key) = sum(status == "done" for _, _, status, _ in group), max(row[:2] for row in group)
-            rows.append(Summary(setting=json.loads(setting), device=device, done=done, failed=len(group) - done,
-                                accuracy=fmean(tests) if tests else None, last=last, key=key))  # fmt: skip
-        return rows
+        return [_summarise(setting, device, group) for (setting, device), group in sorted(groups.items())]
 
     def prune(self, *, failed: bool = False, device: str | None = None, keep: Iterable[str] | None = None) -> int:
         """Delete the records that meet all conditions, of which there must be at least one.
@@ -331,6 +345,37 @@ class Store:
                     raise RecordError(f"{file}, line {number}: {error}") from error
         return new, number - new
 
+    def _records(self, conditions: dict[str, str | None]) -> list[Record]:
+        """The readable records that meet the conditions, in the order of lists, with a warning of the others."""
+        records, reasons = self._partition(conditions)
+        self._warn_of(reasons)
+        return records
+
+    def _partition(self, conditions: dict[str, str | None]) -> tuple[list[Record], dict[str, str]]:
+        """The readable records that meet the conditions, and why the others cannot be read, by their keys."""
+        where, values = _where(conditions)
+        records, reasons = [], {}
+        for key, line in self._read(f"SELECT key, content FROM records{where} ORDER BY {_ORDER}", values):
+            try:
+                record = read_record(line)
+                if record.key != key:
+                    raise RecordError(f"it is stored under the key of another run than {record.key}")
+                records.append(record)
+            except RecordError as error:
+                reasons[str(key)] = str(error)
+        return records, reasons
+
+    def _warn_of(self, reasons: dict[str, str]) -> None:
+        """Warn of unreadable records, if there are any."""
+        if reasons:
+            key, reason = next(iter(reasons.items()))
+            warnings.warn(
+                f"{len(reasons)} unreadable records in {self.path} are left out; training or importing their runs again"
+                f" replaces them. The first is {key!a}: {reason}",
+                UnreadableRecordWarning,
+                stacklevel=4,
+            )
+
     def _lines(self, conditions: dict[str, str | None]) -> Iterator[str]:
         """The records that meet the conditions, as JSON, in the order of lists."""
         where, values = _where(conditions)
@@ -366,6 +411,30 @@ def _connect(uri: str) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _record_or_none(line: str) -> Record | None:
+    """The record in a line; None if it is unreadable."""
+    try:
+        return read_record(line)
+    except RecordError:
+        return None
+
+
+def _summarise(setting: str, device: str, group: list[tuple[Any, ...]]) -> Summary:
+    """Count the records of a setting on a device, each given as (created, key, status, accuracy)."""
+    try:
+        content = json.loads(setting)
+    except (ValueError, RecursionError):
+        content = setting
+    is_setting = not wrong_setting_fields(content)
+    tests = [test for _, _, status, test in group if is_setting and status == "done" and is_share(test)]
+    failed = sum(is_setting and status == "failed" for _, _, status, _ in group)
+    last, key = max(row[:2] for row in group)
+    return Summary(
+        setting=content, device=device, done=len(tests), failed=failed, accuracy=fmean(tests) if tests else None,
+        last=last, key=key, unreadable=len(group) - len(tests) - failed,
+    )  # fmt: skip
 
 
 def _text(content: object) -> str:

@@ -27,6 +27,10 @@ class StoreError(WtawpError):
     """Raised if a store, or a file of exported records, cannot be opened, read or written."""
 
 
+class UnreadableRecordWarning(UserWarning):
+    """Warns that records of a store are damaged or cannot be right, and were left out of what was read."""
+
+
 def error_code(error: sqlite3.Error) -> int | None:
     """The primary code of an error that SQLite reports; None for a misuse of the Python interface.
 

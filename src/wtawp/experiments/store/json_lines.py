@@ -52,11 +52,29 @@ def load_lines(file: Path | str) -> Iterator[Record]:
     try:
         with gzip.open(file) if Path(file).suffix == ".gz" else open(file, "rb") as lines:
             for number, line in enumerate(lines, start=1):  # noqa: B007
-                yield checked(Record.from_json(line.decode()))
-    except (RecordError, ValueError, RecursionError) as error:  # the latter two: bytes or numbers no JSON holds
+                yield read_record(line.decode())
+    except (RecordError, ValueError) as error:  # the latter: bytes that are no text
         raise RecordError(f"{file}, line {number}: {error}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise StoreError(f"cannot read {file} after line {number}: {error}") from error
+
+
+def read_record(line: str) -> Record:
+    """Read a record that may be damaged or made up, and check all its values.
+
+    Args:
+        line: The record as JSON, from a file or from a store.
+
+    Returns:
+        The record.
+
+    Raises:
+        RecordError: If the line holds no valid record.
+    """
+    try:
+        return checked(Record.from_json(line))
+    except (ValueError, RecursionError) as error:  # numbers or depths that no JSON holds
+        raise RecordError(f"the line holds no record: {error}") from error
 
 
 def write_lines(lines: Iterable[str], file: Path, *, store: Path) -> int:
