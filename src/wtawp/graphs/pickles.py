@@ -58,7 +58,7 @@ _ALLOWED: dict[tuple[str, str], object] = {
 }
 
 
-class _Restricted(pickle._Unpickler):  # in Python: the one in C reported freed buffers in a fuzzing run
+class _Restricted(pickle._Unpickler):  # in Python, so that hostile input meets no C code
     """An unpickler that refuses all names but the allowed ones."""
 
     def find_class(self, module: str, name: str) -> object:

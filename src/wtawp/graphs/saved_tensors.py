@@ -1,8 +1,8 @@
 """Read the tensors in a file of `torch.save` without trusting what the file declares.
 
-`torch.load` takes the file's word, also with `weights_only=True`: for how many numbers a storage has (it then reads,
-and for another byte order writes, outside of it), and for the indices of sparse tensors. Here the pickle is read into
-plain records; nothing in it is run. A tensor is built when it is asked for, after every field of it has been checked.
+`torch.load` with `weights_only=True` runs nothing either, but builds tensors as the file declares them: indices of
+sparse tensors are not checked, and a stride of 0 makes a small file a large tensor. Here the pickle is read into plain
+records. A tensor is built when it is asked for, after every field of it was checked against what the file holds.
 """
 
 import io
@@ -62,7 +62,7 @@ class _Storage:
         self.reference = reference
 
 
-class _Unpickler(pickle._Unpickler):  # in Python: the one in C reported freed buffers in a fuzzing run
+class _Unpickler(pickle._Unpickler):  # in Python, so that hostile input meets no C code
     """An unpickler that makes records of the objects of known libraries and refuses all others."""
 
     def find_class(self, module: str, name: str) -> object:
