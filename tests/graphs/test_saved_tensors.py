@@ -78,7 +78,7 @@ def sparse_mutants() -> dict[str, Tensor]:
     return mutants
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CS")
+@pytest.mark.filterwarnings("ignore:Sparse CS", "ignore:Sparse invariant checks are implicitly disabled")
 def test_a_pt_with_an_unchecked_sparse_x_is_refused(tmp_path: Path, outcomes: Outcomes) -> None:
     paths = [saved(tmp_path, name, x=tensor) for name, tensor in sparse_mutants().items()]
     sparse_elsewhere = [

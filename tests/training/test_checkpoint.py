@@ -51,7 +51,9 @@ def content(models: list[nn.Module], results: list[Fit]) -> str:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the script forks")
 def test_a_training_that_is_killed_and_continued_has_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
     script = Path(__file__).with_name("killed_trainings.py")
-    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # CUDA cannot be used in a fork
+    command = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert [report.pop("scenario") for report in reports] == ["alone", "mapped", "not mapped", "ours"]
