@@ -99,7 +99,9 @@ class Case:
         buffers = dict(self.model.named_buffers())
         assert relative_error(buffers, reference.buffers) <= self.tolerance if buffers else not reference.buffers
 
-    def train(self, accumulation: int, optimizer: str, projection: str, steps: int, updates: int = 3) -> None:
+    def assert_equals_reference(
+        self, accumulation: int, optimizer: str, projection: str, steps: int, updates: int = 3
+    ) -> None:
         model = self.model
         awp = WTAWP(model, rho=RHO[projection], lam=0.7, projection=projection, steps=steps)
         twin = {n: nn.Parameter(w) for n, w in weights_of(model).items()}
@@ -124,31 +126,35 @@ def test_the_step_equals_the_reference(
     precision: str, norm: str, accumulation: int, optimizer: str, projection: str, steps: int
 ) -> None:
     model = network(norm)
-    Case(model, model, precision).train(accumulation, optimizer, projection, steps)
+    Case(model, model, precision).assert_equals_reference(accumulation, optimizer, projection, steps)
 
 
 @pytest.mark.parametrize("norm", ["batch norm", "no norm"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_the_step_of_a_compiled_model_equals_the_reference(precision: str, norm: str) -> None:
     """One graph, compiled once and warmed up, runs every other combination without being compiled again."""
-    run_compiled(network(norm), precision, "aot_eager", INNER)
+    assert_compiled_equals_reference(network(norm), precision, "aot_eager", INNER)
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="NOT CHECKED: torch.compile needs a C++ compiler here")
 def test_the_step_of_a_model_compiled_to_machine_code_equals_the_reference() -> None:
-    run_compiled(network("batch norm"), "fp32", "inductor", [(4, "Adam", "sphere", 2), (1, "SGD", "ball", 1)])
+    assert_compiled_equals_reference(
+        network("batch norm"), "fp32", "inductor", [(4, "Adam", "sphere", 2), (1, "SGD", "ball", 1)]
+    )
 
 
-def run_compiled(model: nn.Module, precision: str, backend: str, inner: list[tuple[int, str, str, int]]) -> None:
+def assert_compiled_equals_reference(
+    model: nn.Module, precision: str, backend: str, inner: list[tuple[int, str, str, int]]
+) -> None:
     torch._dynamo.reset()
     compiled, initial = torch.compile(model, backend=backend), copy.deepcopy(model.state_dict())
     if precision == "fp16":  # its reference is computed in float32, by a graph of its own
-        Case(model, compiled, "fp32").train(1, "SGD", "sphere", 1, updates=1)
-    Case(model, compiled, precision).train(1, "SGD", "sphere", 1, updates=1)
+        Case(model, compiled, "fp32").assert_equals_reference(1, "SGD", "sphere", 1, updates=1)
+    Case(model, compiled, precision).assert_equals_reference(1, "SGD", "sphere", 1, updates=1)
     with torch.compiler.set_stance("fail_on_recompile"):
         for combination in inner:
             model.load_state_dict(initial)
-            Case(model, compiled, precision).train(*combination, updates=2)
+            Case(model, compiled, precision).assert_equals_reference(*combination, updates=2)
 
 
 @pytest.mark.parametrize("norm", ["batch norm", "no norm"])

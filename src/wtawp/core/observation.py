@@ -183,7 +183,9 @@ class StepRecorder:
             named: The parameters of the model by name, at theta.
         """
         chosen = {n: named[n] for n in self._names if n in named}
-        self._relative = {n: _whole(norm_of(delta[p])) / _whole(norm_of(p)) for n, p in chosen.items() if p in delta}
+        self._relative = {
+            n: whole_tensor(norm_of(delta[p])) / whole_tensor(norm_of(p)) for n, p in chosen.items() if p in delta
+        }
 
     def divide_by(self, factor: Tensor | None) -> None:
         """Take the factor of the caller's backward out of the norms.
@@ -231,18 +233,25 @@ def norm_of(tensor: Tensor) -> Tensor:
 
 def _total(norms: list[Tensor]) -> Tensor:
     """The norm of several gradients together."""
-    whole = [_whole(n) for n in norms]
+    whole = [whole_tensor(n) for n in norms]
     total: Tensor = torch.stack([n.to(whole[0].device) for n in whole]).norm()
     return total
 
 
 def _scalar(loss: Tensor) -> Tensor:
     """A loss as a detached tensor without dimensions that shares no memory with the loss."""
-    whole = _whole(loss.detach())
+    whole = whole_tensor(loss.detach())
     return whole.to(torch.promote_types(whole.dtype, torch.float32), copy=True).reshape(())
 
 
-def _whole(tensor: Any) -> Tensor:
-    """An ordinary tensor: the norm of a distributed tensor is distributed until its parts are joined."""
+def whole_tensor(tensor: Any) -> Tensor:
+    """Join the parts of a distributed tensor; the norm of one is distributed itself until then.
+
+    Args:
+        tensor: An ordinary tensor, or a distributed one, on all processes alike.
+
+    Returns:
+        An ordinary tensor.
+    """
     whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return whole

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from wtawp.base import VanishingGradientWarning, find_stack_level
+from wtawp.core.observation import whole_tensor
 
 
 class VanishingGradientMonitor:
@@ -87,12 +88,12 @@ class VanishingGradientMonitor:
             return
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return
-        norms = [[_whole(torch.linalg.vector_norm(t.detach())) for t in side] for side in (natural, perturbed)]
+        norms = [[whole_tensor(torch.linalg.vector_norm(t.detach())) for t in side] for side in (natural, perturbed)]
         if not all(norms):
             return
         device = norms[0][0].device
         totals = [torch.stack([t.float().to(device) for t in side]).norm() for side in norms]
-        now = torch.stack([*totals, _whole(loss.detach()).float().reshape(()).to(device)]).tolist()
+        now = torch.stack([*totals, whole_tensor(loss.detach()).float().reshape(()).to(device)]).tolist()
         if self.check(*now):
             warnings.warn(
                 f"{self.describe(now[0], now[1], now[2], self.steps)}. {_advice(setting)}",
@@ -191,11 +192,6 @@ class VanishingMembersMonitor:
                 f" {self._seeds[member]}: {text}"
             )
         warnings.warn(f"{text}. {_advice(self._setting)}", VanishingGradientWarning, stacklevel=find_stack_level())
-
-
-def _whole(norm: Tensor) -> Tensor:
-    """A norm as an ordinary tensor: that of a distributed tensor is one, too, until its parts are summed."""
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
 
 def _advice(setting: object) -> str:
