@@ -313,8 +313,8 @@ def test_each_of_two_processes_observes_its_own_batch_and_the_common_perturbatio
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_compiled_model_is_observed_without_compiling_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._dynamo.config.error_on_recompile", True)
+@torch._dynamo.config.patch(error_on_recompile=True)
+def test_a_compiled_model_is_observed_without_compiling_it_again() -> None:
     model = network()
     expected = by_hand([p.detach().clone() for p in model.parameters()])
     compiled = torch.compile(model, backend="aot_eager")
