@@ -1,6 +1,6 @@
 """What `awp.backward(closure)` costs against `closure().backward()`: time, and peak memory in a process of its own.
 
-    python benchmarks/step_cost.py [--device cuda] [--json FILE]
+    python benchmarks/step_cost.py [--device cuda] [--no-memory] [--json FILE]
 
 Time: the two are measured in turn, step by step, and the ratio is that of their medians. Memory: the peak of one step
 above what the process held with model and data in place (resident set on the CPU, allocated bytes on CUDA).
@@ -124,6 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--no-memory", action="store_true", help="time only; memory takes some minutes")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -146,8 +147,9 @@ def main() -> None:
             f"| {name} | {1e3 * t['plain']:.2f} | {1e3 * t['WT-AWP']:.2f} | {t['WT-AWP'] / t['plain']:.2f} |",
             flush=True,
         )
-    print("\n| peak memory of one step | plain, MB | WT-AWP, MB | ratio |\n|---|---:|---:|---:|")
-    for name in MEMORY:
+    if not options.no_memory:
+        print("\n| peak memory of one step | plain, MB | WT-AWP, MB | ratio |\n|---|---:|---:|---:|")
+    for name in MEMORY if not options.no_memory else ():
         child = [sys.executable, __file__, "--device", options.device, "--peak", name]
         m = {}
         for kind in ("plain", "WT-AWP"):  # malloc's fragmentation differs from process to process: the median of three

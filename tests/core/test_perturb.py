@@ -7,7 +7,7 @@ from torch_geometric.nn import GAT, GCN, GIN, BatchNorm, GATConv, GCNConv, Graph
 
 from wtawp.base import NotPerturbableError, rng
 from wtawp.core import clip_relative_norm, copy_into, global_norm, mix, project, radii, select
-from wtawp.core.perturb import ETA, isolated_buffers, substituted_parameters
+from wtawp.core.perturb import ETA, isolated_buffers, mix_tensors, substituted_parameters
 
 
 def matrices(*names: str, scale: float = 1.0, seed: int = 0) -> dict[str, Tensor]:
@@ -182,6 +182,8 @@ def test_mix_counts_a_missing_gradient_as_zero() -> None:
     one = torch.ones(2)
     mixed = mix({"a": one, "b": one}, {"b": 3 * one, "c": one}, lam=0.25)
     assert {n: float(g[0]) for n, g in mixed.items()} == {"a": 0.75, "b": 1.5, "c": 0.25}
+    with pytest.raises(ValueError, match="one gradient at least"):
+        mix_tensors(None, None, lam=0.25)
 
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf])

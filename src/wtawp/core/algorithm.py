@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from wtawp.core.config import AwpConfig
-from wtawp.core.perturb import ascend, clip_relative_norm, mix, project
+from wtawp.core.perturb import ascend, clip_relative_norm, mix_tensors, project
 
 Key = TypeVar("Key")
 _Binary = Callable[[dict[Key, Tensor], dict[Key, Tensor]], dict[Key, Tensor]]
@@ -63,7 +63,7 @@ def compute_delta(
     with torch.set_grad_enabled(config.exact):  # delta is a constant unless its own derivative is wanted
         first = {key: ascent_gradient[key] for key in climbing}
         total = ascend(first, gradient_at, steps=config.steps, step_size=config.step_size)
-        step = {key: total[key] for key in chosen}
+        step = total if climbing is chosen else {key: total[key] for key in chosen}
         if not step:
             return {}
         onto_radius: _Binary[Key] = partial(project, rho=config.rho, radius=config.radius, onto=config.projection)
@@ -135,5 +135,4 @@ def combine_gradients(
         clip: _Binary[Key] = partial(clip_relative_norm, balance=config.balance)
         perturbed = map_members(clip)(perturbed, natural)
     for key in list(natural | perturbed):
-        pair = [{key: gradient.pop(key)} if key in gradient else {} for gradient in (natural, perturbed)]
-        yield key, mix(*pair, lam=config.lam)[key]
+        yield key, mix_tensors(natural.pop(key, None), perturbed.pop(key, None), lam=config.lam)

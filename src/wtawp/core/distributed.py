@@ -5,6 +5,8 @@ import sys
 import torch
 from torch import nn
 
+_IS_AVAILABLE = torch.distributed.is_available()  # asked several times in each step, and it never changes
+
 
 def is_in_process_group() -> bool:
     """Whether this process has joined a process group, so that a distributed model may own the gradients' memory.
@@ -12,7 +14,7 @@ def is_in_process_group() -> bool:
     Returns:
         True if a group is set up, also of one process.
     """
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+    return _IS_AVAILABLE and torch.distributed.is_initialized()
 
 
 def is_distributed() -> bool:

@@ -24,6 +24,7 @@ ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 # A parameter with more elements has its natural gradient recovered from the moved weights instead of stored, if they
 # have moved by at least this part of their norm: the recovered gradient is then as exact as the rounding of a gradient.
 LARGE, FAR = 1 << 20, 0.5
+PLAIN = (nn.Parameter, Tensor)  # types of parameters that lie in this process as a whole; others may be distributed
 
 
 def call(closure: Closure, parameters: Iterable[Tensor]) -> Tensor:
@@ -137,10 +138,8 @@ class Passes:
                 "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
                 " optimizer.step() after awp.backward()"
             )
-        is_elsewhere = any(hasattr(p, "full_tensor") for p in self.parameters) and natural.keys().isdisjoint(
-            self.parameters
-        )
-        if not natural or is_elsewhere:
+        distributed = [p for p in self.parameters if type(p) not in PLAIN and hasattr(p, "full_tensor")]
+        if not natural or (distributed and natural.keys().isdisjoint(self.parameters)):
             raise ValueError(
                 "no gradient arrived in .grad: the framework keeps gradients elsewhere, or delays them. For FSDP2 call"
                 " model.set_requires_gradient_sync(True); otherwise use DistributedDataParallel or fully_shard"
@@ -207,7 +206,6 @@ class Passes:
                 handle.remove()
         return loss.detach()
 
-    @torch.no_grad()
     def drop_recoverable(self, natural: ByParameter, delta: Mapping[Tensor, Tensor]) -> ByParameter:
         """Drop the natural gradient of large parameters that can be computed from the moved weights again.
 
@@ -218,12 +216,12 @@ class Passes:
         Returns:
             Parameter -> the factor by which its perturbation is multiplied to be the natural gradient.
         """
-        is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
-        plain = (Tensor, nn.Parameter)  # not a distributed tensor
-        large = [p for p in delta if p.numel() >= LARGE and type(p) in plain and not natural[p].is_sparse]
+        large = [p for p in delta if p.numel() >= LARGE and type(p) in PLAIN and not natural[p].is_sparse]
+        if not large or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):  # type: ignore[no-untyped-call]
+            return {}
         factors = {}
-        for p in [] if is_captured else large:
-            of_gradient, of_delta, of_theta = norm_of(natural[p]), norm_of(delta[p]), norm_of(p)
+        for p in large:
+            of_gradient, of_delta, of_theta = norm_of(natural[p]), norm_of(delta[p]), norm_of(p.detach())
             is_far = 0 < float(of_gradient) < torch.inf and float(of_delta) >= FAR * float(of_theta) > 0
             if is_far and p.is_floating_point() and torch.finfo(p.dtype).eps <= torch.finfo(torch.float32).eps:
                 factors[p] = of_gradient / of_delta
@@ -298,7 +296,7 @@ class Passes:
             The gradient of each leaf that has one, as it is in `.grad` now, or was until now.
         """
         self._restore_model()
-        gradients = {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
+        gradients = {leaf: g for leaf in self._prior if (g := leaf.grad) is not None}
         if not self._adds_to_prior:
             self._restore_gradients()
         return gradients
@@ -384,7 +382,7 @@ class Passes:
                 )
             factor = factors[0].detach().reshape(())
             factor = factor.to(torch.promote_types(factor.dtype, torch.float32))
-        return factor, {leaf: leaf.grad for leaf in self._prior if leaf.grad is not None}
+        return factor, {leaf: g for leaf in self._prior if (g := leaf.grad) is not None}
 
     def _recording(
         self, kind: Literal["natural", "perturbed"], loss: Tensor, nodes: list[Any] | None, *, weight: float = 1.0

@@ -149,7 +149,7 @@ def global_norm(*tensors: Tensor) -> Tensor:
         >>> global_norm(torch.tensor([3.0]), torch.tensor([[4.0]]))
         tensor(5.)
     """
-    wide = reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
+    wide = reduce(torch.promote_types, [t.dtype for t in tensors], torch.float32)
     if not torch.is_grad_enabled():  # three times faster, but its second derivative at zero is NaN
         norms: list[Tensor] = [torch.linalg.vector_norm(t, dtype=wide) for t in tensors]
         return norms[0] if len(norms) == 1 else torch.stack(norms).norm()
@@ -173,7 +173,7 @@ def radii(theta: Mapping[Key, Tensor], *, rho: float, radius: Radius = "layer") 
         {'w': tensor(2.5000)}
     """
     if radius == "layer":
-        return {n: rho * global_norm(w) for n, w in theta.items()}
+        return {n: global_norm(w) * rho for n, w in theta.items()}
     return {n: torch.full_like(global_norm(w), rho) for n, w in theta.items()}
 
 
@@ -210,15 +210,17 @@ def project(
         unit = {n: theta[n].abs() + ETA for n in step}
         inside = project({n: s * unit[n] for n, s in step.items()}, theta, rho=rho, radius="global", onto=onto)
         return {n: d * unit[n] for n, d in inside.items()}
-    limits = radii({n: theta[n] for n in step}, rho=rho, radius=radius)
     if radius == "layer":
-        norms = {n: global_norm(s) for n, s in step.items()}
-    else:
-        norms = dict.fromkeys(step, global_norm(*step.values()))
-    scales = {n: limits[n] / norms[n].clamp_min(MIN_NORM) for n in step}
-    if onto == "ball":
-        scales = {n: s.clamp_max(1.0) for n, s in scales.items()}
-    return {n: (s * scales[n]).to(s.dtype) for n, s in step.items()}
+        return {n: _rescaled(s, global_norm(s), global_norm(theta[n]) * rho, onto) for n, s in step.items()}
+    norm = global_norm(*step.values())
+    return {n: _rescaled(s, norm, torch.full_like(norm, rho), onto) for n, s in step.items()}
+
+
+def _rescaled(step: Tensor, norm: Tensor, limit: Tensor, onto: Projection) -> Tensor:
+    """A step, or its part of a step with this norm, scaled to the limit; a short one stays as it is for "ball"."""
+    scale = limit / norm.clamp_min(MIN_NORM)
+    scaled = step * (scale.clamp_max(1.0) if onto == "ball" else scale)
+    return scaled if scaled.dtype == step.dtype else scaled.to(step.dtype)
 
 
 def ascend(
@@ -286,8 +288,32 @@ def mix(natural: Mapping[Key, Tensor], perturbed: Mapping[Key, Tensor], *, lam: 
         >>> mix({"w": torch.tensor([1.0])}, {"w": torch.tensor([3.0])}, lam=0.5)
         {'w': tensor([2.])}
     """
-    alone = {k: (1 - lam) * g for k, g in natural.items() if k not in perturbed}
-    return alone | {k: torch.lerp(natural[k], g, lam) if k in natural else lam * g for k, g in perturbed.items()}
+    return {k: mix_tensors(natural.get(k), perturbed.get(k), lam=lam) for k in {**natural, **perturbed}}
+
+
+def mix_tensors(natural: Tensor | None, perturbed: Tensor | None, *, lam: float) -> Tensor:
+    """Combine the two gradients of one parameter as `mix` does.
+
+    Args:
+        natural: g(theta); None counts as zero.
+        perturbed: g(theta + delta); None counts as zero, but one of the two must be given.
+        lam: Weight of the perturbed gradient, between 0 and 1.
+
+    Returns:
+        The combined gradient.
+
+    Raises:
+        ValueError: If both are None.
+
+    Example:
+        >>> mix_tensors(torch.tensor([1.0]), torch.tensor([3.0]), lam=0.5)
+        tensor([2.])
+    """
+    if natural is None and perturbed is None:
+        raise ValueError("expected one gradient at least, got None for both")
+    if perturbed is None:
+        return natural * (1 - lam)  # type: ignore[operator, return-value]
+    return perturbed * lam if natural is None else torch.lerp(natural, perturbed, lam)
 
 
 def copy_into(theta: Mapping[Key, Tensor], values: Mapping[Key, Tensor]) -> None:
