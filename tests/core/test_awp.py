@@ -1,12 +1,8 @@
 """The contract of WTAWP against truths that share no code with it: formulas, finite differences, naive loops."""
 
 import copy
-import gc
 import math
-import signal
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -560,28 +556,6 @@ def test_autocast_sees_the_moved_weights(outside: bool, steps: int) -> None:
             awp.backward(closure)
         grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     assert torch.equal(*grads)
-
-
-@pytest.mark.parametrize("seconds", [i * 7e-5 for i in range(1, 40)])
-def test_an_interrupt_at_any_moment_leaves_the_weights_as_they_were(seconds: float) -> None:
-    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(8)))
-    awp = WTAWP(model, rho=1.0, lam=0.5, steps=3)
-    before = [p.detach().clone() for p in model.parameters()]
-    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    deadline = time.monotonic() + 5  # Python drops an interrupt that comes inside a destructor: nothing is interrupted
-    gc.disable()  # and warns of one that comes inside a callback of the collector; Hypothesis has one
-    try:
-        with suppress(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            while time.monotonic() < deadline:
-                model.zero_grad()
-                awp.backward(lambda: model(torch.ones(2, 8)).square().mean())
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-        gc.enable()
-        torch.set_grad_enabled(True)  # torch's own context managers may be interrupted, too
-    assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
 
 
 @pytest.mark.parametrize("form", ["backward", "loss"])

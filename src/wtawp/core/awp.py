@@ -27,9 +27,9 @@ from wtawp.core.autograd_graph import (
 )
 from wtawp.core.config import AwpConfig, Layers, Projection, Radius
 from wtawp.core.distributed import is_distributed, is_in_process_group, refuse_sharded
-from wtawp.core.exact import exact_losses, gradient_of
+from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
-from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call
+from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, one_step_at_a_time
 from wtawp.core.perturb import radii, select
 from wtawp.core.vanishing import VanishingGradientMonitor
 
@@ -153,24 +153,8 @@ class WTAWP:
             >>> bool(loss > 0), model[0].weight.grad.shape
             (True, torch.Size([4, 2]))
         """
-        recorder = self._step_hooks.start(self._calls, self._names)
-        perturbed = None
-        if not self._is_due():
-            natural = self._plain_loss(closure)
-            backward(natural)
-        elif self.config.exact:
-            self._refuse_exact(backward)
-            natural, perturbed = self._exact_losses(closure)
-            of_natural, of_perturbed = gradient_of(natural), gradient_of(perturbed)
-            self._monitor(of_natural.values(), of_perturbed.values(), natural, self.config)
-            for leaf, g in combine_gradients(of_natural, of_perturbed, self.config):
-                _add_to_grad(leaf, g)
-        else:
-            context = self._context_without_sync(sync)
-            passes = Passes(self.model, closure, backward, context, recorder=recorder)
-            natural, perturbed, _ = self._step(passes, recorder)
-        self._end_call(recorder, natural, perturbed)
-        return natural.detach()
+        with one_step_at_a_time(self.model):
+            return self._backward(closure, backward, sync)
 
     def loss(self, fn: Closure, *, scale: float | Tensor | None = None) -> Tensor:
         """Compute the objective lam * L(theta + delta) + (1 - lam) * L(theta), for frameworks that call `backward`.
@@ -195,27 +179,8 @@ class WTAWP:
             >>> model = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))
             >>> WTAWP(model, rho=1.0, lam=0.7).loss(lambda: model(torch.ones(3, 2)).square().mean()).backward()
         """
-        recorder = self._step_hooks.start(self._calls, self._names)
-        if not self._is_due():
-            natural = self._plain_loss(fn)
-            self._end_call(recorder, natural, None)
-            return natural
-        if self.config.exact:
-            self._refuse_exact(Tensor.backward)
-            if self.config.balance is not None:
-                raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or exact=False")
-            natural, perturbed = self._exact_losses(fn)
-            self._end_call(recorder, natural, perturbed)
-            return self.config.lam * perturbed + (1 - self.config.lam) * natural
-        backward = Tensor.backward if scale is None else partial(_scaled_backward, scale=scale)
-        passes = Passes(self.model, fn, backward, adds_to_prior=False, recorder=recorder)
-        natural, perturbed, gradients = self._step(passes, recorder, partial(_refuse_in_loss, scale))
-        self._end_call(recorder, natural, perturbed)
-        if scale is not None:
-            gradients = {leaf: g / scale for leaf, g in gradients.items()}
-        objective = self.config.lam * perturbed + (1 - self.config.lam) * natural
-        attached: Tensor = _WithGradients.apply(objective, list(gradients.values()), *gradients)  # type: ignore[no-untyped-call]
-        return attached
+        with one_step_at_a_time(self.model):
+            return self._loss(fn, scale)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint, so that a resumed training continues exactly.
@@ -273,6 +238,50 @@ class WTAWP:
             )
         return self._step_hooks.register(hook, every)
 
+    def _backward(self, closure: Closure, backward: Backward, sync: bool) -> Tensor:
+        """`backward`, in the only thread that works on the model."""
+        recorder = self._step_hooks.start(self._calls, self._names)
+        perturbed = None
+        if not self._is_due():
+            natural = self._plain_loss(closure)
+            backward(natural)
+        elif self.config.exact:
+            self._refuse_exact(backward)
+            natural, perturbed = self._exact_losses(closure)
+            of_natural, of_perturbed = gradient_of(natural), gradient_of(perturbed)
+            self._monitor(of_natural.values(), of_perturbed.values(), natural, self.config)
+            add_to_gradients(combine_gradients(of_natural, of_perturbed, self.config))
+        else:
+            context = self._context_without_sync(sync)
+            passes = Passes(self.model, closure, backward, context, recorder=recorder)
+            natural, perturbed, _ = self._step(passes, recorder)
+        self._end_call(recorder, natural, perturbed)
+        return natural.detach()
+
+    def _loss(self, fn: Closure, scale: float | Tensor | None) -> Tensor:
+        """`loss`, in the only thread that works on the model."""
+        recorder = self._step_hooks.start(self._calls, self._names)
+        if not self._is_due():
+            natural = self._plain_loss(fn)
+            self._end_call(recorder, natural, None)
+            return natural
+        if self.config.exact:
+            self._refuse_exact(Tensor.backward)
+            if self.config.balance is not None:
+                raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or exact=False")
+            natural, perturbed = self._exact_losses(fn)
+            self._end_call(recorder, natural, perturbed)
+            return self.config.lam * perturbed + (1 - self.config.lam) * natural
+        backward = Tensor.backward if scale is None else partial(_scaled_backward, scale=scale)
+        passes = Passes(self.model, fn, backward, adds_to_prior=False, recorder=recorder)
+        natural, perturbed, gradients = self._step(passes, recorder, partial(_refuse_in_loss, scale))
+        self._end_call(recorder, natural, perturbed)
+        if scale is not None:
+            gradients = {leaf: g / scale for leaf, g in gradients.items()}
+        objective = self.config.lam * perturbed + (1 - self.config.lam) * natural
+        attached: Tensor = _WithGradients.apply(objective, list(gradients.values()), *gradients)  # type: ignore[no-untyped-call]
+        return attached
+
     def _end_call(self, recorder: StepRecorder | None, natural: Tensor, perturbed: Tensor | None) -> None:
         """Count a call of `backward` or `loss`, and report it to those who observe it."""
         self._calls += 1
@@ -300,6 +309,7 @@ class WTAWP:
             if check is not None:
                 check(nodes)
 
+        is_grad_enabled = torch.is_grad_enabled()
         try:
             self._refuse_combinations(passes)
             natural_loss, natural, factor = passes.first(check_graph)
@@ -309,7 +319,7 @@ class WTAWP:
             gradients = passes.finish()
         except BaseException:
             passes.undo()
-            torch.set_grad_enabled(True)  # the closure needs it; an interrupt may have come inside torch.no_grad()
+            torch.set_grad_enabled(is_grad_enabled)  # an interrupt may have come inside torch.no_grad()
             raise
         if recorder is not None:
             recorder.divide_by(factor)
@@ -470,12 +480,3 @@ def _refuse_in_loss(scale: float | Tensor | None, nodes: list[Any]) -> None:
             "gradients underflow in float16: pass awp.loss(fn, scale=scaler.get_scale()), or use"
             " awp.backward(closure, backward=lambda loss: scaler.scale(loss).backward())"
         )
-
-
-def _add_to_grad(leaf: Tensor, gradient: Tensor) -> None:
-    """Add to `.grad` as a backward pass does."""
-    if leaf.grad is None:  # autograd does not promise the leaf's memory layout, fused optimisers rely on it
-        same = gradient.stride() == leaf.stride()
-        leaf.grad = gradient if same else torch.empty_like(leaf.detach()).copy_(gradient)
-    else:
-        leaf.grad.detach().add_(gradient)

@@ -3,7 +3,8 @@
 The perturbation stays part of the autograd graph, so tensors take the place of the parameters instead of moving them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +57,10 @@ def exact_losses(
         return _differentiable_gradient(call_at(shifted), shifted)
 
     buffers = [(b, b.detach().clone()) for b in model.buffers()]
+    own: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (slots, dict(slots)) for m in model.modules() for slots in (m._parameters, m._buffers)
+    ]
+    modes = torch.is_grad_enabled(), torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
     try:
         natural = call_at({})
         with isolated_buffers(model):
@@ -67,10 +72,12 @@ def exact_losses(
                 gradient_at=gradient_at,
             )
             return natural, call_at({p: p + d for p, d in delta.items()})
-    except BaseException:
+    except BaseException:  # an interrupt may have come inside the context managers, before they restored anything
+        for slots, tensors in own:
+            slots.update(tensors)
         for buffer, values in buffers:
             buffer.detach().copy_(values)
-        torch.set_grad_enabled(True)  # an interrupt may have come inside torch.no_grad()
+        _set_modes(*modes)
         raise
 
 
@@ -86,6 +93,38 @@ def gradient_of(loss: Tensor) -> ByParameter:
     leaves = leaves_of(loss, nodes_of(loss))
     gradients = torch.autograd.grad(loss, leaves, retain_graph=True)
     return {leaf: g.to_dense() if g.is_sparse else g for leaf, g in zip(leaves, gradients, strict=True)}
+
+
+def add_to_gradients(gradients: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Add to the `.grad` of leaves as a backward pass does; if anything raises, each has what it had before.
+
+    Args:
+        gradients: Each leaf and what is added to it.
+    """
+    prior: list[tuple[Tensor, Tensor | None, Tensor | None]] = []
+    try:
+        for leaf, gradient in gradients:
+            prior.append((leaf, leaf.grad, None if leaf.grad is None else leaf.grad.detach().clone()))
+            if leaf.grad is None:  # autograd does not promise the leaf's memory layout, fused optimisers rely on it
+                same = gradient.stride() == leaf.stride()
+                leaf.grad = gradient if same else torch.empty_like(leaf.detach()).copy_(gradient)
+            else:
+                leaf.grad.detach().add_(gradient)
+    except BaseException:
+        for leaf, tensor, values in prior:
+            leaf.grad = tensor
+            if tensor is not None and values is not None:
+                tensor.detach().copy_(values)
+        raise
+
+
+def _set_modes(is_grad_enabled: bool, why_hooks_are_disabled: str | None) -> None:
+    """Set what the context managers of torch set: the grad mode, and whether tensors may be packed for backward."""
+    torch.set_grad_enabled(is_grad_enabled)
+    if why_hooks_are_disabled is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(why_hooks_are_disabled)
 
 
 def _differentiable_gradient(loss: Tensor, at: ByParameter) -> ByParameter:

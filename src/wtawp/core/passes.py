@@ -5,16 +5,20 @@ that hooks fire and distributed wrappers reduce as they do without the method. B
 taken out of `.grad`, and the weights are moved in place and restored from a copy.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from wtawp.core.autograd_graph import leaves_of, nodes_of
 from wtawp.core.observation import StepRecorder, norm_of
+
+_LOCKS: WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = WeakKeyDictionary()
 
 Closure = Callable[[], Tensor]
 Backward = Callable[[Tensor], object]
@@ -25,6 +29,21 @@ ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 # have moved by at least this part of their norm: the recovered gradient is then as exact as the rounding of a gradient.
 LARGE, FAR = 1 << 20, 0.5
 PLAIN = (nn.Parameter, Tensor)  # types of parameters that lie in this process as a whole; others may be distributed
+
+
+def one_step_at_a_time(model: nn.Module) -> AbstractContextManager[Any]:
+    """The lock of a model: while one thread has moved its weights, steps of other threads wait.
+
+    Args:
+        model: The module that is trained.
+
+    Returns:
+        A lock, which the thread that holds it may take again.
+    """
+    try:
+        return _LOCKS[model]
+    except KeyError:
+        return _LOCKS.setdefault(model, threading.RLock())
 
 
 def call(closure: Closure, parameters: Iterable[Tensor]) -> Tensor:
@@ -400,7 +419,8 @@ class Passes:
 
     def _at_original(self, entries: list[tuple[int, Callable[[Tensor], Any]]], p: Tensor) -> None:
         """Run the hooks of a parameter that has its gradient now, at its original weights, which they may change."""
-        p.detach().copy_(self._original.pop(p))
+        p.detach().copy_(self._original[p])
+        del self._original[p]  # only now: an interrupt must not lose the weights
         for _, hook in entries:
             hook(p)
 
