@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from wtawp.base import write_atomic
 from wtawp.cli.options import (
     Columns,
     Dataset,
@@ -217,11 +218,11 @@ def report(
         if html is not None:
             from wtawp.experiments.report.html import render_html
 
-            html.write_text(render_html(reports, shown), encoding="utf-8")
+            write_atomic(html, render_html(reports, shown).encode())
         if markdown is not None:
             from wtawp.experiments.report.markdown import render_markdown
 
-            markdown.write_text(render_markdown(reports), encoding="utf-8")
+            write_atomic(markdown, render_markdown(reports).encode())
     for path in (html, markdown, folder):
         if path is not None:
             stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
