@@ -278,10 +278,16 @@ def sweep(
     from wtawp.experiments.execution.runner import run_plans
     from wtawp.experiments.store import Store
 
+    def announce(sentence: str) -> None:
+        text = escape_controls(sentence)
+        stderr_console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
     with Store(store) as opened:
         try:
             with progress_bar("checking", quiet=as_json) as progress:
-                outcome = run_plans(plans, opened, engine=engine, device=device, tf32=tf32, progress=progress)
+                outcome = run_plans(
+                    plans, opened, engine=engine, device=device, tf32=tf32, progress=progress, announce=announce
+                )
         except KeyboardInterrupt:
             stderr_console.print(
                 "Stopped. Finished runs are stored: the same command continues from here.", highlight=False

@@ -112,6 +112,21 @@ def test_done_is_asked_for_a_device_and_a_torch(store: Store, make_record: Make)
     assert len(store.done([*keys, *map(str, range(50_000))], "cpu", "2.6.0")) == 1  # no limit on how many are asked
 
 
+def test_runs_are_counted_by_device(store: Store, make_record: Make) -> None:
+    store.add([make_record(0), make_record(0, torch="2.7.0"), make_record(1), make_record(2, **FAILED)])
+    store.add([make_record(1, device="gpu"), make_record(3)])
+    assert store.count_done(make_record(split).key for split in range(3)) == {"cpu": 2, "gpu": 1}
+    assert store.count_done([]) == {}
+
+
+def test_a_contradiction_of_older_records_says_that_their_cpus_may_differ(store: Store, make_record: Make) -> None:
+    store.add([make_record(), make_record(device="gpu")])
+    with pytest.raises(RecordError, match=r"'cpu' does not say which kind of CPU.*import the file into another store"):
+        store.add([make_record(epoch=8)])
+    with pytest.raises(RecordError, match="epoch was 7 and is 8; nothing of this batch was written"):
+        store.add([make_record(device="gpu", epoch=8)])
+
+
 def test_records_come_in_one_order_whatever_the_order_of_adding(tmp_path: Path, make_record: Make) -> None:
     names = ("split", "init", "dataset", "device")
     records = [make_record(**dict(zip(names, (s, i, data, dev), strict=True)))

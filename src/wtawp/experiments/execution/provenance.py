@@ -1,14 +1,15 @@
 """The provenance in records: versions, the hash of this code, the commit, the device."""
 
 import hashlib
+import platform
 from functools import lru_cache
 from pathlib import Path
-from platform import python_version
 
 import torch
 
 from wtawp import __version__
 from wtawp.experiments.spec import PlanError
+from wtawp.graphs.kernels import HAS_NUMBA
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -21,13 +22,15 @@ def device_name(device: str, *, tf32: bool) -> str:
         tf32: Whether TF32 matrix products are allowed.
 
     Returns:
-        "cpu", or the GPU's name, with ", TF32" where that is allowed.
+        The kind of CPU, as in "cpu (x86_64 AVX2, numba)", since other instructions, and kernels that are not compiled,
+        round differently; or the GPU's name, with ", TF32" where that is allowed.
 
     Raises:
         PlanError: If the device is of another kind, or not available.
     """
     if device == "cpu":
-        return "cpu"
+        kernels = "numba" if HAS_NUMBA else "no numba"
+        return f"cpu ({platform.machine()} {torch.backends.cpu.get_cpu_capability()}, {kernels})"
     if device != "cuda":
         raise PlanError(f"the device must be cpu or cuda, got {device!r}")
     if not torch.cuda.is_available():
@@ -46,7 +49,7 @@ def versions() -> dict[str, str]:
     code = hashlib.sha256()
     for file in sorted(_PACKAGE.rglob("*.py")):
         code.update(file.read_bytes())
-    collected = {"wtawp": __version__, "torch": torch.__version__, "python": python_version()}
+    collected = {"wtawp": __version__, "torch": torch.__version__, "python": platform.python_version()}
     collected["source"] = code.hexdigest()[:12]
     return collected | ({"commit": commit} if (commit := _commit()) else {})
 

@@ -32,7 +32,8 @@ class Record:
         setting: `Setting.content`.
         split: The number of the split.
         init: The number of the initialisation.
-        device: "cpu", or the GPU's name, with ", TF32" where that was allowed.
+        device: The kind of CPU, as in "cpu (x86_64 AVX2, numba)", or the GPU's name, with ", TF32" where that was
+            allowed. Plain "cpu" in older records is a CPU of unknown kind.
         status: "done" or "failed".
         epoch: The selected epoch.
         accuracy: Shares of 1 on "train", "val" and "test".

@@ -156,9 +156,13 @@ class Store:
             if stored.status == "done" and stored.versions.get("stack") != record.versions.get("stack"):
                 return False  # stacks of other sizes round differently: both records are right, the first stays
             if stored.status == "done":
+                unknown_kind = (
+                    ". The device 'cpu' does not say which kind of CPU, and other kinds round differently: if that is"
+                    " all, import the file into another store"
+                )
                 raise RecordError(
                     f"run {record.key} on {record.device} with torch {torch} contradicts its record in {self.path}:"
-                    f" {difference}; nothing of this batch was written"
+                    f" {difference}; nothing of this batch was written" + unknown_kind * (record.device == "cpu")
                 )
         values = (*columns, _text(record.setting), text)
         marks = ", ".join("?" * len(values))
@@ -179,6 +183,18 @@ class Store:
         where: dict[str, str | None]
         where = {f"key {_IS_AMONG}": _text(list(keys)), "device = ?": device, "torch = ?": torch, _HAS_STATUS: "done"}
         return {record.key for record in self._records(where)}
+
+    def count_done(self, keys: Iterable[str]) -> dict[str, int]:
+        """Count the runs that succeeded on each kind of device.
+
+        Args:
+            keys: Keys of runs, any number of them.
+
+        Returns:
+            The number of these runs, by kind of device; devices without any are left out.
+        """
+        query = f"SELECT device, count(DISTINCT key) FROM records WHERE status = 'done' AND key {_IS_AMONG}"
+        return dict(self._read(f"{query} GROUP BY device ORDER BY device", (_text(list(keys)),)))
 
     def records(
         self, keys: Iterable[str] | None = None, status: Status | None = None, device: str | None = None
