@@ -1,4 +1,5 @@
 import platform
+import re
 
 import pytest
 import torch
@@ -6,13 +7,16 @@ import torch
 from wtawp.experiments.execution import provenance
 from wtawp.experiments.execution.provenance import device_name, versions
 from wtawp.experiments.spec import PlanError
+from wtawp.graphs.kernels import HAS_NUMBA
 
 
 def test_versions_name_what_numbers_depend_on() -> None:
     known = versions()
     assert known["torch"] == torch.__version__
-    assert set(known) - {"commit"} == {"wtawp", "torch", "python", "source"}
+    assert set(known) - {"commit"} == {"wtawp", "torch", "python", "source"} | ({"numba"} if HAS_NUMBA else set())
     assert len(known["source"]) == 12
+    if HAS_NUMBA:
+        assert re.fullmatch(r"\d+\.\d+\.\d+\S* for [\w.-]+", known["numba"])
 
 
 def test_a_cpu_is_named_by_what_determines_the_last_digits(monkeypatch: pytest.MonkeyPatch) -> None:

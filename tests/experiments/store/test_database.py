@@ -112,6 +112,17 @@ def test_done_is_asked_for_a_device_and_a_torch(store: Store, make_record: Make)
     assert len(store.done([*keys, *map(str, range(50_000))], "cpu", "2.6.0")) == 1  # no limit on how many are asked
 
 
+def test_of_runs_that_were_compiled_otherwise_the_first_stays(store: Store, make_record: Make) -> None:
+    versions = make_record().versions
+    first, second = (make_record(epoch=n, versions={**versions, "numba": f"0.6{n} for znver3"}) for n in (1, 2))
+    assert store.add([first]) == (1, 0)
+    assert store.add([second]) == (0, 1)
+    assert texts(store) == [first.to_json()]
+    for contradicting in (replace(second, versions=first.versions), replace(second, versions=versions)):
+        with pytest.raises(RecordError, match="contradicts"):
+            store.add([contradicting])
+
+
 def test_runs_are_counted_by_device(store: Store, make_record: Make) -> None:
     store.add([make_record(0), make_record(0, torch="2.7.0"), make_record(1), make_record(2, **FAILED)])
     store.add([make_record(1, device="gpu"), make_record(3)])

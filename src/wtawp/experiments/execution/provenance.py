@@ -1,6 +1,7 @@
 """The provenance in records: versions, the hash of this code, the commit, the device."""
 
 import hashlib
+import os
 import platform
 from functools import lru_cache
 from pathlib import Path
@@ -43,15 +44,26 @@ def versions() -> dict[str, str]:
     """Collect the versions on which measured numbers depend.
 
     Returns:
-        The versions of wtawp, torch and Python; under "source" a hash of the code of this package, and under "commit"
-        the commit of the checkout, if there is one.
+        The versions of wtawp, torch and Python; under "source" a hash of the code of this package, under "numba" its
+        version and the processor that it compiles for, if it is installed, and under "commit" the commit of the
+        checkout, if there is one.
     """
     code = hashlib.sha256()
     for file in sorted(_PACKAGE.rglob("*.py")):
         code.update(file.read_bytes())
     collected = {"wtawp": __version__, "torch": torch.__version__, "python": platform.python_version()}
     collected["source"] = code.hexdigest()[:12]
+    if HAS_NUMBA:
+        collected["numba"] = _numba_version()
     return collected | ({"commit": commit} if (commit := _commit()) else {})
+
+
+def _numba_version() -> str:
+    """The version of numba and the processor that it compiles for, both of which can change the last digits."""
+    import numba
+    from llvmlite import binding
+
+    return f"{numba.__version__} for {os.environ.get('NUMBA_CPU_NAME') or binding.get_host_cpu_name()}"
 
 
 def _commit() -> str | None:

@@ -153,8 +153,8 @@ class Store:
                 return False
             if stored.status == record.status == "failed" and record.created < stored.created:
                 return False  # so the order of imports does not matter
-            if stored.status == "done" and stored.versions.get("stack") != record.versions.get("stack"):
-                return False  # stacks of other sizes round differently: both records are right, the first stays
+            if stored.status == "done" and _may_round_differently(stored, record):
+                return False  # both records are right, the first stays
             if stored.status == "done":
                 unknown_kind = (
                     ". The device 'cpu' does not say which kind of CPU, and other kinds round differently: if that is"
@@ -394,6 +394,13 @@ class Store:
         """Write everything that is done inside, or nothing."""
         with explain_sqlite_errors(self.path, "write"), transaction(self._db):
             yield
+
+
+def _may_round_differently(stored: Record, record: Record) -> bool:
+    """Whether two runs on one kind of device were trained in stacks of other sizes, or compiled in other ways."""
+    ours, theirs = stored.versions, record.versions
+    is_compiled_otherwise = "numba" in ours and "numba" in theirs and ours["numba"] != theirs["numba"]
+    return ours.get("stack") != theirs.get("stack") or is_compiled_otherwise
 
 
 def _columns_of(record: Record) -> list[Any]:
