@@ -3,14 +3,16 @@
 This module does not import torch before a function needs it, so that reading options, plans and results stays fast.
 """
 
+import errno
 import hashlib
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     import torch
@@ -44,8 +46,16 @@ class CheckpointError(WtawpError):
     """Raised if a training cannot be saved in a file or continued from it. The file is left as it is."""
 
 
+class OutputError(WtawpError, OSError):
+    """Raised if a file cannot be written. It is left as it was, or is not there."""
+
+
 class DownloadError(WtawpError):
     """Raised if a data file is neither stored locally nor available for download."""
+
+
+class DamagedCacheWarning(UserWarning):
+    """Warns that a file of intermediate results is damaged, and that they are computed again."""
 
 
 class VanishingGradientWarning(UserWarning):
@@ -85,19 +95,78 @@ def home() -> Path:
     return parent / "wtawp"
 
 
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Write a file atomically: it has the complete new content or is left as it was, also if the machine fails.
+
+    What is no ordinary file, such as /dev/stdout, cannot be replaced and is written as it is.
+
+    Args:
+        path: The file, in a folder that exists. The target of a link is replaced, not the link, and keeps its
+            permissions.
+
+    Yields:
+        A new file for the content. An exception inside the context discards it.
+
+    Raises:
+        OutputError: If the file cannot be written.
+    """
+    try:
+        with _replacement_of(path.resolve()) as file:
+            yield file
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"cannot write {path}: {reason}; make room there or choose another file") from error
+
+
+@contextmanager
+def _replacement_of(path: Path) -> Iterator[BinaryIO]:
+    """A file that replaces another one when it is complete and on the disk."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # an incomplete file never has the complete one's name
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # otherwise a power failure can leave an empty file under the new name
+        if path.exists():
+            os.chmod(part, stat.S_IMODE(path.stat().st_mode))
+        os.replace(part, path)
+    finally:
+        with suppress(OSError):  # a disk that fails must not hide its first error
+            part.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk, on systems that can."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):  # file systems without this
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file atomically: it has the complete new content or is left as it was, also if the process is killed.
+    """Write content to a file atomically, see `atomic_file`.
 
     Args:
         path: The file, in a folder that exists.
         content: The new content of the file.
+
+    Raises:
+        OutputError: If the file cannot be written; it is left as it was.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with atomic_file(path) as file:
+        file.write(content)
 
 
 def seed_of(*names: str | int) -> int:

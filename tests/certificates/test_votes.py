@@ -298,6 +298,27 @@ def test_files_that_are_not_votes_are_refused(tmp_path: Path) -> None:
         Votes.load(path)
 
 
+def test_votes_that_are_not_those_that_were_written_are_refused(tmp_path: Path) -> None:
+    path, noise = tmp_path / "votes.npz", {"features": Noise(p_add=0, p_del=0.5)}
+    Votes(torch.tensor([[1, 2], [0, 3]]), 3, noise, 7, (("graph", "a"),)).save(path)
+    assert Votes.load(path).counts.tolist() == [[1, 2], [0, 3]]
+    with np.load(path) as content:
+        members = dict(content)
+    for name, value in (
+        ("counts", members["counts"][:, ::-1]),  # of the two classes, swapped
+        ("seed", np.int64(8)),
+        ("noise", np.array([("features", "0.0", "0.4")])),
+        ("provenance", np.array([("graph", "b")])),
+        ("checksum", np.str_("0123456789abcdef")),
+    ):
+        np.savez(path, **{**members, name: value})
+        with pytest.raises(CertificateError, match=r"does not match its checksum.*cast them again"):
+            Votes.load(path)
+    del members["checksum"]  # as before there were checksums
+    np.savez(path, **members)
+    assert Votes.load(path).counts.tolist() == [[1, 2], [0, 3]]
+
+
 @pytest.mark.parametrize(
     ("victim", "match"),
     [

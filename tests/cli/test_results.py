@@ -146,12 +146,12 @@ def test_a_store_that_holds_wrong_records_shows_them_as_unreadable(
                 db.execute(f"UPDATE records SET {column} = ? WHERE device = ?", (text, column))
             db.close()
     rows = json.loads(results("ls", "--json"))
-    assert sum(row["unreadable"] for row in rows) == len(wrong) + 1  # a list reads no content
+    assert sum(row["unreadable"] for row in rows) == len(wrong) + 2
     cells = " ".join(results("ls").replace("│", " ").split())
     assert "GCN on karate, plain cpu 2 1 80.00" in cells
     assert "unreadable: " in cells
-    with pytest.warns(UnreadableRecordWarning, match="6 unreadable records in .* are left out"), Store() as store:
-        assert {r.key for r in store.records()} == {r.key for r in [*filled, make_record(7, dataset="cora")]}
+    with pytest.warns(UnreadableRecordWarning, match="7 unreadable records in .* are left out"), Store() as store:
+        assert {r.key for r in store.records()} == {r.key for r in filled}
     assert "is unreadable: accuracy cannot be right" in results("show", wrong[3].key, code=1)
     assert "accuracy, test" in results("show", filled[0].key)
     with Store() as store, pytest.warns(UnreadableRecordWarning):
@@ -192,3 +192,47 @@ def test_terminal_escapes_of_imported_records_do_not_reach_the_terminal(filled: 
     assert not set(hostile[0] + "\x9b\x07\r\u202e") & set(output)
     for letter in "abdefgh":
         assert f"{letter}\\x1b[31m\\x9b2J\\x07\\r\\u202e" in output, letter
+
+
+def test_results_check_lists_every_problem_and_exits_with_1(filled: list[Record], tmp_path: Path) -> None:
+    cells = " ".join(results("check").replace("│", " ").split())
+    assert "results.sqlite 3 1 0 0" in cells
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    results("export", folder / "whole.jsonl.gz")
+    lines = [record.to_json() for record in filled]
+    (folder / "damaged.jsonl").write_text("\n".join([lines[0], lines[1].replace("0.85", "0.86")]) + "\n")
+    output = results("check", folder, code=1)
+    assert f"{folder / 'damaged.jsonl'}: line 2: the record does not match its checksum" in output
+    checks = json.loads(results("check", folder, "--json", code=1))
+    assert [(Path(c["path"]).name, c["done"], c["failed"], len(c["problems"])) for c in checks] == [
+        ("damaged.jsonl", 1, 0, 1), ("whole.jsonl.gz", 3, 1, 0),
+    ]  # fmt: skip
+    results("check", folder / "whole.jsonl.gz")
+    assert "cannot read" in results("check", tmp_path / "missing.jsonl", code=1)
+
+
+def test_results_prune_shows_unreadable_records_before_it_deletes_them(filled: list[Record]) -> None:
+    with Store() as store:
+        store._db.execute("UPDATE records SET content = replace(content, '0.85', '0.86') WHERE device = 'cpu'")
+    key = filled[1].key
+    assert f"record '{key}': the record does not match its checksum" in results("check", code=1)
+    output = results("prune", "--unreadable", code=1, typed="n\n")
+    assert f"{key}: the record does not match its checksum" in output
+    assert "Delete 1 records from" in output
+    assert "0 records deleted" in results("prune", "--unreadable", "--device", "gpu [1]")
+    assert "1 records deleted" in results("prune", "--unreadable", "--yes")
+    assert sum(row["done"] for row in json.loads(results("ls", "--json"))) == 2
+    results("check")
+
+
+def test_results_export_salvages_a_damaged_store(filled: list[Record], empty_home: Path, tmp_path: Path) -> None:
+    path, saved, other = empty_home / "results.sqlite", tmp_path / "saved.jsonl", ("--store", tmp_path / "new.sqlite")
+    with path.open("r+b") as file:  # the page of an index
+        file.seek(2 * 4096)
+        file.write(b"\xff" * 64)
+    assert "is damaged; `wtawp results export FILE --salvage`" in results("ls", code=1)
+    results("check", code=1)
+    assert f"{len(filled)} records in {saved}; 0 rows hold no" in results("export", saved, "--salvage")
+    assert f"{len(filled)} new" in results("import", saved, *other)
+    assert "--salvage writes the records" in results("export", saved, "--salvage", "--device", "cpu", code=2)

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -213,3 +215,33 @@ def test_what_commands_train_on_graphs_of_ones_own_is_the_same_setting(archive: 
     perturbed = Setting.from_content(trained)
     assert set(compared) == {perturbed, Setting(dataset=archive, model="PooledGCN", epochs=2)}
     assert inspected["PooledGCN+WT-AWP"] == f"{perturbed}; split 0, initialisation 0"
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="FULL DISK NOT CHECKED: there is no /dev/full")
+@pytest.mark.parametrize(
+    "command", [("train", "wine", "--plain", "--epochs", 1, "--save"), ("report", "tab:natacc", "--html"),
+                ("report", "tab:natacc", "--markdown")]
+)  # fmt: skip
+def test_a_full_disk_is_named_without_a_traceback(empty_home: Path, command: tuple[object, ...]) -> None:
+    with Store() as store:
+        assert store.path.parent == empty_home
+    assert "cannot write /dev/full: No space left on device" in invoke(*command, "/dev/full", code=1)
+
+
+def test_a_full_disk_leaves_neither_an_empty_page_nor_empty_weights(
+    empty_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    Store().close()
+    assert empty_home.is_dir()
+    monkeypatch.setattr(os, "fsync", full)
+    for command in (("train", "wine", "--plain", "--epochs", 1, "--save"), ("report", "tab:natacc", "--html")):
+        file = tmp_path / "output"
+        assert "No space left on device" in invoke(*command, file, code=1)
+        assert not file.exists()
+        file.write_text("old")
+        assert "No space left on device" in invoke(*command, file, code=1)
+        assert file.read_text() == "old"
+        file.unlink()

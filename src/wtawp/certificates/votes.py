@@ -71,7 +71,7 @@ class Votes:
         return self.counts.argmax(1)
 
     def save(self, path: str | Path) -> None:
-        """Write the votes to an npz file, atomically.
+        """Write the votes to an npz file, atomically, with a checksum.
 
         Args:
             path: The file; its folder must exist.
@@ -80,13 +80,13 @@ class Votes:
         np.savez_compressed(
             content, counts=self.counts.numpy(), samples=np.int64(self.samples), seed=np.int64(self.seed),
             noise=np.array([(name, repr(p.p_add), repr(p.p_del)) for name, p in self.noise.items()], dtype=np.str_),
-            provenance=np.array(self.provenance, dtype=np.str_),
+            provenance=np.array(self.provenance, dtype=np.str_), checksum=np.str_(_checksum_of(self)),
         )  # fmt: skip
         write_atomic(Path(path), content.getvalue())
 
     @staticmethod
     def load(path: str | Path) -> "Votes":
-        """Read votes that `save` wrote, and check them.
+        """Read votes that `save` wrote, and check them. Files from before there were checksums are read without.
 
         Args:
             path: The file.
@@ -95,12 +95,14 @@ class Votes:
             The votes.
 
         Raises:
-            CertificateError: If there is no such file, or it does not hold complete votes.
+            CertificateError: If there is no such file, or it does not hold complete votes, or not those that were
+                written.
         """
         path = Path(path)
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
                 counts, samples, seed, noise, provenance = (content[name] for name in MEMBERS)
+                checksum = str(content["checksum"]) if "checksum" in content else None
             votes = Votes(
                 torch.from_numpy(counts), int(samples), {str(n): _noise(a, d) for n, a, d in noise}, int(seed),
                 tuple((str(name), str(value)) for name, value in provenance.reshape(-1, 2)),
@@ -112,7 +114,16 @@ class Votes:
             raise CertificateError(f"{path} is not a file of votes, or it is cut short: {error}") from error
         if not is_whole or counts.min(initial=0) < 0 or not set(votes.noise) <= set(PARTS):
             raise CertificateError(f"{path} holds counts that are not of {int(samples)} votes a node; cast them again")
+        if checksum is not None and checksum != _checksum_of(votes):
+            raise CertificateError(f"{path} does not match its checksum: it was damaged, or changed; cast them again")
         return votes
+
+
+def _checksum_of(votes: Votes) -> str:
+    """Sixteen hexadecimal digits for all that is written of votes."""
+    parts = {name: (float(noise.p_add), float(noise.p_del)) for name, noise in votes.noise.items()}
+    rest = repr((tuple(votes.counts.shape), votes.samples, votes.seed, parts, votes.provenance))
+    return hashlib.sha256(rest.encode() + votes.counts.numpy().tobytes()).hexdigest()[:16]
 
 
 def _noise(p_add: str, p_del: str) -> Noise:

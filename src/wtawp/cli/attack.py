@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from wtawp.attacks.registry import attack_names
+from wtawp.base import write_atomic
 from wtawp.cli.options import (
     Dataset,
     Device,
@@ -96,7 +97,7 @@ def attack(
 
             with Store(store, create=False) as opened:
                 if html is not None:
-                    html.write_text(render_html(reports_of([plan], opened)), encoding="utf-8")
+                    write_atomic(html, render_html(reports_of([plan], opened)).encode())
                     written.append(html)
                 if flips is not None:
                     written += save_flips(plan, opened, flips)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from wtawp.base import write_atomic
 from wtawp.cli.options import (
     Dataset,
     Device,
@@ -84,5 +85,5 @@ def certify(
             with Store(store, create=False) as opened:
                 (report,) = reports_of([plan], opened)
             svg = certified_accuracy(report, png=out / f"{name}.png")
-            (out / f"{name}.svg").write_text(svg, encoding="utf-8")
+            write_atomic(out / f"{name}.svg", svg.encode())
             stderr_console.print(f"Written: {(out / name).resolve()}.svg and .png", highlight=False, soft_wrap=True)

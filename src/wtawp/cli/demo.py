@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from wtawp.cli.shared import app, console, progress_bar
+from wtawp.base import write_atomic
+from wtawp.cli.shared import app, console, errors_without_traceback, progress_bar
 
 
 @app.command()
@@ -46,5 +47,6 @@ def demo(
     console.print(toys, table)
     console.print(f"Difference: {demo_gain(result)}.", highlight=False)
     console.print(result.verdict, highlight=False)
-    out.write_text(demo_page(result), encoding="utf-8")
+    with errors_without_traceback():
+        write_atomic(out, demo_page(result).encode())
     console.print(f"The page with curves and landscapes: {out.resolve()}", highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`wtawp results`: list, show, export, import and delete the records of runs."""
+"""`wtawp results`: list, show, check, export, import and delete the records of runs."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from wtawp.cli.options import Json, StorePath
 from wtawp.cli.printing import escape
 from wtawp.cli.shared import app, console, errors_without_traceback, escape_controls
 
-results_app = typer.Typer(no_args_is_help=True, help="List, show, export, import and delete records of runs.")
+results_app = typer.Typer(no_args_is_help=True, help="List, show, check, export, import and delete records of runs.")
 app.add_typer(results_app, name="results")
 OfDevice = Annotated[
     str | None, typer.Option("--device", help="Only records of this device, as `wtawp results ls` names it.")
@@ -92,18 +92,63 @@ def results_show(
             console.print(traceback, style="red", highlight=False, markup=False, soft_wrap=True)
 
 
+@results_app.command("check")
+def results_check(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Stores, files that `wtawp results export` wrote, and folders of such files."),
+    ] = None,
+    as_json: Json = False,
+    store: StorePath = None,
+) -> None:
+    """Check stores and files of records to the end: structure, checksums, values. Without files, check the store.
+
+    The exit status is 1 if anything is wrong. Records from before there were checksums are counted as unchecked: they
+    can be right, and nobody would notice that a number changed.
+    """
+    from wtawp.experiments.store import check_file, default_path, record_files
+
+    with errors_without_traceback():
+        checks = [check_file(path) for path in record_files(files or [store or default_path()])]
+    if as_json:
+        typer.echo(json.dumps([vars(check) for check in checks], indent=1))
+    else:
+        table = Table("file", "done", "failed", "unchecked", "problems")
+        for c in checks:
+            table.add_row(escape(c.path), *(f"{n:,}" for n in (c.done, c.failed, c.unchecked, len(c.problems))))
+        console.print(table)
+        for c in checks:
+            for problem in c.problems:
+                text = escape_controls(f"{c.path}: {problem}")
+                console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    if any(c.problems for c in checks):
+        raise typer.Exit(1)
+
+
 @results_app.command("export")
 def results_export(
     file: Annotated[Path, typer.Argument(help="File of JSON lines, compressed if its name ends in .gz.")],
     device: OfDevice = None,
+    salvage: Annotated[
+        bool, typer.Option("--salvage", help="Write what can still be read of a damaged store, of all devices.")
+    ] = False,
     store: StorePath = None,
 ) -> None:
     """Write records to a file, to be imported on another machine."""
-    from wtawp.experiments.store import Store
+    from wtawp.experiments.store import Store, default_path
+    from wtawp.experiments.store import salvage as write_readable
 
-    with errors_without_traceback(), Store(store, create=False) as results:
-        count = results.export(file, device=device)
-    console.print(f"{count:,} records in {file}", highlight=False, markup=False, soft_wrap=True)
+    lost = ""
+    with errors_without_traceback():
+        if salvage and device is not None:
+            raise typer.BadParameter("--salvage writes the records of all devices; leave out --device")
+        if salvage:
+            count, unreadable = write_readable(store or default_path(), file)
+            lost = f"; {unreadable:,} rows hold no readable record, and others may be lost"
+        else:
+            with Store(store, create=False) as results:
+                count = results.export(file, device=device)
+    console.print(f"{count:,} records in {file}{lost}", highlight=False, markup=False, soft_wrap=True)
 
 
 @results_app.command("import")
@@ -123,19 +168,33 @@ def results_import(
 @results_app.command("prune")
 def results_prune(
     failed: Annotated[bool, typer.Option("--failed", help="Delete only failed runs.")] = False,
+    unreadable: Annotated[
+        bool, typer.Option("--unreadable", help="Delete only records that are damaged or cannot be right.")
+    ] = False,
     device: OfDevice = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     store: StorePath = None,
 ) -> None:
-    """Delete the records of failed runs, of a device, or with both options of the failed runs of that device."""
+    """Delete the records that meet all conditions: of failed runs, unreadable ones, those of a device."""
+    from wtawp.experiments.spec import RecordError
     from wtawp.experiments.store import Store
 
-    if not failed and device is None:
-        raise typer.BadParameter("choose what to delete: --failed, --device NAME or both")
+    if not failed and not unreadable and device is None:
+        raise typer.BadParameter("choose what to delete: --failed, --unreadable, --device NAME or several of them")
     with errors_without_traceback(), Store(store, create=False) as results:
-        rows = [row for row in results.summary() if device in (None, row.device)]
-        count = sum(row.failed if failed else row.done + row.failed + row.unreadable for row in rows)
+        if unreadable:
+            damaged = [
+                row for row in results.rows(status="failed" if failed else None, device=device)
+                if isinstance(row.record, RecordError)
+            ]  # fmt: skip
+            for row in damaged:
+                text = escape_controls(f"{row.key}: {row.record}")
+                console.print(text, highlight=False, markup=False, soft_wrap=True)
+            count = len(damaged)
+        else:
+            rows = [row for row in results.summary() if device in (None, row.device)]
+            count = sum(row.failed if failed else row.done + row.failed + row.unreadable for row in rows)
         if count and not yes:
             typer.confirm(f"Delete {count:,} records from {results.path}?", abort=True)
-        pruned = results.prune(failed=failed, device=device) if count else 0
+        pruned = results.prune(failed=failed, device=device, unreadable=unreadable) if count else 0
     console.print(f"{pruned:,} records deleted", highlight=False)

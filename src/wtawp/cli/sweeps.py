@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from wtawp.base import write_atomic
 from wtawp.cli.options import (
     Columns,
     Dataset,
@@ -217,11 +218,11 @@ def report(
         if html is not None:
             from wtawp.experiments.report.html import render_html
 
-            html.write_text(render_html(reports, shown), encoding="utf-8")
+            write_atomic(html, render_html(reports, shown).encode())
         if markdown is not None:
             from wtawp.experiments.report.markdown import render_markdown
 
-            markdown.write_text(render_markdown(reports), encoding="utf-8")
+            write_atomic(markdown, render_markdown(reports).encode())
     for path in (html, markdown, folder):
         if path is not None:
             stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
@@ -277,10 +278,16 @@ def sweep(
     from wtawp.experiments.execution.runner import run_plans
     from wtawp.experiments.store import Store
 
+    def announce(sentence: str) -> None:
+        text = escape_controls(sentence)
+        stderr_console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
     with Store(store) as opened:
         try:
             with progress_bar("checking", quiet=as_json) as progress:
-                outcome = run_plans(plans, opened, engine=engine, device=device, tf32=tf32, progress=progress)
+                outcome = run_plans(
+                    plans, opened, engine=engine, device=device, tf32=tf32, progress=progress, announce=announce
+                )
         except KeyboardInterrupt:
             stderr_console.print(
                 "Stopped. Finished runs are stored: the same command continues from here.", highlight=False

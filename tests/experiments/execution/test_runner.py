@@ -15,6 +15,7 @@ from wtawp.base import AttackError
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution import training
 from wtawp.experiments.execution.engines import local
+from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
 from wtawp.experiments.execution.training import PlanError
 from wtawp.experiments.measures import poison as poison_measure
@@ -43,6 +44,7 @@ Path({ready!r}).touch()
 with Store({store!r}) as store:
     run_plans([PLAN], store, engine=local(1))
 """
+HERE = device_name("cpu", tf32=False)
 PROCESSES = get_context("forkserver")  # children of a process that has loaded everything once
 PROCESSES.set_forkserver_preload(["wtawp.experiments.execution.runner"])
 
@@ -149,11 +151,32 @@ def test_poisoned_runs_share_the_flips_of_their_split_and_find_them_again(tmp_pa
         assert run_plans([plan], store, engine=local(1)) == Outcome(trained=0, known=6, failed=0)
         store.prune(keep=[r.key for r in first])
         elsewhere = [replace(r, device="a GPU") for r in first]
-        store.prune(device="cpu")
+        store.prune(device=HERE)
         store.add(elsewhere)  # flips from another machine are taken as they are
         assert run_plans([plan], store, engine=local(1)) == Outcome(trained=6, known=0, failed=0)
-        again = store.records((run.key for run in plan.runs()), device="cpu")
+        again = store.records((run.key for run in plan.runs()), device=HERE)
         assert [r.outcome for r in again] == [r.outcome for r in records]
+
+
+def test_a_sweep_continued_on_another_kind_of_cpu_says_so_and_keeps_both(tmp_path: Path) -> None:
+    plan = Plan("short", "", (Cell("GCN", "wine", replace(PLAIN, epochs=2), 2, 1),))
+    sentences: list[str] = []
+    with Store(tmp_path / "s.sqlite") as store:
+        run_plans([plan], store, engine=local(1), announce=sentences.append)
+        assert sentences == []
+        records = store.records()
+        other = [replace(r, device="cpu (other, numba)", loss={"test": 9.0}) for r in records]
+        store.prune(device=HERE)
+        store.add([other[0]])
+        assert run_plans([plan], store, engine=local(1), announce=sentences.append).trained == 2
+        assert sentences == [
+            "The store has 1 from cpu (other, numba) of the 2 runs to train. Another kind of device rounds differently,"
+            f" so they are kept apart and trained again on {HERE}; a report uses the runs of one device."
+        ]
+        assert [r.outcome for r in store.records(device=HERE)] == [r.outcome for r in records]
+        assert store.add([other[1]]) == (1, 0)  # as an import does: both are answers of their machines
+        run_plans([plan], store, engine=local(1), announce=sentences.append)
+        assert len(sentences) == 1  # nothing is trained, so nothing is to be said
 
 
 def test_malformed_surrogate_records_do_not_stop_a_sweep(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from wtawp.analysis import LossOn, bound_over_rho, sharpness
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution.checks import check_plan
+from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.training import train, train_model
 from wtawp.experiments.plans.robustness import certifying, noise_of
 from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Run, Setting
@@ -26,7 +27,12 @@ def test_a_chunk_gives_what_its_runs_give_alone() -> None:
         model = GCN(13, 3, generator=rng("init", 1, run.init))
         alone = fit(model, data, stratified(data.y, seed=1), seed=1000 + run.init, awp=SETTING.awp, epochs=5)
         assert record.status == "done"
-        assert (record.key, record.split, record.init, record.device) == (run.key, 1, run.init, "cpu")
+        assert (record.key, record.split, record.init, record.device) == (
+            run.key,
+            1,
+            run.init,
+            device_name("cpu", tf32=False),
+        )
         assert record.loss is not None
         assert record.loss["test"] == pytest.approx(alone.loss["test"], rel=1e-4)
         assert record.history is None

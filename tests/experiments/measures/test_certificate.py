@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from wtawp.base import rng
+from wtawp.base import DamagedCacheWarning, rng
 from wtawp.certificates import Noise, Votes, certificate_of, vote
 from wtawp.experiments.execution.training import train
 from wtawp.experiments.measures import certificate as module
@@ -99,3 +99,14 @@ def test_a_certificate_is_kept_with_its_votes(empty_home: Path) -> None:
     assert record.measured[0]["samples"] == 30
     assert 0 <= record.measured[0]["certified"][0][0] <= record.measured[0]["accuracy"] <= 1
     assert len(list((empty_home / "votes").iterdir())) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 nothing"])
+def test_a_damaged_file_of_votes_is_replaced_with_a_warning(tmp_path: Path, content: bytes) -> None:
+    whole = kept_votes(DATA, MODELS[0], "edges", NOISE, 20, 3, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(content)
+    with pytest.warns(DamagedCacheWarning, match=rf"{path.name} .*cast again, and the file is replaced"):
+        again = kept_votes(DATA, MODELS[0], "edges", NOISE, 20, 3, tmp_path)
+    assert torch.equal(again.counts, whole.counts)
+    assert torch.equal(Votes.load(path).counts, whole.counts)

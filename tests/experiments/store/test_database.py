@@ -2,10 +2,12 @@ import errno
 import gzip
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from wtawp.experiments.spec import Record, RecordError
-from wtawp.experiments.store import Store, StoreError, load_lines
-from wtawp.experiments.store.database import SCHEMA
+from wtawp.experiments.store import Store, StoreError, UnreadableRecordWarning, load_lines
+from wtawp.experiments.store.connection import SCHEMA
 
 Make = Callable[..., Record]
 FAILED = {"status": "failed", "epoch": None, "accuracy": None, "loss": None, "error": "Traceback ...\nValueError: no"}
@@ -110,6 +112,32 @@ def test_done_is_asked_for_a_device_and_a_torch(store: Store, make_record: Make)
     assert len(store.done([*keys, *map(str, range(50_000))], "cpu", "2.6.0")) == 1  # no limit on how many are asked
 
 
+def test_of_runs_that_were_compiled_otherwise_the_first_stays(store: Store, make_record: Make) -> None:
+    versions = make_record().versions
+    first, second = (make_record(epoch=n, versions={**versions, "numba": f"0.6{n} for znver3"}) for n in (1, 2))
+    assert store.add([first]) == (1, 0)
+    assert store.add([second]) == (0, 1)
+    assert texts(store) == [first.to_json()]
+    for contradicting in (replace(second, versions=first.versions), replace(second, versions=versions)):
+        with pytest.raises(RecordError, match="contradicts"):
+            store.add([contradicting])
+
+
+def test_runs_are_counted_by_device(store: Store, make_record: Make) -> None:
+    store.add([make_record(0), make_record(0, torch="2.7.0"), make_record(1), make_record(2, **FAILED)])
+    store.add([make_record(1, device="gpu"), make_record(3)])
+    assert store.count_done(make_record(split).key for split in range(3)) == {"cpu": 2, "gpu": 1}
+    assert store.count_done([]) == {}
+
+
+def test_a_contradiction_of_older_records_says_that_their_cpus_may_differ(store: Store, make_record: Make) -> None:
+    store.add([make_record(), make_record(device="gpu")])
+    with pytest.raises(RecordError, match=r"'cpu' does not say which kind of CPU.*import the file into another store"):
+        store.add([make_record(epoch=8)])
+    with pytest.raises(RecordError, match="epoch was 7 and is 8; nothing of this batch was written"):
+        store.add([make_record(device="gpu", epoch=8)])
+
+
 def test_records_come_in_one_order_whatever_the_order_of_adding(tmp_path: Path, make_record: Make) -> None:
     names = ("split", "init", "dataset", "device")
     records = [make_record(**dict(zip(names, (s, i, data, dev), strict=True)))
@@ -178,6 +206,11 @@ def lines_of(*records: Record) -> bytes:
     return b"".join(r.to_json().encode() + b"\n" for r in records)
 
 
+def unchecked(lines: bytes) -> bytes:
+    """The same lines as versions before there were checksums wrote them."""
+    return re.sub(rb',"checksum":"[0-9a-f]{16}"', b"", lines)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
@@ -198,8 +231,8 @@ def lines_of(*records: Record) -> bytes:
 def test_a_tampered_line_is_named_and_nothing_is_imported(
     store: Store, tmp_path: Path, make_record: Make, old: bytes, new: bytes, named: str
 ) -> None:
-    tampered = lines_of(make_record(1)).replace(old, new)
-    assert tampered != lines_of(make_record(1))
+    tampered = unchecked(lines_of(make_record(1))).replace(old, new)
+    assert tampered != unchecked(lines_of(make_record(1)))
     file = tmp_path / "records.jsonl"
     file.write_bytes(lines_of(make_record(0)) + tampered + lines_of(make_record(2)))
     with pytest.raises(RecordError, match=f"records.jsonl, line 2: .*{named}"):
@@ -290,8 +323,78 @@ def test_a_damaged_store_is_said_to_be_damaged(tmp_path: Path, make_record: Make
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 8 * 4096)
-    with pytest.raises(StoreError, match="it is damaged"), Store(path) as store:
+    with pytest.raises(StoreError, match=r"is damaged; .* --salvage"), Store(path) as store:
         store.records()
+
+
+def all_answers(path: Path, keys: list[str]) -> list[tuple[bool, object]]:
+    """What every way of reading answers, and whether it said that something is wrong."""
+    with Store(path, create=False) as store:
+        questions: list[Callable[[], object]] = [
+            lambda: texts(store), lambda: [r.to_json() for r in store.records(keys)],
+            lambda: [r.to_json() for r in store.records(status="failed")],
+            lambda: [r.to_json() for r in store.records(device="gpu")],
+            lambda: [r.to_json() for r in store.find(keys[1])], lambda: store.done(keys, "cpu", "2.6.0"), store.summary,
+        ]  # fmt: skip
+        answers: list[tuple[bool, object]] = []
+        for question in questions:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                try:
+                    answer = question()
+                except (StoreError, RecordError) as error:
+                    answers.append((True, str(error)))
+                    continue
+            shows_damage = isinstance(answer, list) and any(getattr(row, "unreadable", 0) for row in answer)
+            answers.append((bool(caught) or shows_damage, answer))
+    return answers
+
+
+def test_no_flipped_byte_of_a_store_changes_an_answer_silently(tmp_path: Path, make_record: Make) -> None:
+    path, damaged, rng = tmp_path / "results.sqlite", tmp_path / "damaged.sqlite", random.Random(0)
+    long = [make_record(0, device="gpu", history={"gap": [0.1 * i for i in range(500)]})]  # on overflow pages
+    records = [*map(make_record, range(8)), *long, make_record(9, **FAILED)]
+    with Store(path) as store:
+        store.add(records)
+    keys, content = [r.key for r in records], path.read_bytes()
+    intact = all_answers(path, keys)
+    assert not any(is_wrong for is_wrong, _ in intact)
+    outcomes = Counter[str]()
+    for _ in range(300):
+        flipped, place = bytearray(content), rng.randrange(len(content))
+        flipped[place] ^= rng.randrange(1, 256)
+        damaged.write_bytes(flipped)
+        try:
+            answers = all_answers(damaged, keys)
+        except StoreError:
+            outcomes["refused"] += 1
+            continue
+        changed = [got for got, expected in zip(answers, intact, strict=True) if got[1] != expected[1]]
+        assert all(says_so for says_so, _ in changed), f"byte {place}: {changed}"
+        outcomes["noticed" if changed else "equal"] += 1
+    assert min(outcomes.values()) > 20, outcomes  # all three happen
+
+
+def test_a_damaged_record_is_replaced_when_its_run_is_trained_again(store: Store, make_record: Make) -> None:
+    store.add([make_record(0), make_record(1)])
+    store._db.execute("UPDATE records SET status = 'dome' WHERE split = 1")
+    with pytest.warns(UnreadableRecordWarning, match="1 unreadable .*another run or outcome"):
+        assert store.done([make_record(1).key], "cpu", "2.6.0") == set()
+    assert store.add([make_record(1)]) == (1, 0)
+    assert store.done([make_record(1).key], "cpu", "2.6.0") == {make_record(1).key}
+
+
+def test_unreadable_records_are_pruned_and_left_out_of_exports(store: Store, tmp_path: Path, make_record: Make) -> None:
+    store.add([make_record(0), make_record(1), make_record(1, device="gpu"), make_record(2)])
+    store._db.execute("UPDATE records SET content = replace(content, '0.85', '0.86') WHERE split = 1")
+    rows = [(row.key, isinstance(row.record, Record)) for row in store.rows()]
+    assert rows == [(make_record(s).key, s != 1) for s in (0, 1, 1, 2)]
+    with pytest.warns(UnreadableRecordWarning, match="2 unreadable .*does not match its checksum"):
+        assert store.export(tmp_path / "x.jsonl") == 2
+    assert store.prune(unreadable=True, device="gpu") == 1
+    assert store.prune(unreadable=True) == 1
+    assert store.prune(unreadable=True) == 0
+    assert texts(store) == [make_record(0).to_json(), make_record(2).to_json()]
 
 
 def test_odd_names_are_files_too(tmp_path: Path, make_record: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,6 +412,8 @@ def test_without_the_right_to_write_nothing_is_lost_and_reading_works(store: Sto
         store.add([make_record(1)])
     with pytest.raises(StoreError, match="may only be read here"):
         store.prune(failed=True)
+    with pytest.raises(StoreError, match="may only be read here"):  # so that a sweep notices before it trains
+        store.add([])
     assert texts(store) == [make_record().to_json()]
 
 
@@ -350,8 +455,9 @@ def test_a_read_only_folder_is_read_and_never_written(public: Path, tmp_path: Pa
     with powerless():
         with Store(path) as store:
             assert texts(store) == [make_record().to_json()]
-            with pytest.raises(StoreError, match="may only be read here"):
-                store.add([make_record(1)])
+            for records in ([make_record(1)], []):
+                with pytest.raises(StoreError, match="may only be read here"):
+                    store.add(records)
         with pytest.raises(StoreError, match="cannot be opened"):
             Store(public / "new.sqlite")
         with pytest.raises(StoreError, match="cannot reach the folder"):

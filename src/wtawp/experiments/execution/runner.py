@@ -44,6 +44,7 @@ def run_plans(
     device: str = "cpu",
     tf32: bool = False,
     progress: Progress | None = None,
+    announce: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Train the runs of plans that are not in the store for this device; failed runs are tried again.
 
@@ -58,6 +59,8 @@ def run_plans(
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed on a GPU; such runs are stored as those of another device.
         progress: Called with the share that is done, and a description, after each chunk.
+        announce: Called with a sentence, before anything is trained, if the store has the results of runs to train from
+            other devices.
 
     Returns:
         How many runs were trained, known and failed.
@@ -77,6 +80,8 @@ def run_plans(
     surrogates = tuple({run.key: run for c in to_train if (run := surrogate_of(c[0])) is not None}.values())
     attacked = {record.key for record in store.records((run.key for run in surrogates), status="done")}  # on any device
     to_attack = [c for c in chunks(surrogates, together=device != "cpu") if not all(run.key in attacked for run in c)]
+    if announce is not None and (sentence := _describe_elsewhere(store, runs, known, where[0])):
+        announce(sentence)
     total, done, failed = sum(map(_cost, to_attack + to_train)), 0.0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
@@ -90,6 +95,19 @@ def run_plans(
                 progress(done / total, str(stage[i][0].setting))
     total_runs = len(runs) + sum(map(len, to_attack))
     return Outcome(trained=total_runs - len(known) - failed, known=len(known), failed=failed)
+
+
+def _describe_elsewhere(store: Store, runs: Sequence[Run], known: set[str], device: str) -> str | None:
+    """A sentence about runs that are not known here, and finished on other devices; None if there are none."""
+    missing = [run.key for run in runs if run.key not in known]
+    others = {name: count for name, count in store.count_done(missing).items() if name != device}
+    if not others:
+        return None
+    stored = ", ".join(f"{count:,} from {name}" for name, count in others.items())
+    return (
+        f"The store has {stored} of the {len(missing):,} runs to train. Another kind of device rounds differently, so"
+        f" they are kept apart and trained again on {device}; a report uses the runs of one device."
+    )
 
 
 def surrogate_of(run: Run) -> Run | None:

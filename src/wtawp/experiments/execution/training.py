@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import io
 import time
 import traceback
 import warnings
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.base import VanishingGradientWarning
+from wtawp.base import VanishingGradientWarning, write_atomic
 from wtawp.experiments.execution.building import build_model, data_of, graphs_of, split_of
 from wtawp.experiments.execution.checks import check_plan, noise_augmentation
 from wtawp.experiments.execution.monitors import CURVES, monitors_of, observer
@@ -104,11 +105,16 @@ def train_one(
 
     Returns:
         The selected epoch, accuracies, losses and curves of the training.
+
+    Raises:
+        OutputError: If the weights cannot be written to the file.
     """
     model, data, split = untrained_model(run, device=device)
     measured = _fit(run, model, data, split, progress)
     if save is not None:
-        torch.save({name: t.cpu() for name, t in model.state_dict().items()}, save)
+        buffer = io.BytesIO()
+        torch.save({name: t.cpu() for name, t in model.state_dict().items()}, buffer)
+        write_atomic(save, buffer.getvalue())
     return measured
 
 

@@ -1,6 +1,7 @@
 """Certified accuracy by randomized smoothing: votes that are kept in files and added to, and what they guarantee."""
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.base import home
+from wtawp.base import CertificateError, DamagedCacheWarning, find_stack_level, home
 from wtawp.certificates import Kind, Noise, Votes, certificate_of, provenance_of, vote
 from wtawp.certificates.noise import NoisyGraphs
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
@@ -121,7 +122,7 @@ def kept_votes(
         folder.mkdir(parents=True, exist_ok=True)
         name = (*provenance_of(data, model), on, noise, seed, str(data.x.device.type))
         path = folder / f"{hashlib.sha256(repr(name).encode()).hexdigest()[:16]}.npz"
-        votes = Votes.load(path) if path.is_file() else None
+        votes = _load_or_warn(path) if path.is_file() else None
     if votes is not None and votes.samples > samples:
         votes, path = None, None  # fewer than were cast before: counts cannot be taken back
     while votes is None or votes.samples < samples:
@@ -137,6 +138,16 @@ def kept_votes(
         if path is not None:
             votes.save(path)
     return votes
+
+
+def _load_or_warn(path: Path) -> Votes | None:
+    """The votes in a file; None, with a warning, if it is damaged. Its votes are then cast again and replace it."""
+    try:
+        return Votes.load(path)
+    except CertificateError as error:
+        message = f"{error} (all votes of this model are cast again, and the file is replaced)"
+        warnings.warn(message, DamagedCacheWarning, stacklevel=find_stack_level())
+        return None
 
 
 MEASURE = MeasureSpec(

@@ -60,7 +60,7 @@ class Artifact:
         names = chain([name], (f"{name}-{i}" for i in count(2)))
         free = next(n for n in names if not _is_other(folder / f"{n}.json", content))
         paths = [folder / f"{free}.{kind}" for kind in ("svg", "png", "json")]
-        paths[0].write_text(self.draw(paths[1]), encoding="utf-8")
+        write_atomic(paths[0], self.draw(paths[1]).encode())
         write_atomic(paths[2], content.encode())
         return paths
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from wtawp.base import write_atomic
 from wtawp.experiments.report.contents import anchors, headlines, provenance, tables_of
 from wtawp.experiments.report.dataset_tables import graph_dataset_table, node_dataset_table
 from wtawp.experiments.report.figures import captions_of, figures_of
@@ -48,12 +49,12 @@ def write_folder(reports: Sequence[PlanReport], folder: Path) -> None:
         folder: Where to write; it is created if necessary.
     """
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    (folder / "README.md").write_text(render_markdown(reports, figures="figures"), encoding="utf-8")
-    (folder / "datasets.md").write_text(render_dataset_tables(), encoding="utf-8")
+    write_atomic(folder / "README.md", render_markdown(reports, figures="figures").encode())
+    write_atomic(folder / "datasets.md", render_dataset_tables().encode())
     for anchor, report in zip(anchors(r.plan.name for r in reports), reports, strict=True):
         for name, svg, _ in figures_of(report):
             if svg:
-                (folder / "figures" / f"{anchor}-{name}.svg").write_text(svg, encoding="utf-8")
+                write_atomic(folder / "figures" / f"{anchor}-{name}.svg", svg.encode())
 
 
 def render_dataset_tables() -> str:

@@ -1,6 +1,12 @@
-"""What a run measured, with where and with what: plain data that goes through JSON unchanged."""
+"""What a run measured, with where and with what: plain data that goes through JSON unchanged.
 
+A record as JSON ends with a checksum of its text, so that damage is noticed even where the damaged value could be
+right. Records from before there were checksums have none and are read unchecked.
+"""
+
+import hashlib
 import json
+import re
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -9,6 +15,7 @@ from wtawp.experiments.spec.record_checks import wrong_fields
 from wtawp.experiments.spec.run import FORMAT, key_of
 
 BOUND_TERMS = ("loss", "tail", "complexity", "remainder", "total")  # in the results of the measure "bound"
+CHECKSUM = re.compile(r',"checksum":"([0-9a-f]{16})"\}\s*\Z')  # the end of a record as JSON
 VARYING = frozenset({"seconds", "created"})  # fields in which repetitions on the same device and versions differ
 
 
@@ -25,7 +32,8 @@ class Record:
         setting: `Setting.content`.
         split: The number of the split.
         init: The number of the initialisation.
-        device: "cpu", or the GPU's name, with ", TF32" where that was allowed.
+        device: The kind of CPU, as in "cpu (x86_64 AVX2, numba)", or the GPU's name, with ", TF32" where that was
+            allowed. Plain "cpu" in older records is a CPU of unknown kind.
         status: "done" or "failed".
         epoch: The selected epoch.
         accuracy: Shares of 1 on "train", "val" and "test".
@@ -65,33 +73,64 @@ class Record:
         """Write the record as JSON.
 
         Returns:
-            One line; without `measured` where there is none, as in records from before there were measures.
+            One line that ends with its checksum; without `measured` where there is none, as in records from before
+            there were measures.
         """
         content = {k: v for k, v in vars(self).items() if k != "measured" or v is not None}
-        return json.dumps(content, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return f'{text[:-1]},"checksum":"{_checksum_of(text)}"}}'
 
     @staticmethod
     def from_json(line: str) -> "Record":
         """Read a record.
 
         Args:
-            line: What `to_json` wrote.
+            line: What `to_json` wrote, with its checksum; or a record from before there were checksums.
 
         Returns:
             The record.
 
         Raises:
-            RecordError: If it is no JSON object, or fields are missing or unknown.
+            RecordError: If it is no JSON object, does not match its checksum, or fields are missing or unknown.
         """
+        matches = matches_checksum(line)
+        if matches is False:
+            raise RecordError("the record does not match its checksum: it was damaged, or changed by hand")
         try:
             content = json.loads(line)
         except json.JSONDecodeError as error:
             raise RecordError(f"a record must be one JSON object a line: {error}") from error
+        if matches:
+            del content["checksum"]
+        elif isinstance(content, dict) and "checksum" in content:
+            raise RecordError("the checksum must be the last field, as wtawp writes it; was the line formatted anew?")
         known = {f.name for f in fields(Record)}
         if not isinstance(content, dict) or {*content, "measured"} != known:
             found = sorted(content) if isinstance(content, dict) else type(content).__name__
             raise RecordError(f"a record has the fields {sorted(known)}, got {found}")
         return Record(**content)
+
+
+def matches_checksum(line: str) -> bool | None:
+    """Whether a record as JSON has the content with which it was written.
+
+    Args:
+        line: The record as JSON.
+
+    Returns:
+        None where the line does not end with a checksum, as those from before there were checksums.
+
+    Example:
+        >>> print(matches_checksum('{"key":"5f0c"}'), matches_checksum('{"key":"5f0c","checksum":"0123456789abcdef"}'))
+        None False
+    """
+    ending = CHECKSUM.search(line, max(0, len(line) - 40))  # of 31 characters, before the end of the line
+    return None if ending is None else ending[1] == _checksum_of(line[: ending.start()] + "}")
+
+
+def _checksum_of(text: str) -> str:
+    """Sixteen hexadecimal digits for a record as JSON without checksum."""
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def first_difference(kept: Record, new: Record) -> str | None:

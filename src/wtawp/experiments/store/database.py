@@ -5,8 +5,6 @@ changed: a repetition must give the same one, and only the record of a failed ru
 """
 
 import json
-import sqlite3
-import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -17,25 +15,15 @@ from typing import Any, Literal
 
 from wtawp.base import home
 from wtawp.experiments.spec import Record, RecordError
-from wtawp.experiments.spec.record import first_difference
+from wtawp.experiments.spec.record import first_difference, matches_checksum
 from wtawp.experiments.spec.record_checks import is_share, wrong_setting_fields
-from wtawp.experiments.store.errors import (
-    LOCK_TIMEOUT,
-    StoreError,
-    UnreadableRecordWarning,
-    error_code,
-    explain_sqlite_errors,
-)
+from wtawp.experiments.store.connection import ORDER, connect, prepare, transaction
+from wtawp.experiments.store.errors import StoreError, UnreadableRecordWarning, explain_sqlite_errors
 from wtawp.experiments.store.json_lines import load_lines, read_record, write_lines
 
-SCHEMA = 1  # in `PRAGMA user_version`
-APPLICATION = 0x77746177  # in `PRAGMA application_id`: distinguishes our files from databases of other programs
 Status = Literal["done", "failed"]
-_TABLE = """CREATE TABLE records (
-    key TEXT NOT NULL, device TEXT NOT NULL, torch TEXT NOT NULL, status TEXT NOT NULL, split INTEGER NOT NULL,
-    init INTEGER NOT NULL, setting TEXT NOT NULL, created TEXT NOT NULL, test REAL, content TEXT NOT NULL,
-    PRIMARY KEY (key, device, torch))"""  # `content` is the record; `test` is its accuracy, so that lists parse no JSON
-_ORDER = "setting, split, init, device, torch, key"
+_COLUMNS = "key, device, torch, status, split, init, created, test, setting"  # of the table, but for `content`
+_HAS_STATUS = "(status = ? OR status NOT IN ('done', 'failed'))"  # the latter are damaged, and not left out silently
 _IS_AMONG = "IN (SELECT value FROM json_each(?))"  # any number of values in one parameter
 
 
@@ -60,8 +48,9 @@ class Summary:
         accuracy: The mean accuracy on the test nodes over the runs that succeeded; None if there is none.
         last: When the newest record was created.
         key: The key of the newest record.
-        unreadable: The number of records, counted nowhere else, that cannot be right: their setting is none, their
-            status is neither "done" nor "failed", or they are done without an accuracy between 0 and 1.
+        unreadable: The number of records, counted nowhere else, that are damaged or cannot be right: they do not match
+            their checksum, their setting is none, their status is neither "done" nor "failed", or they are done without
+            an accuracy between 0 and 1.
     """
 
     setting: Any
@@ -72,6 +61,23 @@ class Summary:
     last: str
     key: str
     unreadable: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table, which may be damaged.
+
+    Attributes:
+        number: The number of the row, `rowid` in SQLite.
+        key: The key under which the record is stored.
+        line: The record as JSON.
+        record: The record, or why it cannot be read.
+    """
+
+    number: int
+    key: str
+    line: str
+    record: Record | RecordError
 
 
 class Store:
@@ -87,8 +93,8 @@ class Store:
         path: The absolute path of the file.
 
     Raises:
-        StoreError: If the file cannot be opened, belongs to another program or to a newer version of wtawp, or does not
-            exist and must not be created.
+        StoreError: If the file cannot be opened, is damaged, belongs to another program or to a newer version of wtawp,
+            or does not exist and must not be created.
     """
 
     def __init__(self, path: Path | str | None = None, *, create: bool = True) -> None:
@@ -100,62 +106,9 @@ class Store:
         except OSError as error:
             raise StoreError(f"cannot reach the folder of {self.path}: {error}; choose another store") from error
         with explain_sqlite_errors(self.path, "open"), ExitStack() as on_error:
-            self._db = on_error.enter_context(closing(self._connect()))
-            self._prepare()
+            self._db = on_error.enter_context(closing(connect(self.path)))
+            prepare(self._db, self.path)
             on_error.pop_all()
-
-    def _connect(self) -> sqlite3.Connection:
-        """Connect for reading and writing, or else for reading only, if no process can be writing the file."""
-        uri = self.path.as_uri()  # escapes characters that begin options of the URI, and makes ":memory:" a file
-        try:
-            return _connect(f"{uri}?mode=rwc")
-        except sqlite3.OperationalError as error:
-            log = self.path.with_name(self.path.name + "-wal")
-            is_complete = self.path.is_file() and not (log.exists() and log.stat().st_size)
-            if not is_complete or error_code(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
-                raise
-        # In WAL mode SQLite writes files beside the store even to read it, unless it is called immutable; that is what
-        # a read-only folder needs. Not if there is a log: the records in it would be left out silently.
-        return _connect(f"{uri}?immutable=1")
-
-    def _prepare(self) -> None:
-        """Refuse a file that is not a store before anything is written, then create the table if there is none."""
-        self._db.execute("PRAGMA synchronous = FULL")  # cheap, beside minutes of training
-        if not self._is_initialised():
-            self._switch_to_wal()
-            with self._transaction():
-                if not self._is_initialised():  # another process may have been faster
-                    self._db.execute(_TABLE)
-                    self._db.execute(f"CREATE INDEX in_order ON records ({_ORDER})")
-                    self._db.execute(f"PRAGMA application_id = {APPLICATION}")
-                    self._db.execute(f"PRAGMA user_version = {SCHEMA}")
-
-    def _is_initialised(self) -> bool:
-        """Whether the file is a store with its table; False if it is empty, and an error if it is anything else."""
-        queries = ("SELECT count(*) FROM sqlite_master", "PRAGMA application_id", "PRAGMA user_version")
-        tables, application, version = (self._db.execute(query).fetchone()[0] for query in queries)
-        if not tables:  # read first: if another process has just created the table, it has also set the numbers
-            return False
-        if application != APPLICATION:
-            raise StoreError(f"{self.path} is a database of another program; choose another file")
-        if version > SCHEMA:
-            raise StoreError(
-                f"{self.path} was written by a newer wtawp (its schema is {version}, this one knows {SCHEMA});"
-                " upgrade wtawp or choose another store"
-            )
-        return True
-
-    def _switch_to_wal(self) -> None:
-        """Let processes read while one writes; SQLite itself does not wait if two processes switch at the same time."""
-        deadline = time.monotonic() + LOCK_TIMEOUT
-        while True:
-            try:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError as error:
-                if error_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
 
     def close(self) -> None:
         """Close the file; closing twice does nothing."""
@@ -190,28 +143,30 @@ class Store:
         """Add one record inside a transaction; returns whether the store changed."""
         if not isinstance(torch := record.versions.get("torch"), str):
             raise RecordError(f"run {record.key} on {record.device} does not name its version of torch")
-        identity, text = (record.key, record.device, torch), record.to_json()
-        query = "SELECT content FROM records WHERE key = ? AND device = ? AND torch = ?"
-        row = self._db.execute(query, identity).fetchone()
-        if row and row[0] == text:
-            return False
-        stored = None if row is None else _record_or_none(row[0])
-        if stored is not None:  # otherwise there is none, or an unreadable one, which is replaced
+        columns, text = _columns_of(record), record.to_json()
+        query = f"SELECT {_COLUMNS}, content FROM records WHERE key = ? AND device = ? AND torch = ?"
+        row = self._db.execute(query, columns[:3]).fetchone()
+        stored = None if row is None else _record_of(list(row[:-1]), row[-1])
+        if isinstance(stored, Record):  # otherwise there is none, or an unreadable one, which is replaced
             difference = first_difference(stored, record)
             if difference is None or (stored.status, record.status) == ("done", "failed"):
                 return False
             if stored.status == record.status == "failed" and record.created < stored.created:
                 return False  # so the order of imports does not matter
-            if stored.status == "done" and stored.versions.get("stack") != record.versions.get("stack"):
-                return False  # stacks of other sizes round differently: both records are right, the first stays
+            if stored.status == "done" and _may_round_differently(stored, record):
+                return False  # both records are right, the first stays
             if stored.status == "done":
+                unknown_kind = (
+                    ". The device 'cpu' does not say which kind of CPU, and other kinds round differently: if that is"
+                    " all, import the file into another store"
+                )
                 raise RecordError(
                     f"run {record.key} on {record.device} with torch {torch} contradicts its record in {self.path}:"
-                    f" {difference}; nothing of this batch was written"
+                    f" {difference}; nothing of this batch was written" + unknown_kind * (record.device == "cpu")
                 )
-        values = (*identity, record.status, record.split, record.init, _text(record.setting), record.created,
-                  (record.accuracy or {}).get("test"), text)  # fmt: skip
-        self._db.execute(f"INSERT OR REPLACE INTO records VALUES ({', '.join('?' * len(values))})", values)
+        values = (*columns, _text(record.setting), text)
+        marks = ", ".join("?" * len(values))
+        self._db.execute(f"INSERT OR REPLACE INTO records ({_COLUMNS}, content) VALUES ({marks})", values)
         return True
 
     def done(self, keys: Iterable[str], device: str, torch: str) -> set[str]:
@@ -226,8 +181,20 @@ class Store:
             The keys of the runs that succeeded on this kind of device with this version of torch.
         """
         where: dict[str, str | None]
-        where = {f"key {_IS_AMONG}": _text(list(keys)), "device = ?": device, "torch = ?": torch, "status = ?": "done"}
+        where = {f"key {_IS_AMONG}": _text(list(keys)), "device = ?": device, "torch = ?": torch, _HAS_STATUS: "done"}
         return {record.key for record in self._records(where)}
+
+    def count_done(self, keys: Iterable[str]) -> dict[str, int]:
+        """Count the runs that succeeded on each kind of device.
+
+        Args:
+            keys: Keys of runs, any number of them.
+
+        Returns:
+            The number of these runs, by kind of device; devices without any are left out.
+        """
+        query = f"SELECT device, count(DISTINCT key) FROM records WHERE status = 'done' AND key {_IS_AMONG}"
+        return dict(self._read(f"{query} GROUP BY device ORDER BY device", (_text(list(keys)),)))
 
     def records(
         self, keys: Iterable[str] | None = None, status: Status | None = None, device: str | None = None
@@ -244,7 +211,7 @@ class Store:
             be read are left out, with an UnreadableRecordWarning.
         """
         keys_json = None if keys is None else _text(list(keys))
-        return self._records({f"key {_IS_AMONG}": keys_json, "status = ?": status, "device = ?": device})
+        return self._records({f"key {_IS_AMONG}": keys_json, _HAS_STATUS: status, "device = ?": device})
 
     def find(self, prefix: str) -> list[Record]:
         """Read the records of one run, named by the beginning of its key.
@@ -265,12 +232,10 @@ class Store:
         if len(keys) != 1:
             several = f"{len(keys)} runs: {', '.join(keys[:5])}{', ...' * (len(keys) > 5)}"
             raise RecordError(f"{prefix!r} starts the key of {several if keys else 'no run'} in {self.path}")
-        records, reasons = self._partition(condition)
+        records, unreadable = self._partition(condition)
         if not records:
-            raise RecordError(
-                f"the record of run {keys[0]} in {self.path} is unreadable: {next(iter(reasons.values()))}"
-            )
-        self._warn_of(reasons)
+            raise RecordError(f"the record of run {keys[0]} in {self.path} is unreadable: {unreadable[0].record}")
+        self._warn_of(unreadable)
         return records
 
     def summary(self) -> list[Summary]:
@@ -279,18 +244,28 @@ class Store:
         Returns:
             One row for each setting and kind of device.
         """
-        groups: dict[tuple[str, str], list[tuple[str, str, str, float | None]]] = {}
-        for setting, device, *row in self._read("SELECT setting, device, created, key, status, test FROM records"):
-            groups.setdefault((setting, device), []).append(tuple(row))
+        groups: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+        query = "SELECT setting, device, created, key, status, test, content FROM records"
+        for setting, device, created, key, *outcome in self._read(query):
+            row = str(created), str(key), *outcome  # a damaged column can hold anything
+            groups.setdefault((str(setting), str(device)), []).append((*row[:-1], _agrees(*row)))
         return [_summarise(setting, device, group) for (setting, device), group in sorted(groups.items())]
 
-    def prune(self, *, failed: bool = False, device: str | None = None, keep: Iterable[str] | None = None) -> int:
+    def prune(
+        self,
+        *,
+        failed: bool = False,
+        device: str | None = None,
+        keep: Iterable[str] | None = None,
+        unreadable: bool = False,
+    ) -> int:
         """Delete the records that meet all conditions, of which there must be at least one.
 
         Args:
             failed: Delete only records of failed runs.
             device: Delete only records of this kind of device.
             keep: Delete only records whose keys are not among these.
+            unreadable: Delete only records that are damaged or cannot be right.
 
         Returns:
             The number of deleted records.
@@ -299,17 +274,37 @@ class Store:
             ValueError: If there is no condition.
             StoreError: If the file cannot be written.
         """
-        if not failed and device is None and keep is None:
-            raise ValueError("prune needs failed=True, device= or keep=: without any, it would delete everything")
+        if not failed and not unreadable and device is None and keep is None:
+            raise ValueError(
+                "prune needs failed=True, unreadable=True, device= or keep=: without any, it would delete everything"
+            )
         keys_json = None if keep is None else _text(list(keep))
-        where, values = _where(
-            {"status = ?": "failed" if failed else None, "device = ?": device, f"key NOT {_IS_AMONG}": keys_json}
-        )
+        conditions = {
+            "status = ?": "failed" if failed else None, "device = ?": device, f"key NOT {_IS_AMONG}": keys_json
+        }  # fmt: skip
         with self._transaction():
+            if unreadable:
+                numbers = [row.number for row in self._rows(conditions) if isinstance(row.record, RecordError)]
+                conditions = {f"rowid {_IS_AMONG}": _text(numbers)}
+            where, values = _where(conditions)
             return self._db.execute(f"DELETE FROM records{where}", values).rowcount
+
+    def rows(self, *, status: Status | None = None, device: str | None = None) -> Iterator[Row]:
+        """Read the rows that meet all conditions, also those that hold no readable record, without a warning.
+
+        Args:
+            status: "done" or "failed"; None reads both.
+            device: The kind of device, as in the records; None reads those of all devices.
+
+        Returns:
+            The rows in the order of `records`.
+        """
+        return self._rows({_HAS_STATUS: status, "device = ?": device})
 
     def export(self, file: Path | str, *, device: str | None = None) -> int:
         """Write records to a file of JSON lines, for `import_` on another machine. Equal records give equal bytes.
+
+        Records that cannot be read are left out, with an UnreadableRecordWarning.
 
         Args:
             file: The file, which is replaced atomically; it is compressed if its name ends in .gz.
@@ -321,7 +316,18 @@ class Store:
         Raises:
             StoreError: If the file cannot be written, or is the store itself.
         """
-        return write_lines(self._lines({"device = ?": device}), Path(file), store=self.path)
+        unreadable: list[Row] = []
+
+        def lines() -> Iterator[str]:
+            for row in self.rows(device=device):
+                if isinstance(row.record, Record):
+                    yield row.record.to_json()
+                else:
+                    unreadable.append(row)
+
+        count = write_lines(lines(), Path(file), store=self.path)
+        self._warn_of(unreadable)
+        return count
 
     def import_(self, file: Path | str) -> tuple[int, int]:
         """Add the records of a file that `export` wrote: all of them or, after an error, none.
@@ -347,39 +353,37 @@ class Store:
 
     def _records(self, conditions: dict[str, str | None]) -> list[Record]:
         """The readable records that meet the conditions, in the order of lists, with a warning of the others."""
-        records, reasons = self._partition(conditions)
-        self._warn_of(reasons)
+        records, unreadable = self._partition(conditions)
+        self._warn_of(unreadable)
         return records
 
-    def _partition(self, conditions: dict[str, str | None]) -> tuple[list[Record], dict[str, str]]:
-        """The readable records that meet the conditions, and why the others cannot be read, by their keys."""
-        where, values = _where(conditions)
-        records, reasons = [], {}
-        for key, line in self._read(f"SELECT key, content FROM records{where} ORDER BY {_ORDER}", values):
-            try:
-                record = read_record(line)
-                if record.key != key:
-                    raise RecordError(f"it is stored under the key of another run than {record.key}")
-                records.append(record)
-            except RecordError as error:
-                reasons[str(key)] = str(error)
-        return records, reasons
+    def _partition(self, conditions: dict[str, str | None]) -> tuple[list[Record], list[Row]]:
+        """The readable records that meet the conditions, and the rows whose records cannot be read."""
+        records, unreadable = [], []
+        for row in self._rows(conditions):
+            if isinstance(row.record, Record):
+                records.append(row.record)
+            else:
+                unreadable.append(row)
+        return records, unreadable
 
-    def _warn_of(self, reasons: dict[str, str]) -> None:
+    def _rows(self, conditions: dict[str, str | None]) -> Iterator[Row]:
+        """The rows that meet the conditions, in the order of lists."""
+        where, values = _where(conditions)
+        query = f"SELECT rowid, {_COLUMNS}, content FROM records{where} ORDER BY {ORDER}"
+        for number, *columns, line in self._read(query, values):
+            yield Row(number, str(columns[0]), str(line), _record_of(columns, line))
+
+    def _warn_of(self, unreadable: list[Row]) -> None:
         """Warn of unreadable records, if there are any."""
-        if reasons:
-            key, reason = next(iter(reasons.items()))
+        if unreadable:
             warnings.warn(
-                f"{len(reasons)} unreadable records in {self.path} are left out; training or importing their runs again"
-                f" replaces them. The first is {key!a}: {reason}",
+                f"{len(unreadable)} unreadable records in {self.path} are left out; training or importing their runs"
+                " again replaces them, `wtawp results prune --unreadable` shows and deletes them. The first is"
+                f" {unreadable[0].key!a}: {unreadable[0].record}",
                 UnreadableRecordWarning,
                 stacklevel=4,
             )
-
-    def _lines(self, conditions: dict[str, str | None]) -> Iterator[str]:
-        """The records that meet the conditions, as JSON, in the order of lists."""
-        where, values = _where(conditions)
-        return (line for (line,) in self._read(f"SELECT content FROM records{where} ORDER BY {_ORDER}", values))
 
     def _read(self, query: str, values: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
         with explain_sqlite_errors(self.path, "read"):
@@ -388,49 +392,59 @@ class Store:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Write everything that is done inside, or nothing."""
-        with explain_sqlite_errors(self.path, "write"):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # if the disk is full, SQLite has rolled back by itself
-                    self._db.execute("ROLLBACK")
-                raise
+        with explain_sqlite_errors(self.path, "write"), transaction(self._db):
+            yield
 
 
-def _connect(uri: str) -> sqlite3.Connection:
-    """Open a database and read from it, since SQLite opens no file before the first query.
+def _may_round_differently(stored: Record, record: Record) -> bool:
+    """Whether two runs on one kind of device were trained in stacks of other sizes, or compiled in other ways."""
+    ours, theirs = stored.versions, record.versions
+    is_compiled_otherwise = "numba" in ours and "numba" in theirs and ours["numba"] != theirs["numba"]
+    return ours.get("stack") != theirs.get("stack") or is_compiled_otherwise
 
-    Transactions are begun explicitly, so that `sqlite3` must begin none.
+
+def _columns_of(record: Record) -> list[Any]:
+    """The values of _COLUMNS for a record, but for the setting."""
+    torch, test = record.versions.get("torch"), (record.accuracy or {}).get("test")
+    return [record.key, record.device, torch, record.status, record.split, record.init, record.created, test]
+
+
+def _record_of(columns: list[Any], line: object) -> Record | RecordError:
+    """The record in a row; an error if it is unreadable, or if the columns of the table, _COLUMNS, are not its own."""
+    *stored, setting = columns
+    try:
+        if not isinstance(line, str):
+            raise RecordError("it is no text")
+        record = read_record(line)
+    except RecordError as error:
+        return error
+    if stored != _columns_of(record) or f'"setting":{setting},"split":' not in line:
+        return RecordError("it is stored under the columns of another run or outcome")
+    return record
+
+
+def _agrees(created: str, key: str, status: str, test: float | None, line: object) -> bool:
+    """Whether a record is as it was written, and the columns that lists show agree with its text, which is not parsed.
+
+    The columns that are not compared here are also in the indexes, with which SQLite compares them.
     """
-    db = sqlite3.connect(uri, uri=True, timeout=LOCK_TIMEOUT, isolation_level=None)
-    try:
-        db.execute("SELECT count(*) FROM sqlite_master")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _record_or_none(line: str) -> Record | None:
-    """The record in a line; None if it is unreadable."""
-    try:
-        return read_record(line)
-    except RecordError:
-        return None
+    if not isinstance(line, str) or matches_checksum(line) is False:
+        return False
+    accuracy = f'{{"accuracy":{{"test":{test!r}' if status == "done" else '{"accuracy":null,'
+    created_and_status = (f'"created":{json.dumps(created)},"device":', f',"status":"{status}","versions":')
+    return line.startswith(accuracy) and all(part in line for part in created_and_status) and f'"key":"{key}",' in line
 
 
 def _summarise(setting: str, device: str, group: list[tuple[Any, ...]]) -> Summary:
-    """Count the records of a setting on a device, each given as (created, key, status, accuracy)."""
+    """Count the records of a setting on a device, each given as (created, key, status, accuracy, is readable)."""
     try:
         content = json.loads(setting)
     except (ValueError, RecursionError):
         content = setting
-    is_setting = not wrong_setting_fields(content)
-    tests = [test for _, _, status, test in group if is_setting and status == "done" and is_share(test)]
-    failed = sum(is_setting and status == "failed" for _, _, status, _ in group)
-    last, key = max(row[:2] for row in group)
+    readable = [] if wrong_setting_fields(content) else [row for row in group if row[-1]]
+    tests = [test for _, _, status, test, _ in readable if status == "done" and is_share(test)]
+    failed = sum(status == "failed" for _, _, status, _, _ in readable)
+    last, key = max(row[:2] for row in readable or group)
     return Summary(
         setting=content, device=device, done=len(tests), failed=failed, accuracy=fmean(tests) if tests else None,
         last=last, key=key, unreadable=len(group) - len(tests) - failed,

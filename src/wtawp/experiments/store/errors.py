@@ -9,6 +9,10 @@ from typing import Literal
 from wtawp.base import WtawpError
 
 LOCK_TIMEOUT = 60.0  # seconds that SQLite waits until another process releases the file
+WAY_OUT = (
+    "`wtawp results export FILE --salvage` writes the records that can still be read to a file for `wtawp results"
+    " import`; or replace the store by a copy"
+)
 _EXPLANATIONS = {
     sqlite3.SQLITE_READONLY: "it may only be read here; get permission to write it, or choose another store",
     sqlite3.SQLITE_FULL: "the disk is full; make room, then repeat the command",
@@ -17,7 +21,7 @@ _EXPLANATIONS = {
     sqlite3.SQLITE_BUSY: f"another process has kept it locked for {LOCK_TIMEOUT:.0f} s; repeat the command when that"
     " process has ended",
     sqlite3.SQLITE_NOTADB: "it is not a store of results; choose another file",
-    sqlite3.SQLITE_CORRUPT: "it is damaged; replace it by a copy, or move it away and import your last export",
+    sqlite3.SQLITE_CORRUPT: f"it is damaged; {WAY_OUT}",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened; check that it is a file and that you may read it; its folder must be"
     " writable if the store is new or was left by a process that was killed",
 }
@@ -62,6 +66,8 @@ def explain_sqlite_errors(path: Path, action: Literal["open", "read", "write"]) 
     """
     try:
         yield
+    except UnicodeDecodeError as error:  # by `sqlite3`, from a message that quotes damaged names
+        raise StoreError(f"cannot {action} {path}: {_EXPLANATIONS[sqlite3.SQLITE_CORRUPT]}") from error
     except sqlite3.Error as error:
         if (code := error_code(error)) is None:
             raise

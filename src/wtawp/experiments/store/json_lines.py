@@ -1,12 +1,11 @@
 """Exchange of records between machines: files with one record a line, as JSON, compressed or not."""
 
 import gzip
-import os
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
+from wtawp.base import atomic_file
 from wtawp.experiments.spec import Record, RecordError
 from wtawp.experiments.spec.record import checked
 from wtawp.experiments.store.errors import StoreError
@@ -26,13 +25,28 @@ def load_all(paths: Iterable[Path]) -> list[Record]:
         StoreError: If a folder holds no file of records, or a file cannot be read.
         RecordError: If a line holds no valid record.
     """
+    return [record for file in record_files(paths) for record in load_lines(file)]
+
+
+def record_files(paths: Iterable[Path]) -> list[Path]:
+    """Find the files of records in folders.
+
+    Args:
+        paths: Files, and folders of files that `Store.export` wrote.
+
+    Returns:
+        The files, and every *.jsonl and *.jsonl.gz of the folders in the order of the names.
+
+    Raises:
+        StoreError: If a folder holds no file of records.
+    """
     files: list[Path] = []
     for path in paths:
         inside = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")]) if path.is_dir() else [path]
         if not inside:
             raise StoreError(f"the folder {path} holds no file of records (*.jsonl or *.jsonl.gz)")
         files += inside
-    return [record for file in files for record in load_lines(file)]
+    return files
 
 
 def load_lines(file: Path | str) -> Iterator[Record]:
@@ -48,13 +62,31 @@ def load_lines(file: Path | str) -> Iterator[Record]:
         RecordError: If a line holds no valid record; the message names the file and the line.
         StoreError: If the file cannot be read.
     """
+    for number, line in enumerate(read_lines(file), start=1):
+        try:
+            record = read_record(line.decode())
+        except (RecordError, ValueError) as error:  # the latter: bytes that are no text
+            raise RecordError(f"{file}, line {number}: {error}") from error
+        yield record
+
+
+def read_lines(file: Path | str) -> Iterator[bytes]:
+    """Read the lines of one file, which need not hold records.
+
+    Args:
+        file: The file; it is decompressed if its name ends in .gz.
+
+    Yields:
+        The lines, with their ends.
+
+    Raises:
+        StoreError: If the file cannot be read; the message says after which line.
+    """
     number = 0
     try:
         with gzip.open(file) if Path(file).suffix == ".gz" else open(file, "rb") as lines:
             for number, line in enumerate(lines, start=1):  # noqa: B007
-                yield read_record(line.decode())
-    except (RecordError, ValueError) as error:  # the latter: bytes that are no text
-        raise RecordError(f"{file}, line {number}: {error}") from error
+                yield line
     except (OSError, EOFError, zlib.error) as error:
         raise StoreError(f"cannot read {file} after line {number}: {error}") from error
 
@@ -91,24 +123,17 @@ def write_lines(lines: Iterable[str], file: Path, *, store: Path) -> int:
     Raises:
         StoreError: If the file cannot be written, or is the store itself.
     """
-    part = file.with_name(f"{file.name}.{os.getpid()}.part")  # an incomplete file never has the name of a complete one
     count = 0
     try:
         if file.exists() and file.samefile(store):
             raise StoreError(f"{file} is the store itself; export to another file")
-        with part.open("wb") as raw:
+        with atomic_file(file) as raw:
             out = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if file.suffix == ".gz" else raw
             for line in lines:
                 out.write(line.encode() + b"\n")
                 count += 1
             if out is not raw:
                 out.close()
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(part, file)
     except OSError as error:
         raise StoreError(f"cannot write {file}: {error}; the store is as it was") from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
     return count
