@@ -22,7 +22,7 @@ from wtawp.experiments.store.errors import StoreError, UnreadableRecordWarning, 
 from wtawp.experiments.store.json_lines import load_lines, read_record, write_lines
 
 Status = Literal["done", "failed"]
-_COLUMNS = "key, device, torch, status, split, init, created, test, setting"  # of the table, but for `content`
+_ROW = "key, status, created, test, content"  # the other columns are in the indexes: SQLite compares them when it opens
 _HAS_STATUS = "(status = ? OR status NOT IN ('done', 'failed'))"  # the latter are damaged, and not left out silently
 _IS_AMONG = "IN (SELECT value FROM json_each(?))"  # any number of values in one parameter
 
@@ -143,10 +143,10 @@ class Store:
         """Add one record inside a transaction; returns whether the store changed."""
         if not isinstance(torch := record.versions.get("torch"), str):
             raise RecordError(f"run {record.key} on {record.device} does not name its version of torch")
-        columns, text = _columns_of(record), record.to_json()
-        query = f"SELECT {_COLUMNS}, content FROM records WHERE key = ? AND device = ? AND torch = ?"
-        row = self._db.execute(query, columns[:3]).fetchone()
-        stored = None if row is None else _record_of(list(row[:-1]), row[-1])
+        identity = record.key, record.device, torch
+        query = f"SELECT {_ROW} FROM records WHERE key = ? AND device = ? AND torch = ?"
+        row = self._db.execute(query, identity).fetchone()
+        stored = None if row is None else _record_of(*row)
         if isinstance(stored, Record):  # otherwise there is none, or an unreadable one, which is replaced
             difference = first_difference(stored, record)
             if difference is None or (stored.status, record.status) == ("done", "failed"):
@@ -164,9 +164,9 @@ class Store:
                     f"run {record.key} on {record.device} with torch {torch} contradicts its record in {self.path}:"
                     f" {difference}; nothing of this batch was written" + unknown_kind * (record.device == "cpu")
                 )
-        values = (*columns, _text(record.setting), text)
-        marks = ", ".join("?" * len(values))
-        self._db.execute(f"INSERT OR REPLACE INTO records ({_COLUMNS}, content) VALUES ({marks})", values)
+        values = (*identity, record.status, record.split, record.init, _text(record.setting), record.created,
+                  _test_accuracy(record), record.to_json())  # fmt: skip
+        self._db.execute(f"INSERT OR REPLACE INTO records VALUES ({', '.join('?' * len(values))})", values)
         return True
 
     def done(self, keys: Iterable[str], device: str, torch: str) -> set[str]:
@@ -370,9 +370,8 @@ class Store:
     def _rows(self, conditions: dict[str, str | None]) -> Iterator[Row]:
         """The rows that meet the conditions, in the order of lists."""
         where, values = _where(conditions)
-        query = f"SELECT rowid, {_COLUMNS}, content FROM records{where} ORDER BY {ORDER}"
-        for number, *columns, line in self._read(query, values):
-            yield Row(number, str(columns[0]), str(line), _record_of(columns, line))
+        for number, *row in self._read(f"SELECT rowid, {_ROW} FROM records{where} ORDER BY {ORDER}", values):
+            yield Row(number, str(row[0]), str(row[-1]), _record_of(*row))
 
     def _warn_of(self, unreadable: list[Row]) -> None:
         """Warn of unreadable records, if there are any."""
@@ -403,24 +402,22 @@ def _may_round_differently(stored: Record, record: Record) -> bool:
     return ours.get("stack") != theirs.get("stack") or is_compiled_otherwise
 
 
-def _columns_of(record: Record) -> list[Any]:
-    """The values of _COLUMNS for a record, but for the setting."""
-    torch, test = record.versions.get("torch"), (record.accuracy or {}).get("test")
-    return [record.key, record.device, torch, record.status, record.split, record.init, record.created, test]
-
-
-def _record_of(columns: list[Any], line: object) -> Record | RecordError:
-    """The record in a row; an error if it is unreadable, or if the columns of the table, _COLUMNS, are not its own."""
-    *stored, setting = columns
+def _record_of(key: object, status: object, created: object, test: object, line: object) -> Record | RecordError:
+    """The record in a row; an error if it is unreadable, or if the columns of the table are not its own."""
     try:
         if not isinstance(line, str):
             raise RecordError("it is no text")
         record = read_record(line)
     except RecordError as error:
         return error
-    if stored != _columns_of(record) or f'"setting":{setting},"split":' not in line:
+    if (record.key, record.status, record.created, _test_accuracy(record)) != (key, status, created, test):
         return RecordError("it is stored under the columns of another run or outcome")
     return record
+
+
+def _test_accuracy(record: Record) -> float | None:
+    """The accuracy on the test nodes; None where there is none."""
+    return (record.accuracy or {}).get("test")
 
 
 def _agrees(created: str, key: str, status: str, test: float | None, line: object) -> bool:
