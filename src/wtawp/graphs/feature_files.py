@@ -45,7 +45,7 @@ def memory_mapped(path: str | Path) -> Tensor:  # -> [n, d]
         raise DataError(f"there is no file {path.absolute()}")
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # a damaged header can raise anything
         raise DataError(f"{path} is not a .npy file of numbers, or it is cut short: {error}") from error
     if not isinstance(array, np.memmap):
         raise DataError(f"{path} cannot be mapped into memory; save one array with numpy.save, as a .npy file")

@@ -7,9 +7,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from wtawp.base import DataError
 from wtawp.experiments.spec import Record, RecordError
 from wtawp.experiments.spec.record import checked
 from wtawp.experiments.store.errors import StoreError
+from wtawp.graphs.read_limits import allowed_bytes, limited_lines
+
+RECORDS_MB = 128  # of records that are always read: equal settings compress well
 
 
 def load_all(paths: Iterable[Path]) -> list[Record]:
@@ -50,9 +54,13 @@ def load_lines(file: Path | str) -> Iterator[Record]:
     """
     number = 0
     try:
-        with gzip.open(file) if Path(file).suffix == ".gz" else open(file, "rb") as lines:
+        allowed = allowed_bytes(os.stat(file).st_size, default_mb=RECORDS_MB)
+        with gzip.open(file) if Path(file).suffix == ".gz" else open(file, "rb") as stream:
+            lines = limited_lines(stream, allowed, where=str(file))
             for number, line in enumerate(lines, start=1):  # noqa: B007
                 yield read_record(line.decode())
+    except DataError as error:  # too much for the size of the file
+        raise StoreError(str(error)) from error
     except (RecordError, ValueError) as error:  # the latter: bytes that are no text
         raise RecordError(f"{file}, line {number}: {error}") from error
     except (OSError, EOFError, zlib.error) as error:
