@@ -288,7 +288,7 @@ def test_files_that_are_not_votes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="there is no file"):
         Votes.load(path)
     path.write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(CertificateError, match="not a file of votes"):
+    with pytest.raises(CertificateError, match="not a readable archive"):
         Votes.load(path)
     np.savez(path, counts=np.zeros((2, 2)))
     with pytest.raises(CertificateError, match="not a file of votes"):

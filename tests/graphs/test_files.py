@@ -63,7 +63,7 @@ def test_pickled_entries_beside_the_needed_ones_are_left_alone(tmp_path: Path) -
         ({"attr_data": np.array([1, np.nan, 1, 1])}, "1 features are NaN, .* the first at node 1"),
         ({"labels": np.array([0, 1])}, r"adjacency matrix must be 2 x 2 \(labels\), got \(4, 4\)"),
         ({"labels": np.array([0, 0, 0, 0])}, "two classes or more"),
-        ({"labels": np.array([None, 1, 1, 0], dtype=object)}, "labels is not a plain array: Object arrays"),
+        ({"labels": np.array([None, 1, 1, 0], dtype=object)}, "labels is not a plain array: .* got object"),
         ({"adj_data": np.zeros(4)}, "the graph is empty, no edge joins two different nodes"),
     ],
 )
@@ -136,7 +136,7 @@ def test_pointers_and_indices_may_have_any_type_of_whole_numbers(tmp_path: Path,
     ("labels", "message"),
     [
         (np.zeros(4, dtype="U0"), "labels"),
-        (np.array([b"a", b"b", b"b", b"a"]), "labels must hold numbers or names"),
+        (np.array([b"a", b"b", b"b", b"a"]), "labels is not a plain array: it must hold real numbers or names"),
         (np.array([0x110000, 1, 1, 2], dtype=np.uint32).view("U1"), "letters that do not exist"),
         (np.array([np.inf, 1, 1, 2]), "labels must be whole numbers"),
         (np.array([1e300, 1, 1, 2]), "labels must be whole numbers"),
@@ -159,7 +159,7 @@ def test_a_header_that_declares_another_shape_is_refused(tmp_path: Path, shape: 
     npz(tmp_path / "g.npz", {key: array for key, array in arrays().items() if key != "labels"})
     with zipfile.ZipFile(tmp_path / "g.npz", "a") as archive:
         archive.writestr("labels.npy", changed)
-    with pytest.raises(DataError, match=r"labels (declares|is not a plain array)"):
+    with pytest.raises(DataError, match=r"labels (declares|is not an array)"):
         read_npz(tmp_path / "g.npz")
 
 

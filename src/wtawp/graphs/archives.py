@@ -162,7 +162,7 @@ def plain_array(content: bytes, where: str) -> np.ndarray:
     stream = io.BytesIO(content)
     shape, fortran, dtype = npy_header(stream, where)
     if dtype.kind not in "biufU" or not dtype.itemsize:
-        raise DataError(f"{where} is not a plain array: it must hold real numbers or names, got {brief(str(dtype))}")
+        raise DataError(f"{where} is not a plain array: it must hold real numbers or names, got {str(dtype)[:60]}")
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
         raise DataError(
             f"{where} declares {dtype} of shape {brief(shape)}, which is not what it holds; it is damaged: save it again"

@@ -218,7 +218,7 @@ def _pickled_matrix(archive: Archive, name: str) -> csr_matrix:
     stream = io.BytesIO(archive.read(f"{name}.npy"))
     shape, _, dtype = npy_header(stream, where)
     if shape != () or not dtype.hasobject:
-        raise DataError(f"{where} must hold one pickled matrix, got {brief(str(dtype))} of shape {brief(shape)}")
+        raise DataError(f"{where} must hold one pickled matrix, got {str(dtype)[:60]} of shape {brief(shape)}")
     return as_matrix(unpickle(stream.read(), where), where, archive.file_bytes)
 
 

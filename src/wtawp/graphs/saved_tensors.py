@@ -8,7 +8,7 @@ records. A tensor is built when it is asked for, after every field of it was che
 import io
 import sys
 import zipfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from functools import cached_property
 from pathlib import Path
 
@@ -184,6 +184,8 @@ class SavedTensors:
                 return {key: self._value(value) for key, value in saved.items()}
             case list() | tuple() | set() | frozenset():
                 return type(saved)(map(self._value, saved))
+            case _Record(name="collections.Counter", arguments=(dict() as counts,)):
+                return Counter(self._value(counts))
             case _Record(name="torch.Size", arguments=(sizes,)):
                 return torch.Size(_sizes(sizes, str(self.path)))
             case _Record(name="torch.device", arguments=(("cpu" | "cuda" | "mps" | "meta" | "xpu") as kind, *index)):
@@ -218,7 +220,7 @@ class SavedTensors:
                 name="torch._utils._rebuild_tensor_v2",
                 arguments=(_Storage(reference=("storage", type() as kind, *location)), offset, size, stride, _, _),
             ):
-                numbers = self._numbers(dtypes.get(getattr(kind, "name", "")), location, where, in_bytes=False)
+                numbers = self._numbers(_dtype(kind, dtypes, where), location, where, in_bytes=False)
             case _Record(
                 name="torch._utils._rebuild_tensor_v3",  # types without a storage of their own, such as uint32
                 arguments=(
@@ -231,19 +233,15 @@ class SavedTensors:
                     type() as kind,
                 ),
             ):
-                numbers = self._numbers(dtypes.get(getattr(kind, "name", "")), location, where, in_bytes=True)
+                numbers = self._numbers(_dtype(kind, dtypes, where), location, where, in_bytes=True)
             case _:
                 raise DataError(f"{where} must be a dense tensor of real numbers; save it as one, in float32 or int64")
         (start,), sizes, strides = _sizes((offset,), where), _sizes(size, where), _sizes(stride, where)
         check_layout(sizes, strides, start, len(numbers), where=where)
         return numbers.as_strided(sizes, strides, start)
 
-    def _numbers(
-        self, dtype: torch.dtype | None, location: list[object], where: str, *, in_bytes: bool
-    ) -> Tensor:  # -> [stored]
-        """The numbers of a storage: as many as the pickle says, which the archive must really hold."""
-        if dtype is None:
-            raise DataError(f"{where} must hold real numbers, got another type; convert it to float32")
+    def _numbers(self, dtype: torch.dtype, location: list[object], where: str, *, in_bytes: bool) -> Tensor:
+        """The numbers of a storage, [stored]: as many as the pickle says, which the archive must really hold."""
         match location:
             case [str(key), _, int(count), *_]:
                 content = self._members.get(f"{self._folder}data/{key}", b"")
@@ -268,6 +266,14 @@ class SavedTensors:
         words = words.copy() if order == sys.byteorder.encode() else words.byteswap()
         numbers = torch.from_numpy(words)
         return numbers != 0 if dtype == torch.bool else numbers.view(dtype)
+
+
+def _dtype(kind: type, dtypes: dict[str, torch.dtype], where: str) -> torch.dtype:
+    """The type of the numbers of a storage, which must be one of `dtypes`."""
+    dtype = dtypes.get(getattr(kind, "name", ""))
+    if dtype is None:
+        raise DataError(f"{where} must hold real numbers, got {brief(kind.__name__)}; convert it to float32")
+    return dtype
 
 
 def _torch_attribute(name: str) -> object:
