@@ -79,7 +79,8 @@ class Archive:
             raise DataError(f"{where} is compressed by method {member.compress_type}; only deflate is read: pack again")
         self.reserve(member.file_size, where)
         try:
-            return self._zip.read(member)
+            with self._zip.open(member) as stream:  # read() without a size would inflate more than is declared
+                return stream.read(member.file_size)
         except Exception as error:  # a damaged archive can raise anything
             raise _unreadable(self.path, error) from error
 

@@ -41,11 +41,11 @@ def read_npz(path: Path) -> Data:
         if absent:
             raise DataError(f"{path} lacks {', '.join(absent)}; expected {', '.join(needed)}, found {_listed(archive)}")
         arrays = {name: archive.array(name) for name in needed}
+    labels = _checked_labels(arrays["labels"], path)
 
     def matrix(prefix: str) -> csr_matrix:
         return csr(*(arrays[f"{prefix}_{part}"] for part in CSR_PARTS), where=f"{path}, {prefix}")
 
-    labels = arrays["labels"]
     edges = adjacency_edges(matrix("adj"), len(labels), where=str(path))
     return node_graph(edges, labels, matrix("attr") if "attr_data" in arrays else None, where=str(path))
 
@@ -56,7 +56,7 @@ def read_graphdata(path: Path) -> Data:
         absent = [name for name in ("adj_matrix", "node_attr", "node_label") if f"{name}.npy" not in archive.names]
         if absent:
             raise DataError(f"{path} lacks {', '.join(absent)}; found {_listed(archive)}")
-        labels = archive.array("node_label")
+        labels = _checked_labels(archive.array("node_label"), path)
         adjacency, features = (_pickled_matrix(archive, name) for name in ("adj_matrix", "node_attr"))
     return node_graph(adjacency_edges(adjacency, len(labels), where=str(path)), labels, features, where=str(path))
 
@@ -204,6 +204,13 @@ def _tu_features(
         with np.errstate(all="ignore"):  # what becomes NaN or infinite is refused below
             x[:, len(values) :] = StandardScaler().fit_transform(attributes)
     return feature_tensor(x, where=where, always_dense=True)
+
+
+def _checked_labels(labels: np.ndarray, path: Path) -> np.ndarray:  # [n] -> [n]
+    """The labels, which must be a list: their number is the number of nodes."""
+    if labels.ndim != 1:
+        raise DataError(f"{path}: labels must be a list of one or more, got shape {labels.shape}")
+    return labels
 
 
 def _listed(archive: Archive) -> str:

@@ -289,7 +289,8 @@ def _read_members(path: Path, stream: io.BytesIO | None) -> dict[str, bytes]:
             members = archive.infolist()
             names = {member.filename for member in members}
             inflated = sum(member.file_size for member in members)
-            if len(names) < len(members) or inflated > file_bytes:
+            is_deflated = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+            if len(names) < len(members) or inflated > file_bytes or is_deflated:
                 raise DataError(f"{path} has members that are listed twice or compressed; torch.save writes neither")
             return {member.filename: archive.read(member) for member in members}
     except DataError:

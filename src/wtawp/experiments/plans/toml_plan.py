@@ -36,8 +36,11 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting
+from wtawp.experiments.spec.run import MAX_INITS
+from wtawp.graphs.checked import brief
 
 MAX_BYTES = 2**20  # of a plan: thousands of cells
+MAX_SPLITS = 100_000
 TOP = {"name": str, "title": str, "splits": int, "inits": int, "base": dict, "cell": list}
 CELL = {"row": str, "column": str, "compare_with": str}
 SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs": int, "lr": float,
@@ -87,9 +90,9 @@ class _Reader:
         if not content.get("cell"):
             raise self.error("cell", "at least one [[cell]]", "none")
         size = {name: content.get(name, default) for name, default in (("splits", 20), ("inits", 10))}
-        for name, number in size.items():
-            if number < 1:
-                raise self.error(name, "a whole number >= 1", repr(number))
+        for (name, number), most in zip(size.items(), (MAX_SPLITS, MAX_INITS), strict=True):
+            if not 1 <= number <= most:
+                raise self.error(name, f"a whole number from 1 to {most}", brief(number))
         cells, pairs = [], {}
         for i, table in enumerate(content["cell"]):
             where = f"cell[{i}]."
