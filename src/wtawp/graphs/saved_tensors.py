@@ -184,6 +184,12 @@ class SavedTensors:
                 return {key: self._value(value) for key, value in saved.items()}
             case list() | tuple() | set() | frozenset():
                 return type(saved)(map(self._value, saved))
+            case _Record(name="builtins.set" | "__builtin__.set", arguments=(list() as members,)) if all(
+                isinstance(member, str | int | float) for member in members
+            ):
+                return set(members)
+            case _Record(name="_codecs.encode", arguments=(str() as text, "latin1")) if max(text, default="") <= "\xff":
+                return text.encode("latin1")  # how pickle writes bytes in protocol 2
             case _Record(name="collections.Counter", arguments=(dict() as counts,)):
                 return Counter(self._value(counts))
             case _Record(name="torch.Size", arguments=(sizes,)):
