@@ -70,6 +70,8 @@ from wtawp.training.checkpoint import Checkpoint
 
 Files = dict[str, bytes]
 MEMORY, SECONDS = 2**30, 10.0
+ROW = "| {reader} | {inputs:,} | {loaded:,} | {refused:,} | {findings} | {seconds:.0f} | {slowest_ms:.0f} |"
+ROW += " {peak_mb:.0f} |"
 RESULTS = Path(__file__).parents[1] / "results"
 EDGES = np.array([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 5, 5]])
 LABELS = np.array([0, 1, 0, 1, 1, 0])
@@ -193,9 +195,13 @@ def make_planetoid(g: Random) -> Files:
 
 def tu_archive() -> bytes:
     texts = {
-        "A": "1, 2\n2, 1\n3, 4\n4, 3\n5, 6\n6, 5\n", "graph_indicator": "1\n1\n2\n2\n3\n3\n", "graph_labels": "1\n-1\n1\n",
-        "node_labels": "0\n1\n2\n0\n1\n2\n", "node_attributes": "0.5, 1\n1, 2\n-3, 4\n0, 0\n1e3, 5\n2, 2\n", "README": "x\n",
-    }  # fmt: skip
+        "A": "1, 2\n2, 1\n3, 4\n4, 3\n5, 6\n6, 5\n",
+        "graph_indicator": "1\n1\n2\n2\n3\n3\n",
+        "graph_labels": "1\n-1\n1\n",
+        "node_labels": "0\n1\n2\n0\n1\n2\n",
+        "node_attributes": "0.5, 1\n1, 2\n-3, 4\n0, 0\n1e3, 5\n2, 2\n",
+        "README": "x\n",
+    }
     return packed([(f"T/T_{name}.txt", text.encode()) for name, text in texts.items()], deflate=True)
 
 
@@ -367,27 +373,53 @@ def readers() -> dict[str, Reader]:
     tensors = [saved(each) for each in graph_tensors()]
     table = npy(FEATURES.toarray())
     return {
-        "npz": Reader(lambda: {"g.npz": npz}, from_archives("g.npz", [npz, named], change_npy), lambda f: read(f / "g.npz")),
-        "graphdata": Reader(lambda: {"g.npz": objects}, from_archives("g.npz", [objects], change_pickled_npy),
-                            lambda f: read_graphdata(f / "g.npz")),
-        "planetoid": Reader(planetoid_files, make_planetoid,
-                            lambda f: read_planetoid({part: f / f"ind.{part}" for part in PLANETOID_PARTS})),
+        "npz": Reader(
+            lambda: {"g.npz": npz}, from_archives("g.npz", [npz, named], change_npy), lambda f: read(f / "g.npz")
+        ),
+        "graphdata": Reader(
+            lambda: {"g.npz": objects},
+            from_archives("g.npz", [objects], change_pickled_npy),
+            lambda f: read_graphdata(f / "g.npz"),
+        ),
+        "planetoid": Reader(
+            planetoid_files,
+            make_planetoid,
+            lambda f: read_planetoid({part: f / f"ind.{part}" for part in PLANETOID_PARTS}),
+        ),
         "tu": Reader(lambda: {"T.zip": tu_archive(), "features": b""}, make_tu, read_tu_folder),
-        "csv": Reader(lambda: {"g.csv": b"0,1\n1,2\n", "g.labels.csv": b"0,a\n1,b\n2,a\n"}, make_csv, lambda f: read(f / "g.csv")),
-        "pt": Reader(lambda: {"g.pt": tensors[0]}, from_archives("g.pt", tensors, change_torch_mostly_pickles, deflate=False),
-                     lambda f: read(f / "g.pt")),
-        "npy": Reader(lambda: {"x.npy": table}, lambda g: {"x.npy": mutated_npy(g, table)},
-                      lambda f: memory_mapped(f / "x.npy").sum()),
+        "csv": Reader(
+            lambda: {"g.csv": b"0,1\n1,2\n", "g.labels.csv": b"0,a\n1,b\n2,a\n"}, make_csv, lambda f: read(f / "g.csv")
+        ),
+        "pt": Reader(
+            lambda: {"g.pt": tensors[0]},
+            from_archives("g.pt", tensors, change_torch_mostly_pickles, deflate=False),
+            lambda f: read(f / "g.pt"),
+        ),
+        "npy": Reader(
+            lambda: {"x.npy": table},
+            lambda g: {"x.npy": mutated_npy(g, table)},
+            lambda f: memory_mapped(f / "x.npy").sum(),
+        ),
         "flips": Reader(lambda: {"f.npz": _flips_file()}, make_flips, lambda f: EdgeFlips.load(f / "f.npz")),
-        "packed-flips": Reader(lambda: {"flips.json": json.dumps([_flips().packed(), 6]).encode()}, make_packed, read_packed),
-        "votes": Reader(lambda: {"v.npz": _votes_file()}, from_archives("v.npz", [_votes_file()], change_npy),
-                        lambda f: Votes.load(f / "v.npz")),
-        "checkpoint": Reader(lambda: {"training.pt": written(lambda p: Checkpoint(p, 1, IDENTITY).write(training_state()))},
-                             make_checkpoint, lambda f: Checkpoint(f / "training.pt", 1, IDENTITY).read()),
-        "weights": Reader(lambda: {"weights.pt": _weights()}, make_weights, lambda f: read_state_dict(f / "weights.pt")),
+        "packed-flips": Reader(
+            lambda: {"flips.json": json.dumps([_flips().packed(), 6]).encode()}, make_packed, read_packed
+        ),
+        "votes": Reader(
+            lambda: {"v.npz": _votes_file()},
+            from_archives("v.npz", [_votes_file()], change_npy),
+            lambda f: Votes.load(f / "v.npz"),
+        ),
+        "checkpoint": Reader(
+            lambda: {"training.pt": written(lambda p: Checkpoint(p, 1, IDENTITY).write(training_state()))},
+            make_checkpoint,
+            lambda f: Checkpoint(f / "training.pt", 1, IDENTITY).read(),
+        ),
+        "weights": Reader(
+            lambda: {"weights.pt": _weights()}, make_weights, lambda f: read_state_dict(f / "weights.pt")
+        ),
         "toml": Reader(lambda: {"plan.toml": PLAN.encode()}, make_toml, lambda f: read_plan(f / "plan.toml")),
         "records": Reader(lambda: {"r.jsonl": json.dumps(_records()[0]).encode()}, make_records, read_records),
-    }  # fmt: skip
+    }
 
 
 def make_input(name: str, reader: Reader, seed: int, number: int) -> Files:
@@ -541,8 +573,7 @@ def main() -> None:
     rows, findings = [], 0
     for name, reader in chosen.items():
         row, found = fuzz(name, reader, args.seed, args.inputs)
-        print("| {reader} | {inputs:,} | {loaded:,} | {refused:,} | {findings} | {seconds:.0f} | {slowest_ms:.0f} | {peak_mb:.0f} |"
-              .format(**row), flush=True)  # fmt: skip
+        print(ROW.format(**row), flush=True)
         for number, what in found[:20]:
             print(f"    {name} --seed {args.seed} --only {number}: {what}", file=sys.stderr, flush=True)
         rows.append(row)

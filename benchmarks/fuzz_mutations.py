@@ -25,25 +25,104 @@ WHOLE = [
 REAL = [0.5, -0.5, -0.0, 1e-320, 1e38, 1e39, 1e300, -1e300, math.nan, math.inf, -math.inf]
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "g", "c8", "c16", "U1", "U3", "S2",
           ">i4", ">f8", ">U2", "M8[s]", "m8[D]", "V4", "O"]  # fmt: skip
-SHAPES = ["()", "(0,)", "(1,)", "(-1,)", "(-4, -1)", "(1000000000,)", "(4611686018427387904, 4)", "(1,) * 70", "(2.0,)",
-          "(True,)", "(4, 0)", "(0, 1000000000000)", "None", "(" * 300, "(1e9,)", "(10**9,)", "[4]", "(2, 2)"]  # fmt: skip
-WORDS = ["", " ", "\x00", "\n", "é", "\ud7ff", "\U0001f600", "\x1b[31m", "x" * 300, "1" * 5000, "nan", "inf", "-inf",
-         "true", "null", "{}", "[]", "'", '"', '"""', "#", ",", ";", "=", "..", "../../etc", "~nobody/x.npz", "a" * 5000 + ".npz",
-         "1_000", "0x10", "1e400", "-1e400", "1979-05-27", "package.module:Class", "\\", "\\u0000", "\\ud800"]  # fmt: skip
+SHAPES = [
+    "()",
+    "(0,)",
+    "(1,)",
+    "(-1,)",
+    "(-4, -1)",
+    "(1000000000,)",
+    "(4611686018427387904, 4)",
+    "(1,) * 70",
+    "(2.0,)",
+    "(True,)",
+    "(4, 0)",
+    "(0, 1000000000000)",
+    "None",
+    "(" * 300,
+    "(1e9,)",
+    "(10**9,)",
+    "[4]",
+    "(2, 2)",
+]
+WORDS = [
+    "",
+    " ",
+    "\x00",
+    "\n",
+    "é",
+    "\ud7ff",
+    "\U0001f600",
+    "\x1b[31m",
+    "x" * 300,
+    "1" * 5000,
+    "nan",
+    "inf",
+    "-inf",
+    "true",
+    "null",
+    "{}",
+    "[]",
+    "'",
+    '"',
+    '"""',
+    "#",
+    ",",
+    ";",
+    "=",
+    "..",
+    "../../etc",
+    "~nobody/x.npz",
+    "a" * 5000 + ".npz",
+    "1_000",
+    "0x10",
+    "1e400",
+    "-1e400",
+    "1979-05-27",
+    "package.module:Class",
+    "\\",
+    "\\u0000",
+    "\\ud800",
+]
 NUMBER, TOKEN = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?"), re.compile(r"\w+|[^\w\s]")
 ZEROS_BYTES = 3_000_000_000  # what a bomb inflates to
 LAUGHS = b")" + b"2\x86" * 60  # a tuple of the same tuple twice, 60 levels deep
 SNIPPETS = [
     *(b"}" + LAUGHS + b"K\x01s0", LAUGHS, LAUGHS + b"0", b"\x8f(" + LAUGHS + b"\x900", b"(" + LAUGHS + b"\x910"),
     *(b"\x96" + struct.pack("<Q", 2**40), b"\x8e" + struct.pack("<Q", 2**40), b"\x8b" + struct.pack("<i", 2**30)),
-    *(b"cos\nsystem\n", b"cbuiltins\neval\n", b"ccollections\nOrderedDict\n)R", b"cnumpy\nndarray\n)R", b"cbuiltins\nlist\n"),
-    *(b"ctorch\ndevice\n", b"\x82\x01", b"K\x01Q", b"N", b"0", b"(", b"t", b"R", b"b", b"2", b"]", b"}", b".", b"u", b"e", b"\x97"),
-]  # fmt: skip
+    *(
+        b"cos\nsystem\n",
+        b"cbuiltins\neval\n",
+        b"ccollections\nOrderedDict\n)R",
+        b"cnumpy\nndarray\n)R",
+        b"cbuiltins\nlist\n",
+    ),
+    *(
+        b"ctorch\ndevice\n",
+        b"\x82\x01",
+        b"K\x01Q",
+        b"N",
+        b"0",
+        b"(",
+        b"t",
+        b"R",
+        b"b",
+        b"2",
+        b"]",
+        b"}",
+        b".",
+        b"u",
+        b"e",
+        b"\x97",
+    ),
+]
 
 
 def any_value(g: Random) -> Any:
     """A value that readers do not expect."""
-    return g.choice([g.choice(WHOLE), g.choice(REAL), g.choice(WORDS), None, True, False, [], {}, [[]], [None], {"": 0}])
+    return g.choice(
+        [g.choice(WHOLE), g.choice(REAL), g.choice(WORDS), None, True, False, [], {}, [[]], [None], {"": 0}]
+    )
 
 
 def mutated_bytes(g: Random, content: bytes) -> bytes:
@@ -176,7 +255,9 @@ def _with_header(g: Random, content: bytes) -> bytes:
     if g.random() < 0.5:
         header = re.sub(r"'shape': \(.*?\)", lambda _: f"'shape': {g.choice(SHAPES)}", header)
     elif g.random() < 0.7:
-        header = re.sub(r"'descr': '.*?'", lambda _: f"'descr': '{g.choice([*DTYPES, '<U536870911', 'V2147483647'])}'", header)
+        header = re.sub(
+            r"'descr': '.*?'", lambda _: f"'descr': '{g.choice([*DTYPES, '<U536870911', 'V2147483647'])}'", header
+        )
     else:
         header = mutated_text(g, header)[:60_000]
     encoded = header.encode("latin1", errors="replace")
@@ -192,6 +273,7 @@ def _zeros() -> tuple[bytes, int]:
     return repeated_zeros(ZEROS_BYTES, -15), checksum
 
 
+@lru_cache(maxsize=8)
 def repeated_zeros(count: int, window: int) -> bytes:
     """So many zeros, compressed; `window` is that of zlib, and negative for a stream without a header."""
     squeeze = zlib.compressobj(9, zlib.DEFLATED, window)
@@ -251,7 +333,10 @@ def _with_zeros(g: Random, members: list[tuple[str, bytes]], i: int) -> bytes:
     rest = [member for member in members if member[0] != name]
     out = io.BytesIO(packed([*rest, (name, b"\0" * len(stream))], deflate=False))
     content = bytearray(out.getvalue())
-    for start in (content.rindex(b"PK\x03\x04") + 4, content.rindex(b"PK\x01\x02") + 6):  # version needed, flags, method ...
+    for start in (
+        content.rindex(b"PK\x03\x04") + 4,
+        content.rindex(b"PK\x01\x02") + 6,
+    ):
         struct.pack_into("<H", content, start + 4, zipfile.ZIP_DEFLATED)
         struct.pack_into("<III", content, start + 10, checksum, len(stream), g.choice([ZEROS_BYTES, 10, 2**20]))
     at = content.rindex(b"PK\x03\x04") + 30 + len(name.encode())
@@ -264,7 +349,7 @@ def _with_zip_fields(g: Random, content: bytes) -> bytes:
     signature, fields = g.choice(
         [
             (b"PK\x03\x04", [(6, "<H"), (8, "<H"), (14, "<I"), (18, "<I"), (22, "<I"), (26, "<H"), (28, "<H")]),
-            (b"PK\x01\x02", [(8, "<H"), (10, "<H"), (16, "<I"), (20, "<I"), (24, "<I"), (28, "<H"), (30, "<H"), (42, "<I")]),
+            (b"PK\x01\x02", [(8, "<H"), (10, "<H"), (16, "<I"), (20, "<I"), (24, "<I"), (28, "<H"), (42, "<I")]),
             (b"PK\x05\x06", [(4, "<H"), (8, "<H"), (10, "<H"), (12, "<I"), (16, "<I"), (20, "<H")]),
         ]
     )  # fmt: skip

@@ -62,7 +62,7 @@ def test_a_header_must_declare_what_the_file_holds() -> None:
         if shape.strip() == b"(4,)":
             assert plain_array(changed, "x").tolist() == [0, 1, 2, 3]
         else:
-            with pytest.raises(DataError, match="x (declares|is not an array)"):
+            with pytest.raises(DataError, match=r"x (declares|is not an array)"):
                 plain_array(changed, "x")
 
 
@@ -99,7 +99,7 @@ def test_a_member_that_inflates_to_more_than_it_declares_is_refused(tmp_path: Pa
     for start in (content.index(b"PK\x03\x04") + 22, content.index(b"PK\x01\x02") + 24):
         struct.pack_into("<I", content, start, 10)
     path.write_bytes(content)
-    with Archive(path) as archive, pytest.raises(DataError, match="not a readable archive .*CRC"):
+    with Archive(path) as archive, pytest.raises(DataError, match=r"not a readable archive .*CRC"):
         archive.read("x")
 
 
@@ -123,3 +123,12 @@ def test_a_name_that_occurs_twice_or_points_outside_is_refused(tmp_path: Path) -
         Archive(zipped(tmp_path / "b.zip", {"../x": b""}))
     with pytest.raises(DataError, match="there is no file"):
         Archive(tmp_path / "c.zip")
+
+
+def test_a_member_that_declares_more_bytes_than_the_file_has_is_refused(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"x": b"text"}, zipfile.ZIP_STORED)
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<I", content, content.index(b"PK\x01\x02") + 20, 2**31)
+    path.write_bytes(content)
+    with Archive(path) as archive, pytest.raises(DataError, match="x declares 2,147,483,648 bytes in a file of"):
+        archive.read("x")

@@ -114,7 +114,7 @@ def test_damaged_bytes_raise_nothing_but_data_errors() -> None:
 
 def test_adjacency_lists_are_whole_numbers_and_not_shared_too_often() -> None:
     for lists in ({0: [1.7]}, {0.5: [1]}, {0: "12"}, {0: {1: 2}}, {0: [True]}):
-        with pytest.raises(DataError, match="f must (list whole numbers of nodes|hold a list of neighbours)"):
+        with pytest.raises(DataError, match=r"f must (list whole numbers of nodes|hold a list of neighbours)"):
             as_pairs(lists, "f")
     shared = list(range(10_000))
     content = pickle.dumps(dict.fromkeys(range(1000), shared))

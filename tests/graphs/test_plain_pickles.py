@@ -13,7 +13,7 @@ DOUBLED = b")" + b"2\x86" * 60  # a tuple of one tuple twice, 60 levels deep: it
 
 
 class Reader(PlainUnpickler):
-    def find_class(self, module: str, name: str) -> object:
+    def find_class(self, module: str, name: str) -> object:  # noqa: ARG002
         return {"OrderedDict": RecordedDict, "defaultdict": RecordedDict, "list": list}.get(name, Record)
 
 
@@ -43,8 +43,8 @@ def test_dicts_of_other_kinds_become_records() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"}" + DOUBLED + b"K\x01s.", b"}(" + DOUBLED + b"K\x01u.", b"(" + DOUBLED + b"K\x01d.", b"\x8f(" + DOUBLED + b"\x90.",
-     b"(" + DOUBLED + b"\x91."],
+    [b"}" + DOUBLED + b"K\x01s.", b"}(" + DOUBLED + b"K\x01u.", b"(" + DOUBLED + b"K\x01d.",
+     b"\x8f(" + DOUBLED + b"\x90.", b"(" + DOUBLED + b"\x91."],
     ids=["setitem", "setitems", "dict", "additems", "frozenset"],
 )  # fmt: skip
 def test_a_key_that_takes_for_ever_to_hash_is_refused(content: bytes) -> None:

@@ -23,7 +23,9 @@ def test_the_variable_raises_and_lowers_the_limit_for_small_files(monkeypatch: p
     monkeypatch.setenv(VARIABLE, "1")
     assert allowed_bytes(10) == MB
     check_memory(MB, 10, where="here")
-    with pytest.raises(DataError, match=rf"here: the content needs 2 MB .* 10 bytes; up to 1 MB .*{VARIABLE}.*; or pack"):
+    with pytest.raises(
+        DataError, match=rf"here: the content needs 2 MB .* 10 bytes; up to 1 MB .*{VARIABLE}.*; or pack"
+    ):
         check_memory(MB + 1, 10, where="here", advice="pack")
 
 
@@ -47,6 +49,6 @@ def test_lines_are_read_up_to_the_limit_and_no_further(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "f.gz", "wb") as file:
         file.write(bytes(5 * MB))  # one line
     with gzip.open(tmp_path / "f.gz") as stream, pytest.raises(DataError, match="more than the 1 MB"):
-        list(limited_lines(stream, MB, where="f"))  # type: ignore[arg-type]
+        list(limited_lines(stream, MB, where="f"))
     with gzip.open(tmp_path / "f.gz") as stream:
         assert stream.readline(MB + 1) == bytes(MB + 1)  # what is held in memory at most

@@ -107,9 +107,9 @@ class Votes:
             noises = _noises(noise, path)
         except DataError as error:
             raise CertificateError(str(error)) from error
-        kinds = [(array.dtype, array.ndim) for array in (counts, samples, seed)]
+        kinds = [(str(array.dtype), array.ndim) for array in (counts, samples, seed)]
         is_text = provenance.dtype.kind == "U" and provenance.shape[1:] == (2,)
-        if kinds != [(np.int64, 2), (np.int64, 0), (np.int64, 0)] or not (is_text or not provenance.size):
+        if kinds != [("int64", 2), ("int64", 0), ("int64", 0)] or not (is_text or not provenance.size):
             raise CertificateError(f"{path} is not a file of votes: its arrays have other types or shapes; cast again")
         is_whole = 1 <= int(samples) <= MAX_SAMPLES and counts.min(initial=0) >= 0 and counts.max(initial=0) <= samples
         if not is_whole or not (counts.sum(1) == samples).all():

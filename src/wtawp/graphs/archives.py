@@ -77,6 +77,10 @@ class Archive:
         where = f"{self.path}, {_shown(name)}"
         if member.compress_type not in _METHODS:
             raise DataError(f"{where} is compressed by method {member.compress_type}; only deflate is read: pack again")
+        if member.compress_size > self.file_bytes:  # zipfile would allocate it
+            raise DataError(
+                f"{where} declares {member.compress_size:,} bytes in a file of {self.file_bytes:,}; damaged"
+            )
         self.reserve(member.file_size, where)
         try:
             with self._zip.open(member) as stream:  # read() without a size would inflate more than is declared
@@ -96,12 +100,10 @@ class Archive:
         Raises:
             DataError: If the member is damaged, or too large, or holds anything else.
         """
-        content = self.read(f"{name}.npy")
         where = f"{self.path}, {_shown(name)}"
-        shape, _, dtype = npy_header(io.BytesIO(content), where)
-        if not dtype.hasobject and 0 <= math.prod(shape) <= len(content):
-            self.reserve(math.prod(shape) * NUMBER_BYTES, where)
-        return plain_array(content, where)
+        array = plain_array(self.read(f"{name}.npy"), where)
+        self.reserve(array.size * NUMBER_BYTES, where)  # what it needs once it is converted
+        return array
 
     def reserve(self, needed: int, where: str) -> None:
         """Count memory for content of this archive.
@@ -164,10 +166,9 @@ def plain_array(content: bytes, where: str) -> np.ndarray:
     shape, fortran, dtype = npy_header(stream, where)
     if dtype.kind not in "biufU" or not dtype.itemsize:
         raise DataError(f"{where} is not a plain array: it must hold real numbers or names, got {str(dtype)[:60]}")
-    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
-        raise DataError(
-            f"{where} declares {dtype} of shape {brief(shape)}, which is not what it holds; it is damaged: save it again"
-        )
+    is_shape = all(type(size) is int and size >= 0 for size in shape)
+    if not is_shape or math.prod(shape) * dtype.itemsize != len(content) - stream.tell():
+        raise DataError(f"{where} declares {dtype} of shape {brief(shape)}, which is not what it holds; it is damaged")
     try:
         array = np.frombuffer(content, dtype, offset=stream.tell()) if math.prod(shape) else np.empty(0, dtype)
         array = array.reshape(shape, order="F" if fortran else "C").copy()

@@ -164,7 +164,9 @@ def _tu_tables(
         def table(part: str, dtype: type = np.int64) -> np.ndarray | None:
             paths = [name for name in archive.names if name.rsplit("/", 1)[-1] == f"{names[0]}_{part}.txt"]
             if len(paths) > 1:
-                raise DataError(f"{path} has {names[0]}_{part}.txt in {len(paths)} folders; which one counts is unknown")
+                raise DataError(
+                    f"{path} has {names[0]}_{part}.txt in {len(paths)} folders; which one counts is unknown"
+                )
             return None if not paths else _table(archive.read(paths[0]), f"{path}, {part}", archive.file_bytes, dtype)
 
         edges, indicator, graph_labels = table("A"), table("graph_indicator"), table("graph_labels")

@@ -7,7 +7,7 @@ library is needed here, so that reading records stays fast.
 
 import os
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Protocol
 
 from wtawp.base import DataError
 
@@ -63,7 +63,14 @@ def check_memory(needed: int, file_bytes: int, *, where: str, default_mb: int = 
         )
 
 
-def limited_lines(stream: BinaryIO, allowed: int, *, where: str) -> Iterator[bytes]:
+class _Lines(Protocol):
+    """A file, compressed or not, opened for reading bytes."""
+
+    def readline(self, size: int, /) -> bytes:
+        """The next line, or the first `size` bytes of it."""
+
+
+def limited_lines(stream: _Lines, allowed: int, *, where: str) -> Iterator[bytes]:
     """Read the lines of a file that may be compressed, up to a limit on all of them together.
 
     Args:

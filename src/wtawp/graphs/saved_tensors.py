@@ -191,11 +191,11 @@ class SavedTensors:
             case _Record(name="_codecs.encode", arguments=(str() as text, "latin1")) if max(text, default="") <= "\xff":
                 return text.encode("latin1")  # how pickle writes bytes in protocol 2
             case _Record(name="collections.Counter", arguments=(dict() as counts,)):
-                return Counter(self._value(counts))
+                return Counter({key: self._value(count) for key, count in counts.items()})
             case _Record(name="torch.Size", arguments=(sizes,)):
                 return torch.Size(_sizes(sizes, str(self.path)))
-            case _Record(name="torch.device", arguments=(("cpu" | "cuda" | "mps" | "meta" | "xpu") as kind, *index)):
-                return torch.device(kind, *_sizes(tuple(index[:1]), str(self.path)))
+            case _Record(name="torch.device", arguments=(("cpu" | "cuda" | "mps" | "meta" | "xpu") as device, *index)):
+                return torch.device(device, *_sizes(tuple(index[:1]), str(self.path)))
             case _Record(name="builtins.complex" | "__builtin__.complex", arguments=(float() as real, float() as im)):
                 return complex(real, im)
             case type() if issubclass(saved, _Record) and isinstance(_torch_attribute(saved.name), torch.dtype):
@@ -295,8 +295,8 @@ def _read_members(path: Path, stream: io.BytesIO | None) -> dict[str, bytes]:
             members = archive.infolist()
             names = {member.filename for member in members}
             inflated = sum(member.file_size for member in members)
-            is_deflated = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-            if len(names) < len(members) or inflated > file_bytes or is_deflated:
+            is_plain = all(m.compress_type == zipfile.ZIP_STORED and m.compress_size <= file_bytes for m in members)
+            if len(names) < len(members) or inflated > file_bytes or not is_plain:
                 raise DataError(f"{path} has members that are listed twice or compressed; torch.save writes neither")
             return {member.filename: archive.read(member) for member in members}
     except DataError:

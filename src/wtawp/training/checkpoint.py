@@ -59,7 +59,8 @@ class Checkpoint:
             content = SavedTensors(self.path).restored()
         except DataError as error:
             raise CheckpointError(
-                f"{self.path} cannot be read, it is damaged or is not a checkpoint ({_shortened(str(error))}); {WAY_OUT}"
+                f"{self.path} cannot be read, it is damaged or is not a checkpoint"
+                f" ({_shortened(str(error))}); {WAY_OUT}"
             ) from error
         match content:
             case {"kind": str(kind), "format": int(form)} if kind == KIND and form != FORMAT:

@@ -126,7 +126,10 @@ def test_graphs_may_come_in_batches_and_with_other_features(tmp_path: Path) -> N
         ("splits = " + "1" * 5000, "is not TOML"),
         ("#" * 2**20 + "\n", "has more than 1,048,576 bytes"),
         ('inits = 1001\ncell = [{dataset = "wine"}]', "inits: expected a whole number from 1 to 1000, got 1001"),
-        ('splits = 9223372036854775807\ncell = [{dataset = "wine"}]', "splits: expected a whole number from 1 to 100000"),
+        (
+            'splits = 9223372036854775807\ncell = [{dataset = "wine"}]',
+            "splits: expected a whole number from 1 to 100000",
+        ),
     ],
 )
 def test_a_plan_beyond_all_bounds_is_refused(text: str, words: str, tmp_path: Path) -> None:
