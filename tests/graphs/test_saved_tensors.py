@@ -249,7 +249,8 @@ def test_what_a_training_saves_is_restored_as_torch_loads_it(tmp_path: Path) -> 
     content = {
         "model": layers.state_dict(), "optimizer": optimizer.state_dict(), "half": base.bfloat16(),
         "complex": base * 1j, "view": base[1::2], "shape": base.shape, "dtype": torch.float16,
-        "device": torch.device("cuda", 1), "number": 1 + 2j, "counter": Counter({1: 2}), "nested": [(1, None), {"a": b"b"}], 3: {4, 5},
+        "device": torch.device("cuda", 1), "number": 1 + 2j, "counter": Counter({1: 2}),
+        "nested": [(1, None), {"a": b"b"}], 3: {4, 5},
     }  # fmt: skip
     torch.save(content, tmp_path / "t.pt")
     restored, expected = SavedTensors(tmp_path / "t.pt").restored(), torch.load(tmp_path / "t.pt", weights_only=False)
