@@ -49,7 +49,7 @@ class EdgeFlips:
         pairs = self.pairs
         if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.dtype != torch.int64:
             raise DataError(f"pairs must be int64 of shape [2, k], got {pairs.dtype} of shape {list(pairs.shape)}")
-        if type(self.num_nodes) is not int or not 1 <= self.num_nodes <= MAX_NODES:
+        if not _is_number_of_nodes(self.num_nodes):
             raise DataError(f"flips need a graph of 1 to {MAX_NODES} nodes, got num_nodes={brief(self.num_nodes)}")
         if pairs.shape[1] and not (int(pairs.min()) >= 0 and int(pairs.max()) < self.num_nodes):
             extent = f"{int(pairs.min())} to {int(pairs.max())}"
@@ -187,7 +187,7 @@ class EdgeFlips:
         Raises:
             DataError: If the text does not hold valid flips.
         """
-        if not isinstance(text, str) or type(num_nodes) is not int or not 1 <= num_nodes <= MAX_NODES:
+        if not isinstance(text, str) or not _is_number_of_nodes(num_nodes):
             raise DataError(
                 f"packed flips are a text and 1 to {MAX_NODES} nodes, got {brief(text)} and {brief(num_nodes)}"
             )
@@ -280,6 +280,11 @@ def budget_of(data: Data, budget: float | int) -> int:
     if not 1 <= budget <= edges:
         raise ValueError(f"a budget given as a count must lie between 1 and the {edges} edges, got {budget}")
     return budget
+
+
+def _is_number_of_nodes(number: object) -> bool:
+    """Whether a value is a whole number of nodes whose pairs can be coded in int64."""
+    return isinstance(number, int | np.integer) and not isinstance(number, bool) and 1 <= number <= MAX_NODES
 
 
 def _codes(pairs: Tensor, size: int) -> Tensor:

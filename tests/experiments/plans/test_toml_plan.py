@@ -2,11 +2,13 @@ from pathlib import Path
 
 import pytest
 
+from wtawp.base import DataError
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans import toml_plan
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.plans.toml_plan import read_plan
 from wtawp.experiments.spec import PlanError
+from wtawp.graphs import load
 
 GOOD = """
 name = "mine"
@@ -135,3 +137,10 @@ def test_graphs_may_come_in_batches_and_with_other_features(tmp_path: Path) -> N
 def test_a_plan_beyond_all_bounds_is_refused(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=words):
         read_plan(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("dataset", ["a" * 5000 + ".npz", "~nobody-here/x.npz", "\\u0000.npz"])
+def test_a_name_that_no_file_can_have_is_refused_when_the_data_are_loaded(dataset: str, tmp_path: Path) -> None:
+    plan = read_plan(written(tmp_path, f'cell = [{{dataset = "{dataset}"}}]'))
+    with pytest.raises(DataError):
+        load(plan.cells[0].setting.dataset)

@@ -37,7 +37,6 @@ from wtawp.experiments.measures.shared.registry import measure_names, measure_sp
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting
 from wtawp.experiments.spec.run import MAX_INITS
-from wtawp.graphs.checked import brief
 
 MAX_BYTES = 2**20  # of a plan: thousands of cells
 MAX_SPLITS = 100_000
@@ -92,7 +91,7 @@ class _Reader:
         size = {name: content.get(name, default) for name, default in (("splits", 20), ("inits", 10))}
         for (name, number), most in zip(size.items(), (MAX_SPLITS, MAX_INITS), strict=True):
             if not 1 <= number <= most:
-                raise self.error(name, f"a whole number from 1 to {most}", brief(number))
+                raise self.error(name, f"a whole number from 1 to {most}", repr(number)[:100])
         cells, pairs = [], {}
         for i, table in enumerate(content["cell"]):
             where = f"cell[{i}]."
