@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "fuzz.py"
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the program forks, and limits memory as Linux does")
 def test_mutated_files_are_loaded_or_refused_with_an_error_of_ours(tmp_path: Path) -> None:
-    environment = os.environ | {"WTAWP_HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, str(SCRIPT), "--inputs", "300", "--seed", "7"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    environment = {"WTAWP_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src"), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(ROOT / "benchmarks" / "fuzz.py"), "--inputs", "300", "--seed", "7"]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
     assert done.returncode == 0, done.stderr
     assert len(rows) == 14
