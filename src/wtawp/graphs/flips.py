@@ -284,7 +284,7 @@ def budget_of(data: Data, budget: float | int) -> int:
 
 def _is_number_of_nodes(number: object) -> bool:
     """Whether a value is a whole number of nodes whose pairs can be coded in int64."""
-    return isinstance(number, int | np.integer) and not isinstance(number, bool) and 1 <= number <= MAX_NODES
+    return isinstance(number, int | np.integer) and not isinstance(number, bool) and 1 <= int(number) <= MAX_NODES
 
 
 def _codes(pairs: Tensor, size: int) -> Tensor:
