@@ -56,7 +56,7 @@ def test_what_is_no_real_number_or_name_is_refused(array: np.ndarray, message: s
 
 def test_a_header_must_declare_what_the_file_holds() -> None:
     whole = npy(np.arange(4))
-    for shape in (b"(9,)", b"(-4,)", b"(10**9,)", b"(99999999999999,)", b"((((", b"(4,)" + b" " * 99):
+    for shape in (b"(9,)", b"(-4,)", b"(True, 4)", b"(10**9,)", b"(99999999999999,)", b"((((", b"(4,)" + b" " * 99):
         header = whole[10:128].replace(b"(4,)", shape)
         changed = whole[:8] + struct.pack("<H", len(header)) + header + whole[128:]
         if shape.strip() == b"(4,)":
