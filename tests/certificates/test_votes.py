@@ -288,7 +288,7 @@ def test_files_that_are_not_votes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="there is no file"):
         Votes.load(path)
     path.write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(CertificateError, match="not a file of votes"):
+    with pytest.raises(CertificateError, match="not a readable archive"):
         Votes.load(path)
     np.savez(path, counts=np.zeros((2, 2)))
     with pytest.raises(CertificateError, match="not a file of votes"):
@@ -354,3 +354,32 @@ def test_a_victim_whose_output_changes_shape_is_refused() -> None:
 def test_no_samples_are_no_votes(samples: int) -> None:
     with pytest.raises(ValueError, match="whole number >= 1"):
         vote(double(DATA), gcn(), features=FEATURES, samples=samples, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"counts": np.array([[2**62, 2**62, 2**62, 2**62 + 3]])}, "not of 3 votes"),  # their sum wraps around to 3
+        ({"counts": np.array([[-1, 4]])}, "not of 3 votes"),
+        ({"samples": np.array([3])}, "other types or shapes"),
+        ({"seed": np.array("0")}, "other types or shapes"),
+        ({"counts": np.array([1, 2])}, "other types or shapes"),
+        ({"counts": np.array([[1.0, 2.0]])}, "other types or shapes"),
+        ({"provenance": np.array(["a", "b", "c"])}, "other types or shapes"),
+        ({"noise": np.array([["features", "nan", "0"]])}, "noise must be rows"),
+        ({"noise": np.array([["features", "0.1"]])}, "noise must be rows"),
+        ({"noise": np.array([["labels", "0.1", "0.1"]])}, "noise must be on one or both of features, edges"),
+        ({"noise": np.empty((0, 3), dtype="U1")}, "noise must be on one or both of features, edges"),
+        ({"counts": np.array([[None, 1]])}, "is not a plain array"),
+    ],
+)
+def test_votes_that_cannot_be_right_are_refused(change: dict[str, np.ndarray], match: str, tmp_path: Path) -> None:
+    whole = {
+        "counts": np.array([[1, 2]]), "samples": np.array(3), "seed": np.array(0),
+        "noise": np.array([["features", "0.1", "0.2"]]), "provenance": np.array([["graph", "a"]]),
+    }  # fmt: skip
+    np.savez(tmp_path / "v.npz", **whole)
+    assert Votes.load(tmp_path / "v.npz").samples == 3
+    np.savez(tmp_path / "v.npz", **{**whole, **change})
+    with pytest.raises(CertificateError, match=match):
+        Votes.load(tmp_path / "v.npz")

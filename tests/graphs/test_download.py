@@ -1,6 +1,8 @@
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,6 +20,7 @@ class Server:
 
     def __init__(self) -> None:
         asked: list[str] = []
+        self.stopped = stopped = threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -25,12 +28,27 @@ class Server:
                 if self.path == "/missing":
                     self.send_error(404)
                     return
+                if self.path in ("/endless", "/slow"):
+                    self.send_misbehaved(self.path == "/slow")
+                    return
                 body = BYTES[:-1] + b"!" if self.path == "/tampered" else BYTES
                 broken = self.path == "/truncated" or (self.path == "/flaky" and asked.count("/flaky") == 1)
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if broken else body)
+
+            def send_misbehaved(self, is_slow: bool) -> None:
+                """Send more than was published, or a byte now and then."""
+                self.send_response(200)
+                self.end_headers()
+                for _ in range(1000):
+                    try:
+                        self.wfile.write(b"x" if is_slow else BYTES)
+                    except OSError:  # the other side has given up
+                        return
+                    if is_slow and stopped.wait(0.05):
+                        return
 
             def log_message(self, *args: object) -> None:
                 """Say nothing."""
@@ -46,6 +64,7 @@ def server() -> Iterator[Server]:
     thread = threading.Thread(target=serving.http.serve_forever)
     thread.start()
     yield serving
+    serving.stopped.set()
     serving.http.shutdown()
     serving.http.server_close()
     thread.join()
@@ -147,3 +166,21 @@ def test_a_cache_that_cannot_be_written_is_named(
     monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))
     with pytest.raises(DownloadError, match=r"cannot write .*graph.npz.*\$WTAWP_HOME"):
         fetch(FILE, mirrors=[f"{server.base}/good"])
+
+
+def test_a_transfer_of_too_many_bytes_is_given_up(server: Server, empty_home: Path) -> None:
+    small = replace(FILE, max_bytes=len(BYTES))
+    assert fetch(small, mirrors=[f"{server.base}/endless", f"{server.base}/good"]).read_bytes() == BYTES
+    assert server.asked == ["/endless", "/good"]
+    (empty_home / "data/folder/graph.npz").unlink()
+    with pytest.raises(DownloadError, match=r"more than 76,799 bytes, the file's max_bytes"):
+        fetch(replace(FILE, max_bytes=len(BYTES) - 1), mirrors=[f"{server.base}/good"])
+    assert files_under(empty_home) == []
+
+
+def test_a_transfer_that_never_ends_is_given_up_at_the_deadline(server: Server, empty_home: Path) -> None:
+    start = time.monotonic()
+    with pytest.raises(DownloadError, match=r"not complete after 0\.5 seconds; fetch takes seconds= for more"):
+        fetch(FILE, mirrors=[f"{server.base}/slow"], seconds=0.5)
+    assert time.monotonic() - start < 5
+    assert files_under(empty_home) == []

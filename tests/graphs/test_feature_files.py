@@ -42,17 +42,17 @@ def test_files_that_are_no_tables_of_numbers_are_refused(tmp_path: Path) -> None
         with pytest.raises(DataError, match=message):
             memory_mapped(str(path))
     np.save(path, np.array([["text"]], dtype=object))  # a pickle, which is not opened
-    with pytest.raises(DataError, match=r"not a \.npy file of numbers"):
+    with pytest.raises(DataError, match="must be float32, float64 or float16, got object"):
         memory_mapped(path)
     np.save(path, np.ones((300, 20), np.float32))
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(DataError, match="or it is cut short"):
+    with pytest.raises(DataError, match=r"is cut short: it declares more numbers than it holds, \(300, 20\)"):
         memory_mapped(path)
     path.write_bytes(b"no array at all")
-    with pytest.raises(DataError, match=r"not a \.npy file of numbers"):
+    with pytest.raises(DataError, match="is not an array of NumPy"):
         memory_mapped(path)
     np.savez(tmp_path / "x.npz", x=np.ones((3, 2), np.float32))
-    with pytest.raises(DataError, match="cannot be mapped into memory"):
+    with pytest.raises(DataError, match="is not an array of NumPy"):
         memory_mapped(tmp_path / "x.npz")
 
 

@@ -1,3 +1,5 @@
+import base64
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
+from wtawp.graphs.read_limits import VARIABLE
 
 
 def graph(num_nodes: int = 8, density: float = 0.3, seed: int = 0) -> Data:
@@ -103,7 +106,7 @@ GOOD = {"pairs": np.array([[0], [1]]), "num_nodes": np.int64(2), "provenance": n
         ({"num_nodes": np.array([2])}, "one int64 num_nodes"),
         ({"num_nodes": np.int64(1)}, "nodes 0 to 0, got 0 to 1"),
         ({"provenance": np.array(["a", "b"])}, "must be rows"),
-        ({"provenance": np.array([{"a": 1}], dtype=object)}, "not a file of flips"),
+        ({"provenance": np.array([{"a": 1}], dtype=object)}, "provenance is not a plain array"),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, np.ndarray | None], message: str) -> None:
@@ -116,7 +119,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, np.ndarray 
 @pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04 cut"])
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "f.npz").write_bytes(content)
-    with pytest.raises(DataError, match="not a file of flips"):
+    with pytest.raises(DataError, match="not a readable archive"):
         EdgeFlips.load(tmp_path / "f.npz")
 
 
@@ -126,7 +129,7 @@ def test_a_file_cut_short_or_absent_is_refused(tmp_path: Path) -> None:
         EdgeFlips.load(path)
     EdgeFlips(torch.tensor([[0], [1]]), 2).save(path)
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataError, match="not a file of flips"):
+    with pytest.raises(DataError, match="not a readable archive"):
         EdgeFlips.load(path)
 
 
@@ -152,7 +155,7 @@ def test_other_bad_parts_are_refused() -> None:
     flips = EdgeFlips(torch.tensor([[0], [1]]), 4)
     with pytest.raises(DataError, match="provenance must be pairs"):
         replace(flips, provenance=(("seed", 1),))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="one node or more"):
+    with pytest.raises(DataError, match="a graph of 1 to"):
         EdgeFlips(torch.zeros(2, 0, dtype=torch.int64), 0)
     with pytest.raises(DataError, match="graph of 4 nodes, this one has 8"):
         flips.apply(graph())
@@ -179,3 +182,27 @@ def test_budgets_are_shares_or_counts() -> None:
             budget_of(data, bad)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no edges"):
         budget_of(Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=3), 0.5)
+
+
+def test_packed_flips_inflate_no_further_than_the_limit() -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(100 * 2**20), 1)).decode()
+    with pytest.raises(DataError, match=rf"inflate to more than the 67,108,864 bytes that are allowed.*{VARIABLE}"):
+        EdgeFlips.unpacked(bomb, 6)
+
+
+@pytest.mark.parametrize("num_nodes", [0, -1, True, 2.0, None, "6", 3_037_000_500, 2**63, 10**400])
+def test_flips_need_a_number_of_nodes_whose_pairs_can_be_coded(num_nodes: object) -> None:
+    none = EdgeFlips(torch.zeros(2, 0, dtype=torch.int64), 6)
+    with pytest.raises(DataError, match="1 to 3037000499"):
+        EdgeFlips.unpacked(none.packed(), num_nodes)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="1 to 3037000499"):
+        EdgeFlips(none.pairs, num_nodes)  # type: ignore[arg-type]
+
+
+def test_packed_flips_with_something_after_them_are_refused() -> None:
+    packed = base64.b64decode(EdgeFlips(torch.tensor([[0], [1]]), 6).packed())
+    for wrong in (packed + b"x", zlib.compress(bytes(7)), packed[:-1]):
+        with pytest.raises(DataError, match="these are not packed flips"):
+            EdgeFlips.unpacked(base64.b64encode(wrong).decode(), 6)
+    with pytest.raises(DataError, match="packed flips are a text"):
+        EdgeFlips.unpacked(None, 6)  # type: ignore[arg-type]

@@ -9,7 +9,9 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
+from wtawp.graphs.checked import brief
 from wtawp.graphs.pickles import as_matrix, as_pairs, as_table, unpickle
+from wtawp.graphs.read_limits import VARIABLE
 
 
 class Foreign:
@@ -108,3 +110,28 @@ def test_damaged_bytes_raise_nothing_but_data_errors() -> None:
             as_matrix(unpickle(bytes(damaged), "f"), "f")
             refused -= 1  # some bytes do not matter, or change a number
     assert 100 < refused < 500
+
+
+def test_adjacency_lists_are_whole_numbers_and_not_shared_too_often() -> None:
+    for lists in ({0: [1.7]}, {0.5: [1]}, {0: "12"}, {0: {1: 2}}, {0: [True]}):
+        with pytest.raises(DataError, match=r"f must (list whole numbers of nodes|hold a list of neighbours)"):
+            as_pairs(lists, "f")
+    shared = list(range(10_000))
+    content = pickle.dumps(dict.fromkeys(range(1000), shared))
+    assert len(content) < 100_000
+    with pytest.raises(DataError, match=f"f: the content needs 153 MB .*{VARIABLE}"):
+        as_pairs(unpickle(content, "f"), "f", len(content))
+
+
+def test_numbers_of_a_matrix_count_as_they_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+    matrix = csr_matrix((np.zeros(10**5, dtype=np.int8), np.zeros(10**5, dtype=np.int8), [0, 10**5]), shape=(1, 1))
+    with pytest.raises(DataError, match=VARIABLE):
+        as_matrix(unpickle(pickle.dumps(matrix, 3), "f"), "f")
+
+
+def test_a_shape_of_shared_tuples_is_shown_in_no_time() -> None:
+    nested: tuple[object, ...] = ()
+    for _ in range(60):
+        nested = (nested, nested)
+    assert len(brief(nested)) <= 200

@@ -1,18 +1,21 @@
 import struct
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
+from wtawp.graphs.read_limits import VARIABLE
 from wtawp.graphs.saved_tensors import SavedTensors
 from wtawp.graphs.user_files import read_pt
+from wtawp.training.checkpoint import digest_of
 
 GRAPH = {"edge_index": torch.tensor([[0, 1], [1, 2]]), "y": torch.tensor([0, 1, 1, 0])}
 Outcomes = Callable[[str, Sequence[Path]], list[str]]
@@ -235,3 +238,49 @@ def test_damaged_bytes_raise_nothing_but_data_errors(tmp_path: Path) -> None:
         except DataError:
             refused += 1
     assert 300 < refused < 600
+
+
+def test_what_a_training_saves_is_restored_as_torch_loads_it(tmp_path: Path) -> None:
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    optimizer = torch.optim.Adam(layers.parameters())
+    layers(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+    base = torch.arange(6.0)
+    content = {
+        "model": layers.state_dict(), "optimizer": optimizer.state_dict(), "half": base.bfloat16(),
+        "complex": base * 1j, "view": base[1::2], "shape": base.shape, "dtype": torch.float16,
+        "device": torch.device("cuda", 1), "number": 1 + 2j, "counter": Counter({1: 2}),
+        "nested": [(1, None), {"a": b"b"}], 3: {4, 5},
+    }  # fmt: skip
+    torch.save(content, tmp_path / "t.pt")
+    restored, expected = SavedTensors(tmp_path / "t.pt").restored(), torch.load(tmp_path / "t.pt", weights_only=False)
+    assert isinstance(restored, dict)
+    assert digest_of({**restored, 3: None}) == digest_of({**expected, 3: None})
+    assert [restored[3], type(restored["shape"]), type(restored["counter"])] == [{4, 5}, torch.Size, Counter]
+    assert restored["model"]._metadata == expected["model"]._metadata
+    layers.load_state_dict(restored["model"])
+
+
+def test_values_that_share_parts_do_not_grow_beyond_the_file(tmp_path: Path) -> None:
+    nested: list[object] = []
+    for _ in range(60):
+        nested = [nested, nested]
+    torch.save({"a": nested}, tmp_path / "t.pt")
+    with pytest.raises(DataError, match="repeats its values too often"):
+        SavedTensors(tmp_path / "t.pt").restored()
+    torch.save({str(i): torch.zeros(1).expand(2**24) for i in range(3)}, tmp_path / "t.pt")
+    with pytest.raises(DataError, match=VARIABLE):
+        SavedTensors(tmp_path / "t.pt").restored()
+
+
+def test_sparse_tensors_and_deep_nesting_are_not_restored(tmp_path: Path) -> None:
+    torch.save({"a": torch.eye(3).to_sparse()}, tmp_path / "t.pt")
+    with pytest.raises(DataError, match="must be a dense tensor"):
+        SavedTensors(tmp_path / "t.pt").restored()
+    torch.save({"a": nn.Linear(2, 2)}, tmp_path / "t.pt")
+    with pytest.raises(DataError, match=r"holds torch\.nn\.modules\.linear\.Linear; only tensors and plain values"):
+        SavedTensors(tmp_path / "t.pt").restored()
+    deep = b"\x80\x02" + b"]" * 50_000 + b"a" * 49_999 + b"."
+    path = forged(saved(tmp_path, "deep"), data=lambda _: deep)
+    with pytest.raises(DataError, match="nests its values too deeply"):
+        SavedTensors(path).restored()

@@ -327,3 +327,15 @@ def test_a_changed_state_is_noticed_by_its_digest(tmp_path: Path) -> None:
     torch.save(content, path)
     with pytest.raises(CheckpointError, match=r"training\.pt is damaged, its content does not match its digest"):
         fit(users(), DATA, SPLIT, seed=0, epochs=3, checkpoint=path)
+
+
+@pytest.mark.parametrize("change", [{"kind": torch.zeros(2)}, {"identity": {1: 2}}, {"state": [1]}, {"digest": None}])
+def test_content_of_another_kind_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    path = started(tmp_path)
+    torch.save({**torch.load(path), **change}, path)
+    with pytest.raises(CheckpointError, match="is not a checkpoint of a training"):
+        Checkpoint(path, 1, {}).read()
+    path.unlink()
+    torch.save({**torch.load(started(tmp_path)), "state": {"a": {1, 2}}}, path)
+    with pytest.raises(CheckpointError, match="does not match its digest"):
+        Checkpoint(path, 1, {}).read()

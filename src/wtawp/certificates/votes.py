@@ -8,8 +8,6 @@ noise on features does not change the operator, noise on edges does not change X
 
 import hashlib
 import io
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -21,8 +19,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
-from wtawp.base import CertificateError, write_atomic
+from wtawp.base import CertificateError, DataError, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
+from wtawp.graphs.archives import Archive
 from wtawp.graphs.kernels import multiply
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator, sparse_features
@@ -40,8 +39,10 @@ Voter = Callable[[int, int], Tensor]  # first sample and their number -> counts
 Progress = Callable[[float, str], None]
 MEMBERS = ("counts", "samples", "seed", "noise", "provenance")
 PARTS = ("features", "edges")
+COUNTS_MB = 256  # of counts that are always read: most are 0, so a small file can hold many
 CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # about the most numbers that are held in memory at once
 AROUND = 32  # how many of them a node or an edge needs: messages, indices, draws
+MAX_SAMPLES = 2**40  # votes of a node, so that their sum over classes cannot wrap around
 MOST_AT_ONCE = {"cpu": 64, "cuda": 512}  # graphs
 PIECE, CELLS_OF_PIECE = 128, 1 << 19  # nodes, and entries of their features, on which the fast voter is checked
 CLOSE = 1e-3  # of the largest logit: more than rounding changes, also that of TF32
@@ -100,21 +101,24 @@ class Votes:
         """
         path = Path(path)
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
-                counts, samples, seed, noise, provenance = (content[name] for name in MEMBERS)
-                checksum = str(content["checksum"]) if "checksum" in content else None
-            votes = Votes(
-                torch.from_numpy(counts), int(samples), {str(n): _noise(a, d) for n, a, d in noise}, int(seed),
-                tuple((str(name), str(value)) for name, value in provenance.reshape(-1, 2)),
-            )  # fmt: skip
-            is_whole = counts.dtype == np.int64 and counts.ndim == 2 and bool((counts.sum(1) == votes.samples).all())
-        except FileNotFoundError:
-            raise CertificateError(f"there is no file {path.absolute()}") from None
-        except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise CertificateError(f"{path} is not a file of votes, or it is cut short: {error}") from error
-        if not is_whole or counts.min(initial=0) < 0 or not set(votes.noise) <= set(PARTS):
+            with Archive(path, default_mb=COUNTS_MB) as archive:
+                if absent := [name for name in MEMBERS if f"{name}.npy" not in archive.names]:
+                    raise DataError(f"{path} is not a file of votes, it lacks {', '.join(absent)}")
+                counts, samples, seed, noise, provenance = (archive.array(name) for name in MEMBERS)
+                checksum = archive.array("checksum") if "checksum.npy" in archive.names else None
+            noises = _noises(noise, path)
+        except DataError as error:
+            raise CertificateError(str(error)) from error
+        kinds = [(str(array.dtype), array.ndim) for array in (counts, samples, seed)]
+        is_text = provenance.dtype.kind == "U" and provenance.shape[1:] == (2,)
+        if kinds != [("int64", 2), ("int64", 0), ("int64", 0)] or not (is_text or not provenance.size):
+            raise CertificateError(f"{path} is not a file of votes: its arrays have other types or shapes; cast again")
+        is_whole = 1 <= int(samples) <= MAX_SAMPLES and counts.min(initial=0) >= 0 and counts.max(initial=0) <= samples
+        if not is_whole or not (counts.sum(1) == samples).all():
             raise CertificateError(f"{path} holds counts that are not of {int(samples)} votes a node; cast them again")
-        if checksum is not None and checksum != _checksum_of(votes):
+        origin = tuple((str(name), str(value)) for name, value in provenance.reshape(-1, 2))
+        votes = Votes(torch.from_numpy(counts), int(samples), noises, int(seed), origin)
+        if checksum is not None and str(checksum) != _checksum_of(votes):  # older files have none
             raise CertificateError(f"{path} does not match its checksum: it was damaged, or changed; cast them again")
         return votes
 
@@ -126,9 +130,17 @@ def _checksum_of(votes: Votes) -> str:
     return hashlib.sha256(rest.encode() + votes.counts.numpy().tobytes()).hexdigest()[:16]
 
 
-def _noise(p_add: str, p_del: str) -> Noise:
-    """Noise from the texts in a file."""
-    return Noise(p_add=float(p_add), p_del=float(p_del))
+def _noises(rows: np.ndarray, path: Path) -> dict[str, Noise]:  # [1 or 2, 3]
+    """The noise on each part of the input, from the texts in a file."""
+    try:
+        if rows.dtype.kind != "U" or rows.shape[1:] != (3,):
+            raise ValueError(f"got {rows.dtype} of shape {rows.shape}")
+        noises = {str(part): Noise(p_add=float(p_add), p_del=float(p_del)) for part, p_add, p_del in rows}
+    except ValueError as error:
+        raise DataError(f"{path}: noise must be rows (part, p_add, p_del): {error}") from error
+    if len(noises) != len(rows) or not 0 < len(noises) <= len(set(noises) & set(PARTS)):
+        raise DataError(f"{path}: noise must be on one or both of {', '.join(PARTS)}, each once; cast the votes again")
+    return noises
 
 
 def vote(

@@ -6,6 +6,7 @@ its numbers may wrap around. Every function takes `where`, the name of the file 
 """
 
 import math
+import reprlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from wtawp.base import DataError
 
 LARGEST = 2**63 - 1  # of int64
+_SHORT_REPR = reprlib.Repr()  # a tuple of one tuple twice, and so on, has a text of exponential length
+_SHORT_REPR.maxlevel, _SHORT_REPR.maxstring, _SHORT_REPR.maxother = 3, 200, 200
 REPEATED_LIMIT = 2**24  # numbers: a tensor with more of them than its file holds may have up to this many
 
 
@@ -22,9 +25,10 @@ def brief(content: object) -> str:
     >>> brief((2, 3))
     '(2, 3)'
     """
+    shown = content[:200] if isinstance(content, str | bytes) else content
     try:
-        text = repr(content)
-    except (ValueError, RecursionError):  # Python writes no number of more than 4,300 digits
+        text = _SHORT_REPR.repr(shown)
+    except ValueError:  # Python writes no number of more than 4,300 digits
         text = f"a {type(content).__name__} that is too long to show"
     return text if len(text) <= 200 else f"{text[:197]}..."
 

@@ -50,8 +50,14 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
     if isinstance(name_or_path, Path) or name_or_path.endswith(SUFFIXES):
         from wtawp.graphs.user_files import read
 
-        path = Path(name_or_path).expanduser()
-        data, name = read(path, features), path.stem
+        try:
+            path = Path(name_or_path).expanduser()
+        except RuntimeError as error:  # there is no user of this name
+            raise DataError(f"{name_or_path}: {error}") from error
+        try:
+            data, name = read(path, features), path.stem
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
     else:
         data, name = _load_spec(dataset_spec(name_or_path), seed, features), name_or_path
     if not isinstance(data, list):

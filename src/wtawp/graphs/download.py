@@ -5,6 +5,7 @@ A file is used only if its bytes have the pinned sha256, wherever it came from, 
 
 import hashlib
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from wtawp.base import DataError, DownloadError, home
 Place = Literal["root", "cache", "not here"]
 TRIES = 2  # transfers from one mirror, each from the start, before the next mirror is tried
 TIMEOUT = 10.0  # seconds to wait for an answer
+SECONDS = 600.0  # that one transfer may take, however often the server sends a byte
+MAX_BYTES = 2**28  # of a file, unless it says otherwise
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,13 @@ class RemoteFile:
         path: Where it lies in the offline root, and in the cache, relative to either.
         sha256: Hash of its bytes, in hexadecimal digits.
         mirrors: Full addresses from which it can be fetched, in the order in which they are tried.
+        max_bytes: A transfer of more bytes is given up. Larger than any published file; raise it for a larger one.
     """
 
     path: str
     sha256: str
     mirrors: tuple[str, ...]
+    max_bytes: int = MAX_BYTES
 
 
 def root() -> Path | None:
@@ -81,7 +86,7 @@ def is_intact(file: RemoteFile, path: Path) -> bool:
     return _hash(path) == file.sha256
 
 
-def fetch(file: RemoteFile, *, mirrors: Sequence[str] | None = None) -> Path:
+def fetch(file: RemoteFile, *, mirrors: Sequence[str] | None = None, seconds: float = SECONDS) -> Path:
     """Return a path with exactly the published bytes of a file, downloading it only if it is not here.
 
     A damaged file in the cache is replaced; in the offline root, to which nothing is ever written, it is an error.
@@ -89,6 +94,7 @@ def fetch(file: RemoteFile, *, mirrors: Sequence[str] | None = None) -> Path:
     Args:
         file: The published file.
         mirrors: Addresses to use in place of the file's own; None: its own.
+        seconds: The time that one transfer may take before it is given up.
 
     Returns:
         The path of the verified file.
@@ -107,7 +113,7 @@ def fetch(file: RemoteFile, *, mirrors: Sequence[str] | None = None) -> Path:
         )
     failures = []
     for url in file.mirrors if mirrors is None else mirrors:
-        failure = _download(url, file, path)
+        failure = _download(url, file, path, seconds)
         if failure is None:
             return path
         failures.append(f"\n  {url}: {failure}")
@@ -117,7 +123,49 @@ def fetch(file: RemoteFile, *, mirrors: Sequence[str] | None = None) -> Path:
     )
 
 
-def _download(url: str, file: RemoteFile, target: Path) -> str | None:
+class _TooLargeError(Exception):
+    """A transfer that exceeds the limit of its file."""
+
+
+class _Transfer:
+    """A downloader of pooch that gives up at a number of bytes, or at a deadline, at whatever moment it comes."""
+
+    def __init__(self, max_bytes: int, seconds: float) -> None:
+        self.max_bytes, self.seconds = max_bytes, seconds
+        self._is_late = threading.Event()
+        self._failure: BaseException | None = None
+
+    def __call__(self, url: str, output_file: str, _pooch: object) -> None:
+        """Write what the address sends to a file. A server that sends a byte now and then blocks a thread, not us."""
+        worker = threading.Thread(target=self._run, args=(url, output_file), daemon=True)
+        worker.start()
+        worker.join(self.seconds)
+        if worker.is_alive():
+            self._is_late.set()
+            raise TimeoutError(f"not complete after {self.seconds:g} seconds; fetch takes seconds= for more")
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, url: str, output_file: str) -> None:
+        """The transfer itself; an exception is kept for the thread that waits."""
+        import requests
+
+        try:
+            with requests.get(url, stream=True, timeout=TIMEOUT) as response, open(output_file, "wb") as out:
+                response.raise_for_status()
+                received = 0
+                for chunk in response.iter_content(2**16):
+                    received += len(chunk)
+                    if self._is_late.is_set():
+                        return
+                    if received > self.max_bytes:
+                        raise _TooLargeError(f"more than {self.max_bytes:,} bytes, the file's max_bytes")
+                    out.write(chunk)
+        except BaseException as error:
+            self._failure = error
+
+
+def _download(url: str, file: RemoteFile, target: Path, seconds: float) -> str | None:
     """Fetch `url` to `target`: None, or the reason of the failure. pooch checks a temporary file, then renames it."""
     import pooch  # only when something is fetched: the import costs more than reading a small graph
     from requests.exceptions import ConnectionError as Unreachable
@@ -132,9 +180,11 @@ def _download(url: str, file: RemoteFile, target: Path) -> str | None:
                 known_hash=f"sha256:{file.sha256}",
                 fname=target.name,
                 path=target.parent,
-                downloader=pooch.HTTPDownloader(timeout=TIMEOUT),
+                downloader=_Transfer(file.max_bytes, seconds),
             )
             return None
+        except (_TooLargeError, TimeoutError) as error:
+            return _one_line(error)
         except (Unreachable, HTTPError) as error:  # trying again at once would not help
             return _one_line(error)
         except (RequestException, ValueError) as error:  # interrupted, or other bytes than the published ones

@@ -1,5 +1,7 @@
 """Features that stay on disk: a `.npy` file as a tensor of which only the rows that are used are read."""
 
+import io
+import math
 import warnings
 from pathlib import Path
 
@@ -8,7 +10,10 @@ import torch
 from torch import Tensor
 
 from wtawp.base import DataError
+from wtawp.graphs.archives import npy_header
+from wtawp.graphs.checked import brief
 
+_HEADER_BYTES = 2**17  # more than the header of any .npy file that NumPy reads
 _MARK = "_wtawp_memory_mapped"
 
 
@@ -44,17 +49,23 @@ def memory_mapped(path: str | Path) -> Tensor:  # -> [n, d]
     if not path.is_file():
         raise DataError(f"there is no file {path.absolute()}")
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path} is not a .npy file of numbers, or it is cut short: {error}") from error
-    if not isinstance(array, np.memmap):
-        raise DataError(f"{path} cannot be mapped into memory; save one array with numpy.save, as a .npy file")
-    if array.ndim != 2 or 0 in array.shape:
-        raise DataError(f"{path}: features must be a table of nodes by one or more columns, got shape {array.shape}")
-    if array.dtype.kind != "f" or array.dtype.itemsize > 8 or not array.dtype.isnative:
-        raise DataError(f"{path}: features must be float32, float64 or float16, got {array.dtype}; convert the file")
-    if not array.flags.c_contiguous:
+        with path.open("rb") as file:
+            start = io.BytesIO(file.read(_HEADER_BYTES))
+        file_bytes = path.stat().st_size
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    shape, fortran, dtype = npy_header(start, str(path))
+    if len(shape) != 2 or not all(type(size) is int and size > 0 for size in shape):
+        raise DataError(f"{path}: features must be a table of nodes by one or more columns, got shape {brief(shape)}")
+    if dtype.kind != "f" or dtype.itemsize > 8 or not dtype.isnative:
+        raise DataError(
+            f"{path}: features must be float32, float64 or float16, got {str(dtype)[:60]}; convert the file"
+        )
+    if fortran and min(shape) > 1:
         raise DataError(f"{path} is in Fortran order, column after column; save numpy.ascontiguousarray of it")
+    if math.prod(shape) * dtype.itemsize > file_bytes - start.tell():
+        raise DataError(f"{path} is cut short: it declares more numbers than it holds, {brief(shape)}; save it again")
+    array = np.memmap(path, dtype, "r", start.tell(), shape)
     with warnings.catch_warnings():  # torch has no read-only tensors; the docstring says what that means
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         x = torch.from_numpy(array)

@@ -4,7 +4,6 @@ import base64
 import binascii
 import copy
 import io
-import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, write_atomic
+from wtawp.graphs.archives import Archive
+from wtawp.graphs.checked import brief
+from wtawp.graphs.read_limits import VARIABLE, allowed_bytes
 
 MEMBERS = ("pairs", "num_nodes", "provenance")
+MAX_NODES = 3_037_000_499  # the largest number whose square is below 2**63: a pair is coded as i * num_nodes + j
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +49,8 @@ class EdgeFlips:
         pairs = self.pairs
         if pairs.dim() != 2 or pairs.shape[0] != 2 or pairs.dtype != torch.int64:
             raise DataError(f"pairs must be int64 of shape [2, k], got {pairs.dtype} of shape {list(pairs.shape)}")
-        if self.num_nodes < 1:
-            raise DataError(f"flips need a graph of one node or more, got num_nodes={self.num_nodes}")
+        if not _is_number_of_nodes(self.num_nodes):
+            raise DataError(f"flips need a graph of 1 to {MAX_NODES} nodes, got num_nodes={brief(self.num_nodes)}")
         if pairs.shape[1] and not (int(pairs.min()) >= 0 and int(pairs.max()) < self.num_nodes):
             extent = f"{int(pairs.min())} to {int(pairs.max())}"
             raise DataError(f"pairs must be of nodes 0 to {self.num_nodes - 1}, got {extent}")
@@ -144,18 +147,11 @@ class EdgeFlips:
             DataError: If there is no such file, or it does not hold valid flips.
         """
         path = Path(path)
-        try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as content:
-                absent = [name for name in MEMBERS if name not in content]
-                if absent:
-                    raise DataError(f"{path} lacks {', '.join(absent)}; it is not a file of flips")
-                pairs, num_nodes, text = (content[name] for name in MEMBERS)
-        except FileNotFoundError:
-            raise DataError(f"there is no file {path.absolute()}") from None
-        except DataError:
-            raise
-        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise DataError(f"{path} is not a file of flips, or it is cut short: {error}") from error
+        with Archive(path) as archive:
+            absent = [name for name in MEMBERS if f"{name}.npy" not in archive.names]
+            if absent:
+                raise DataError(f"{path} lacks {', '.join(absent)}; it is not a file of flips")
+            pairs, num_nodes, text = (archive.array(name) for name in MEMBERS)
         if pairs.dtype != np.int64 or num_nodes.dtype != np.int64 or num_nodes.ndim or text.dtype.kind != "U":
             raise DataError(f"{path} must hold int64 pairs, one int64 num_nodes and text; save the flips again")
         if text.ndim != 2 or text.shape[1] != 2:
@@ -191,11 +187,23 @@ class EdgeFlips:
         Raises:
             DataError: If the text does not hold valid flips.
         """
+        if not isinstance(text, str) or not _is_number_of_nodes(num_nodes):
+            raise DataError(
+                f"packed flips are a text and 1 to {MAX_NODES} nodes, got {brief(text)} and {brief(num_nodes)}"
+            )
+        inflating = zlib.decompressobj()
         try:
-            columns = zlib.decompress(base64.b64decode(text, validate=True))
-            steps = np.ascontiguousarray(np.frombuffer(columns, np.uint8).reshape(8, -1).T).view("<i8")[:, 0]
+            columns = inflating.decompress(base64.b64decode(text, validate=True), allowed_bytes(len(text)))
         except (binascii.Error, zlib.error, ValueError) as error:
             raise DataError(f"these are not packed flips, or they are cut short: {error}") from error
+        if inflating.unconsumed_tail:
+            raise DataError(
+                f"packed flips of {len(text):,} characters inflate to more than the {allowed_bytes(len(text)):,} bytes "
+                f"that are allowed; if you trust them, set the environment variable {VARIABLE} to more megabytes"
+            )
+        if not inflating.eof or inflating.unused_data or len(columns) % 8:
+            raise DataError("these are not packed flips, or they are cut short: their length is wrong")
+        steps = np.frombuffer(columns, np.uint8).reshape(8, len(columns) // 8).T.copy().view("<i8").ravel()
         codes = torch.from_numpy(np.cumsum(steps, dtype=np.int64))
         return EdgeFlips(torch.stack([codes // num_nodes, codes % num_nodes]), num_nodes, provenance)
 
@@ -272,6 +280,11 @@ def budget_of(data: Data, budget: float | int) -> int:
     if not 1 <= budget <= edges:
         raise ValueError(f"a budget given as a count must lie between 1 and the {edges} edges, got {budget}")
     return budget
+
+
+def _is_number_of_nodes(number: object) -> bool:
+    """Whether a value is a whole number of nodes whose pairs can be coded in int64."""
+    return isinstance(number, int | np.integer) and not isinstance(number, bool) and 1 <= int(number) <= MAX_NODES
 
 
 def _codes(pairs: Tensor, size: int) -> Tensor:

@@ -7,9 +7,7 @@ dtype corrupts memory). It builds plain records, which become arrays after every
 
 import io
 import math
-import pickle
 import re
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -17,31 +15,20 @@ from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
 from wtawp.graphs.checked import LARGEST, brief
+from wtawp.graphs.plain_pickles import PlainUnpickler, Record, RecordedDict
+from wtawp.graphs.read_limits import NUMBER_BYTES, check_memory
 from wtawp.graphs.sanitize import csr
 
 
-class _Record:
-    """A pickled array, dtype or matrix: the arguments of its constructor, and its state."""
-
-    arguments: tuple[object, ...] = ()  # a pickle may make an object without calling its constructor
-    state: object = None
-
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
-
-
-class _Array(_Record):
+class _Array(Record):
     """state: version, shape, dtype, whether the order is Fortran's, bytes (or a list, for an array of objects)."""
 
 
-class _Dtype(_Record):
+class _Dtype(Record):
     """arguments: a code such as "f4", and more; state: version, byte order, and more."""
 
 
-class _Csr(_Record):
+class _Csr(Record):
     """state: a dict with data, indices, indptr and _shape."""
 
 
@@ -52,13 +39,13 @@ _ALLOWED: dict[tuple[str, str], object] = {
     ("numpy", "dtype"): _Dtype,
     ("scipy.sparse.csr", "csr_matrix"): _Csr,  # the path of old pickles; SciPy 2 will not have it
     ("scipy.sparse._csr", "csr_matrix"): _Csr,
-    ("collections", "defaultdict"): defaultdict,
+    ("collections", "defaultdict"): RecordedDict,
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
 }
 
 
-class _Restricted(pickle._Unpickler):  # in Python, so that hostile input meets no C code
+class _Restricted(PlainUnpickler):
     """An unpickler that refuses all names but the allowed ones."""
 
     def find_class(self, module: str, name: str) -> object:
@@ -75,12 +62,15 @@ def unpickle(content: bytes, where: str | Path) -> object:
         raise DataError(f"{where}: {error}") from None
     except Exception as error:  # a damaged pickle can raise anything
         raise DataError(
-            f"{where} is not a readable pickle ({type(error).__name__}: {error}); fetch it again"
+            f"{where} is not a readable pickle ({type(error).__name__}: {brief(str(error))}); fetch it again"
         ) from error
 
 
-def as_matrix(loaded: object, where: str | Path) -> csr_matrix:
-    """The sparse matrix in unpickled content, checked; it may be the one element of an array, as np.save writes it."""
+def as_matrix(loaded: object, where: str | Path, file_bytes: int = 0) -> csr_matrix:
+    """The sparse matrix in unpickled content of a file of this size, checked.
+
+    It may be the one element of an array, as np.save writes it.
+    """
     if isinstance(loaded, _Array):
         match loaded.state:
             case (_, (), _, _, [element]):
@@ -88,6 +78,7 @@ def as_matrix(loaded: object, where: str | Path) -> csr_matrix:
     if not isinstance(loaded, _Csr) or not isinstance(loaded.state, dict):
         raise DataError(f"{where} must hold a pickled csr_matrix, got {type(loaded).__name__.strip('_').lower()}")
     data, indices, indptr = (_array(loaded.state.get(part), where) for part in ("data", "indices", "indptr"))
+    check_memory(NUMBER_BYTES * (data.size + indices.size + indptr.size), file_bytes, where=str(where))
     match loaded.state.get("_shape"):
         case (int(rows), int(columns)) if 0 <= min(rows, columns) <= max(rows, columns) <= LARGEST:
             return csr(data, indices, indptr, np.array([rows, columns]), where=str(where))
@@ -102,17 +93,21 @@ def as_table(loaded: object, where: str | Path) -> np.ndarray:  # [rows, columns
     return table
 
 
-def as_pairs(loaded: object, where: str | Path) -> tuple[np.ndarray, np.ndarray]:  # [m], [m]
-    """Both ends of every entry of the adjacency lists in unpickled content."""
+def as_pairs(loaded: object, where: str | Path, file_bytes: int = 0) -> tuple[np.ndarray, np.ndarray]:  # [m], [m]
+    """Both ends of every entry of the adjacency lists in unpickled content of a file of this size."""
     if not isinstance(loaded, dict) or not loaded:
         raise DataError(f"{where} must hold a pickled dict of adjacency lists, got {type(loaded).__name__}")
+    if not all(type(ids) is list for ids in loaded.values()):
+        raise DataError(f"{where} must hold a list of neighbours of every node")
+    entries = sum(map(len, loaded.values()))  # many nodes can share one list, which the file then holds once
+    check_memory(2 * NUMBER_BYTES * entries, file_bytes, where=str(where))
+    if {*map(type, loaded)} | {type(node) for ids in loaded.values() for node in ids} != {int} and entries:
+        raise DataError(f"{where} must list whole numbers of nodes; it holds something else")
     try:
         source = np.repeat(np.array(list(loaded), dtype=np.int64), [len(ids) for ids in loaded.values()])
         target = np.concatenate([np.array(ids, dtype=np.int64) for ids in loaded.values()])
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{where} must list whole numbers of nodes: {error}") from error
-    if source.shape != target.shape or source.ndim != 1:
-        raise DataError(f"{where} must list whole numbers of nodes, got lists of shape {target.shape}")
     return source, target
 
 

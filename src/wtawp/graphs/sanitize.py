@@ -81,10 +81,9 @@ def feature_tensor(
     """
     if len(matrix.shape) != 2 or matrix.shape[1] == 0:
         raise DataError(f"{where}: features must be a table of nodes by one or more columns, got {matrix.shape}")
-    sparse = csr_matrix(matrix) if issparse(matrix) else None
-    merged = sparse  # an element that is listed twice is the sum of both
-    if merged is not None and not merged.has_canonical_format:
-        merged = merged.copy()
+    merged = csr_matrix(matrix) if issparse(matrix) else None
+    if merged is not None and not merged.has_canonical_format:  # an element that is listed twice is the sum of both
+        merged = merged.copy() if merged.dtype.kind == "f" else merged.astype(np.float64)  # int8 would wrap around
         merged.sum_duplicates()
     with np.errstate(over="ignore", invalid="ignore"):
         values = (matrix if merged is None else merged.data).astype(np.float32)
@@ -96,15 +95,14 @@ def feature_tensor(
             f"the first at node {int(rows[0])}; fill them in first"
         )
     if always_dense or matrix.shape[0] * matrix.shape[1] <= DENSE_LIMIT:
-        return torch.from_numpy(values if sparse is None else sparse.toarray().astype(np.float32))
-    sparse = csr_matrix(matrix)
-    sparse.sum_duplicates()
+        return torch.from_numpy(values if merged is None else _with_values(merged, values).toarray())
+    sparse = csr_matrix(values) if merged is None else _with_values(merged, values)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
         return torch.sparse_csr_tensor(
             torch.from_numpy(sparse.indptr.astype(np.int64)),
             torch.from_numpy(sparse.indices.astype(np.int64)),
-            torch.from_numpy(sparse.data.astype(np.float32)),
+            torch.from_numpy(sparse.data),
             tuple(sparse.shape),
             check_invariants=True,
         )
@@ -127,6 +125,11 @@ def adjacency_edges(matrix: csr_matrix, num_nodes: int, *, where: str) -> Tensor
         raise DataError(f"{where}: the adjacency matrix must be {num_nodes} x {num_nodes} (labels), got {matrix.shape}")
     entries: coo_matrix = matrix.tocoo()
     return undirected(entries.row, entries.col, num_nodes, weight=entries.data, where=where)
+
+
+def _with_values(matrix: csr_matrix, values: np.ndarray) -> csr_matrix:  # [n, d], [m] -> [n, d]
+    """A matrix with the same entries and other values."""
+    return csr_matrix((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def largest_component(data: Data) -> Data:

@@ -6,11 +6,10 @@ records. A tensor is built when it is asked for, after every field of it was che
 """
 
 import io
-import pickle
 import sys
 import zipfile
-import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,8 @@ from wtawp.graphs.checked import (
     checked_shape,
     checked_values,
 )
+from wtawp.graphs.plain_pickles import PlainUnpickler, Record, RecordedDict
+from wtawp.graphs.read_limits import check_memory
 from wtawp.graphs.sanitize import csr
 
 _LIBRARIES = ("torch", "torch_geometric", "numpy", "collections", "_codecs", "builtins", "__builtin__")
@@ -39,20 +40,18 @@ _DTYPES = {
     "torch.BoolStorage": torch.bool, "torch.uint16": torch.uint16, "torch.uint32": torch.uint32,
     "torch.uint64": torch.uint64,
 }  # fmt: skip
+_OTHER_DTYPES = {
+    "torch.ComplexFloatStorage": torch.complex64, "torch.ComplexDoubleStorage": torch.complex128,
+    **{f"torch.{name}": getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)},
+}  # fmt: skip
+_MAX_NAMES = 1000  # of constructors in one file; each becomes a class
+_MIN_VALUES = 100_000  # plain values that a file may always hold, also if they share parts
 
 
-class _Record:
-    """An object that the pickle describes: the name of its constructor, the arguments, and the state."""
+class _Record(Record):
+    """A record that knows the name of its constructor, "module.name"."""
 
     name = ""
-    arguments: tuple[object, ...] = ()  # a pickle may make an object without calling its constructor
-    state: object = None
-
-    def __init__(self, *arguments: object) -> None:
-        self.arguments = arguments
-
-    def __setstate__(self, state: object) -> None:
-        self.state = state
 
 
 class _Storage:
@@ -62,50 +61,73 @@ class _Storage:
         self.reference = reference
 
 
-class _Unpickler(pickle._Unpickler):  # in Python, so that hostile input meets no C code
+class _Unpickler(PlainUnpickler):
     """An unpickler that makes records of the objects of known libraries and refuses all others."""
 
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream)
+        self._classes: dict[str, type] = {}
+
     def find_class(self, module: str, name: str) -> object:
-        if (module, name) == ("collections", "OrderedDict"):
-            return OrderedDict
-        if module.split(".")[0] not in _LIBRARIES or name in _CODE:
-            raise DataError(f"asks for {module}.{name}; refused, nothing was run: save a dict of tensors")
-        return type(name, (_Record,), {"name": f"{module}.{name}"})
+        if (module, name) in (("collections", "OrderedDict"), ("collections", "defaultdict")):
+            return RecordedDict
+        full = f"{module}.{name}"
+        if module.split(".")[0] not in _LIBRARIES or name in _CODE or len(self._classes) >= _MAX_NAMES:
+            raise DataError(f"asks for {full[:200]}; refused, nothing was run: save a dict of tensors")
+        if full not in self._classes:
+            self._classes[full] = type(name, (_Record,), {"name": full})
+        return self._classes[full]
 
     def persistent_load(self, reference: object) -> object:
         return _Storage(reference)
 
 
 class SavedTensors:
-    """The content of a file that `torch.save` wrote, a dict or a PyG `Data`.
+    """The content of a file that `torch.save` wrote.
 
-    Attributes:
-        content: The entries by name. A tensor among them is a record, which `dense` and `matrix` read.
+    Args:
+        path: The file.
+        stream: Its bytes, if they are not read from the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, stream: io.BytesIO | None = None) -> None:
         self.path = path
-        self._members = _read_members(path)
+        self._members = _read_members(path, stream)
+        self._storages: dict[tuple[str, torch.dtype, int], Tensor] = {}
+        self._values_left = self._elements = 0
         pickles = [name for name in self._members if name.endswith("/data.pkl")]
         if len(pickles) != 1:
             raise _unreadable(path)
         self._folder = pickles[0].removesuffix("data.pkl")
+        self._pickle_bytes = len(self._members[pickles[0]])
         try:
-            loaded = _Unpickler(io.BytesIO(self._members[pickles[0]])).load()
+            self._loaded: object = _Unpickler(io.BytesIO(self._members[pickles[0]])).load()
         except DataError as error:
             raise DataError(f"{path} {error}") from None
         except Exception as error:  # a damaged pickle can raise anything
             raise _unreadable(path) from error
-        match loaded:
+
+    @cached_property
+    def content(self) -> dict[object, object]:
+        """The entries of a dict or a PyG `Data` by name; a tensor is a record, which `dense` and `matrix` read."""
+        match self._loaded:
             case _Record(
-                name="torch_geometric.data.data.Data", state={"_store": _Record(state={"_mapping": dict() as m})}
+                name="torch_geometric.data.data.Data", state={"_store": _Record(state={"_mapping": dict() as mapping})}
             ):
-                self.content: dict[object, object] = m
-            case dict():
-                self.content = loaded
-            case _:
+                return mapping
+            case dict() as mapping:
+                return mapping
+            case loaded:
                 kind = loaded.name if isinstance(loaded, _Record) else type(loaded).__name__
-                raise DataError(f"{path} must hold a PyG Data or a dict of tensors, got {kind}")
+                raise DataError(f"{self.path} must hold a PyG Data or a dict of tensors, got {kind[:200]}")
+
+    def restored(self) -> object:
+        """All that was saved, for files that hold dense tensors and plain values, in dicts, lists and tuples."""
+        self._values_left, self._elements = max(_MIN_VALUES, 8 * self._pickle_bytes), 0
+        try:
+            return self._value(self._loaded)
+        except RecursionError:
+            raise DataError(f"{self.path} nests its values too deeply; save a flat dict of tensors") from None
 
     def is_tensor(self, key: str) -> bool:
         """Whether there is an entry of this name, and it is a tensor, dense or sparse."""
@@ -145,6 +167,47 @@ class SavedTensors:
                 return csr(parts[0], parts[1], parts[2], shape[::-1], where=where).T.tocsr()
         raise DataError(f"{where} must be a dense tensor or a sparse matrix in COO, CSR or CSC; save {key}.to_dense()")
 
+    def _value(self, saved: object) -> object:
+        """A saved value as it was, and all values in it. Parts that are shared count as often as they occur."""
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise DataError(f"{self.path} repeats its values too often; save it again, without shared lists")
+        match saved:
+            case None | bool() | int() | float() | str() | bytes():
+                return saved
+            case RecordedDict():
+                ordered = OrderedDict((key, self._value(value)) for key, value in saved.items())
+                if isinstance(saved.state, dict) and "_metadata" in saved.state:  # versions of the layers of a model
+                    ordered._metadata = self._value(saved.state["_metadata"])  # type: ignore[attr-defined]
+                return ordered
+            case dict():
+                return {key: self._value(value) for key, value in saved.items()}
+            case list() | tuple() | set() | frozenset():
+                return type(saved)(map(self._value, saved))
+            case _Record(name="builtins.set" | "__builtin__.set", arguments=(list() as members,)) if all(
+                isinstance(member, str | int | float) for member in members
+            ):
+                return set(members)
+            case _Record(name="_codecs.encode", arguments=(str() as text, "latin1")) if max(text, default="") <= "\xff":
+                return text.encode("latin1")  # how pickle writes bytes in protocol 2
+            case _Record(name="collections.Counter", arguments=(dict() as counts,)):
+                return Counter({key: self._value(count) for key, count in counts.items()})
+            case _Record(name="torch.Size", arguments=(sizes,)):
+                return torch.Size(_sizes(sizes, str(self.path)))
+            case _Record(name="torch.device", arguments=(("cpu" | "cuda" | "mps" | "meta" | "xpu") as device, *index)):
+                return torch.device(device, *_sizes(tuple(index[:1]), str(self.path)))
+            case _Record(name="builtins.complex" | "__builtin__.complex", arguments=(float() as real, float() as im)):
+                return complex(real, im)
+            case type() if issubclass(saved, _Record) and isinstance(_torch_attribute(saved.name), torch.dtype):
+                return _torch_attribute(saved.name)
+            case _Record(name=name) if name.startswith(("torch._utils._rebuild_", "torch._tensor._rebuild_")):
+                tensor = self._strided(saved, str(self.path), dtypes={**_DTYPES, **_OTHER_DTYPES})
+                self._elements += tensor.numel() * tensor.itemsize
+                check_memory(self._elements, sum(map(len, self._members.values())), where=str(self.path))
+                return tensor
+        kind = getattr(saved, "name", "") or type(saved).__name__
+        raise DataError(f"{self.path} holds {kind[:200]}; only tensors and plain values can be read")
+
     def _coo(self, indices: object, values: object, shape: tuple[int, int], *, marked: bool, where: str) -> csr_matrix:
         """The matrix of a COO tensor."""
         ends, entries = _array(self._strided(indices, where)), _array(self._strided(values, where))
@@ -156,14 +219,14 @@ class SavedTensors:
             check_ascending(rows, columns, where=where)
         return coo_matrix((entries, (rows, columns)), shape=shape).tocsr()
 
-    def _strided(self, saved: object, where: str) -> Tensor:
-        """The dense tensor of a record, checked."""
+    def _strided(self, saved: object, where: str, dtypes: dict[str, torch.dtype] = _DTYPES) -> Tensor:
+        """The dense tensor of a record, checked; its type must be one of `dtypes`."""
         match _unwrapped(saved):
             case _Record(
                 name="torch._utils._rebuild_tensor_v2",
                 arguments=(_Storage(reference=("storage", type() as kind, *location)), offset, size, stride, _, _),
             ):
-                numbers = self._numbers(kind, location, where, in_bytes=False)
+                numbers = self._numbers(_dtype(kind, dtypes, where), location, where, in_bytes=False)
             case _Record(
                 name="torch._utils._rebuild_tensor_v3",  # types without a storage of their own, such as uint32
                 arguments=(
@@ -176,24 +239,24 @@ class SavedTensors:
                     type() as kind,
                 ),
             ):
-                numbers = self._numbers(kind, location, where, in_bytes=True)
+                numbers = self._numbers(_dtype(kind, dtypes, where), location, where, in_bytes=True)
             case _:
                 raise DataError(f"{where} must be a dense tensor of real numbers; save it as one, in float32 or int64")
         (start,), sizes, strides = _sizes((offset,), where), _sizes(size, where), _sizes(stride, where)
         check_layout(sizes, strides, start, len(numbers), where=where)
         return numbers.as_strided(sizes, strides, start)
 
-    def _numbers(self, kind: type, location: list[object], where: str, *, in_bytes: bool) -> Tensor:  # -> [stored]
-        """The numbers of a storage: as many as the pickle says, which the archive must really hold."""
-        dtype = _DTYPES.get(getattr(kind, "name", ""))
-        if dtype is None:
-            raise DataError(f"{where} must hold real numbers, got {brief(kind.__name__)}; convert it to float32")
+    def _numbers(self, dtype: torch.dtype, location: list[object], where: str, *, in_bytes: bool) -> Tensor:
+        """The numbers of a storage, [stored]: as many as the pickle says, which the archive must really hold."""
         match location:
             case [str(key), _, int(count), *_]:
                 content = self._members.get(f"{self._folder}data/{key}", b"")
                 declared = count if in_bytes else count * dtype.itemsize
                 if 0 <= declared <= len(content):
-                    return self._decoded(content, declared // dtype.itemsize, dtype)
+                    stored = (key, dtype, declared // dtype.itemsize)
+                    if stored not in self._storages:  # tensors can share a storage
+                        self._storages[stored] = self._decoded(content, stored[2], dtype)
+                    return self._storages[stored]
                 raise DataError(
                     f"{where} declares {brief(declared)} bytes, the file holds {len(content)}; save it again"
                 )
@@ -203,26 +266,42 @@ class SavedTensors:
         """The first numbers of a member, in this machine's byte order."""
         if not count:
             return torch.empty(0, dtype=dtype)
-        words = np.frombuffer(content, dtype=f"u{dtype.itemsize}", count=count)
+        parts = 2 if dtype.is_complex else 1
+        words = np.frombuffer(content, dtype=f"u{dtype.itemsize // parts}", count=count * parts)
         order = self._members.get(f"{self._folder}byteorder", sys.byteorder.encode())
         words = words.copy() if order == sys.byteorder.encode() else words.byteswap()
         numbers = torch.from_numpy(words)
         return numbers != 0 if dtype == torch.bool else numbers.view(dtype)
 
 
-def _read_members(path: Path) -> dict[str, bytes]:
+def _dtype(kind: type, dtypes: dict[str, torch.dtype], where: str) -> torch.dtype:
+    """The type of the numbers of a storage, which must be one of `dtypes`."""
+    dtype = dtypes.get(getattr(kind, "name", ""))
+    if dtype is None:
+        raise DataError(f"{where} must hold real numbers, got {brief(kind.__name__)}; convert it to float32")
+    return dtype
+
+
+def _torch_attribute(name: str) -> object:
+    """What torch calls by this full name; None if there is nothing."""
+    return getattr(torch, name.removeprefix("torch."), None)
+
+
+def _read_members(path: Path, stream: io.BytesIO | None) -> dict[str, bytes]:
     """The members of the archive. torch.save does not compress them, so they are no larger than the file."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        file_bytes = path.stat().st_size if stream is None else len(stream.getbuffer())
+        with zipfile.ZipFile(path if stream is None else stream) as archive:
             members = archive.infolist()
             names = {member.filename for member in members}
             inflated = sum(member.file_size for member in members)
-            if len(names) < len(members) or inflated > path.stat().st_size:
+            is_plain = all(m.compress_type == zipfile.ZIP_STORED and m.compress_size <= file_bytes for m in members)
+            if len(names) < len(members) or inflated > file_bytes or not is_plain:
                 raise DataError(f"{path} has members that are listed twice or compressed; torch.save writes neither")
             return {member.filename: archive.read(member) for member in members}
     except DataError:
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # a damaged archive can raise anything
         raise _unreadable(path) from error
 
 

@@ -119,6 +119,8 @@ def _rows(path: Path, widths: tuple[int, ...] | None) -> list[tuple[int, list[st
             rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is not a CSV in UTF-8: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
     if rows and _is_header(rows[0][1][0], [row[0] for _, row in rows[1:]]):
         rows = rows[1:]
     if not rows:
@@ -145,7 +147,7 @@ def _is_whole(text: str) -> bool:
 
 def _labels(cells: list[str]) -> np.ndarray:
     """The labels as whole numbers if all of them are, as names otherwise."""
-    if all(_is_whole(cell) for cell in cells if cell):
+    if all(_is_whole(cell) and len(cell) <= 20 for cell in cells if cell):
         return np.array([int(cell) if cell else -1 for cell in cells])
     return np.array(["" if cell == "-1" else cell for cell in cells])
 

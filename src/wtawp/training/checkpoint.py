@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wtawp.base import CheckpointError, write_atomic
+from wtawp.base import CheckpointError, DataError, write_atomic
+from wtawp.graphs.saved_tensors import SavedTensors
 
 KIND, FORMAT = "wtawp training checkpoint", 1
 WAY_OUT = "pass another path, or move the file away to train from the start"
@@ -55,28 +56,26 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            content = torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception as error:  # damage shows in many ways
+            content = SavedTensors(self.path).restored()
+        except DataError as error:
             raise CheckpointError(
-                f"{self.path} cannot be read, it is damaged or is not a checkpoint ({type(error).__name__}:"
-                f" {_shortened(str(error))}); {WAY_OUT}"
+                f"{self.path} cannot be read, it is damaged or is not a checkpoint"
+                f" ({_shortened(str(error))}); {WAY_OUT}"
             ) from error
-        if (
-            not isinstance(content, dict)
-            or content.get("kind") != KIND
-            or not isinstance(content.get("identity"), dict)
-        ):
-            raise CheckpointError(f"{self.path} is not a checkpoint of a training; {WAY_OUT}")
-        if content.get("format") != FORMAT:
-            raise CheckpointError(
-                f"{self.path} has format {content.get('format')}, this version of wtawp reads format {FORMAT}; continue"
-                " with the version that wrote it, " + WAY_OUT
-            )
-        if content.get("digest") != digest_of([content.get("identity"), content.get("state")]):
-            raise CheckpointError(f"{self.path} is damaged, its content does not match its digest; {WAY_OUT}")
-        self._check_identity(content["identity"])
-        state: dict[str, Any] = content["state"]
-        return state
+        match content:
+            case {"kind": str(kind), "format": int(form)} if kind == KIND and form != FORMAT:
+                raise CheckpointError(
+                    f"{self.path} has format {form}, this version of wtawp reads format {FORMAT}; continue with the"
+                    " version that wrote it, " + WAY_OUT
+                )
+            case {"kind": str(kind), "identity": dict(identity), "state": dict(state), "digest": str(digest)} if (
+                kind == KIND and all(isinstance(text, str) for pair in identity.items() for text in pair)
+            ):
+                if digest != _digest_or_none([identity, state]):
+                    raise CheckpointError(f"{self.path} is damaged, its content does not match its digest; {WAY_OUT}")
+                self._check_identity(identity)
+                return state
+        raise CheckpointError(f"{self.path} is not a checkpoint of a training; {WAY_OUT}")
 
     def write(self, state: Mapping[str, Any]) -> None:
         """Replace the file. If the process is killed meanwhile, the file has its former content.
@@ -99,11 +98,10 @@ class Checkpoint:
             }
             torch.save(content, buffer)
             if self._num_proofs < 2:  # read it back, rather now than after a crash; the first state may be nearly empty
-                buffer.seek(0)
-                torch.load(buffer, map_location="cpu", weights_only=True)
+                SavedTensors(self.path, buffer).restored()
                 self._num_proofs += 1
         except Exception as error:
-            culprit = re.search(r"GLOBAL (\S+)", str(error))
+            culprit = re.search(r"asks for (\S+);", str(error))
             raise CheckpointError(
                 "the state of this training cannot be saved: the optimizer, the scheduler or the model holds something"
                 f" other than tensors and plain values ({culprit[1] if culprit else _shortened(str(error))}); train"
@@ -149,6 +147,14 @@ def digest_of(value: object) -> str:
     content = hashlib.sha256()
     _update(content, value)
     return content.hexdigest()[:16]
+
+
+def _digest_or_none(value: object) -> str | None:
+    """The digest of content that was read; None if it holds something of which there is none."""
+    try:
+        return digest_of(value)
+    except TypeError:
+        return None
 
 
 def _update(content: "hashlib._Hash", value: object) -> None:

@@ -76,3 +76,10 @@ def test_what_holds_no_weights_is_refused(path: Path) -> None:
     path.write_bytes(b"no checkpoint")
     assert "not a file that torch.save wrote" in refusal(path)
     assert "there is no checkpoint" in refusal(path.with_name("nowhere.pt"))
+
+
+def test_tensors_that_repeat_or_overrun_their_numbers_are_refused(path: Path) -> None:
+    torch.save({"a": torch.zeros(1).expand(2**30)}, path)
+    assert "repeats the 1 numbers in the file" in refusal(path)
+    torch.save({1: torch.zeros(1)}, path)
+    assert "must hold a state dict" in refusal(path)

@@ -2,11 +2,13 @@ from pathlib import Path
 
 import pytest
 
+from wtawp.base import DataError
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans import toml_plan
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.plans.toml_plan import read_plan
 from wtawp.experiments.spec import PlanError
+from wtawp.graphs import load
 
 GOOD = """
 name = "mine"
@@ -52,7 +54,7 @@ def test_the_example_of_the_module_is_a_plan(tmp_path: Path) -> None:
     [
         ('name = "mine"', 'nmae = "mine"', r"plan.toml: nmae: expected one of the keys .* got an unknown one"),
         ("splits = 3", 'splits = "3"', "plan.toml: splits: expected int, got '3'"),
-        ("splits = 3", "splits = 0", "plan.toml: splits: expected a whole number >= 1, got 0"),
+        ("splits = 3", "splits = 0", "plan.toml: splits: expected a whole number from 1 to 100000, got 0"),
         ("epochs = 5", "epochs = true", "plan.toml: base.epochs: expected int, got True"),
         ("epochs = 5", "epochs = 0", r"plan.toml: cell\[0\]: epochs must be a whole number >= 1, got 0"),
         ("rho = 1", "rho = -1", r"plan.toml: cell\[1\]: rho must be a finite number >= 0, got -1"),
@@ -117,3 +119,28 @@ def test_graphs_may_come_in_batches_and_with_other_features(tmp_path: Path) -> N
     text = '[[cell]]\ndataset = "proteins"\nmodel = "PooledGCN"\nbatch_size = 32\nfeatures = "degree"\n'
     (cell,) = read_plan(written(tmp_path, text)).cells
     assert (cell.setting.batch_size, cell.setting.features) == (32, "degree")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a = " + "[" * 100_000, "is not TOML"),
+        ("splits = " + "1" * 5000, "is not TOML"),
+        ("#" * 2**20 + "\n", "has more than 1,048,576 bytes"),
+        ('inits = 1001\ncell = [{dataset = "wine"}]', "inits: expected a whole number from 1 to 1000, got 1001"),
+        (
+            'splits = 9223372036854775807\ncell = [{dataset = "wine"}]',
+            "splits: expected a whole number from 1 to 100000",
+        ),
+    ],
+)
+def test_a_plan_beyond_all_bounds_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=words):
+        read_plan(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("dataset", ["a" * 5000 + ".npz", "~nobody-here/x.npz", "\\u0000.npz"])
+def test_a_name_that_no_file_can_have_is_refused_when_the_data_are_loaded(dataset: str, tmp_path: Path) -> None:
+    plan = read_plan(written(tmp_path, f'cell = [{{dataset = "{dataset}"}}]'))
+    with pytest.raises(DataError):
+        load(plan.cells[0].setting.dataset)

@@ -1,3 +1,4 @@
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from wtawp.experiments.spec import Record, RecordError
 from wtawp.experiments.store import Store, StoreError, load_all, load_lines
 from wtawp.experiments.store.json_lines import write_lines
+from wtawp.graphs.read_limits import VARIABLE
 
 Make = Callable[..., Record]
 
@@ -50,3 +52,12 @@ def test_the_store_is_never_overwritten_and_an_error_in_the_lines_leaves_no_file
     with pytest.raises(KeyError, match="no second line"):
         write_lines(lines_that_fail(), file, store=store)
     assert [path.name for path in tmp_path.iterdir()] == ["results.sqlite"]
+
+
+def test_a_compressed_file_is_read_up_to_a_limit_in_proportion_to_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(130):
+            file.write(b" " * 2**20)  # one line
+    with pytest.raises(StoreError, match=f"r.jsonl.gz holds more than the 128 MB .*{VARIABLE}"):
+        list(load_lines(path))

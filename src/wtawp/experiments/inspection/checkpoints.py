@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
-from wtawp.base import AnalysisError
+from wtawp.base import AnalysisError, DataError
+from wtawp.graphs.checked import brief
+from wtawp.graphs.saved_tensors import SavedTensors
 
 WRAPPER_PREFIX = "module."  # DataParallel and DistributedDataParallel put it before every name
 
@@ -39,7 +40,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Read a state dict with `weights_only=True`, so that no code in the file is run.
+    """Read a state dict. No code in the file is run, and its tensors are checked against what the file holds.
 
     Args:
         path: The file.
@@ -50,36 +51,36 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     Raises:
         AnalysisError: If there is no such file, if it is damaged, or if it holds anything but a state dict.
     """
+    if not path.is_file():
+        raise AnalysisError(f"there is no checkpoint {path}")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise AnalysisError(f"there is no checkpoint {path}") from None
-    except Exception as error:  # a damaged file can raise anything
-        foreign_class = re.search(r"GLOBAL (\S+)", str(error))  # torch's message advises to run it, which we do not
+        content = SavedTensors(path).restored()
+    except DataError as error:
+        foreign_class = re.search(r"asks for (\S+);", str(error))
         if foreign_class:
             raise AnalysisError(
                 f"{path} holds an object of {foreign_class[1]}, perhaps a whole model; refused, nothing was run: "
                 "save the weights alone, torch.save(model.state_dict(), file)"
             ) from None
-        raise AnalysisError(
-            f"{path} is not a file that torch.save wrote, or it is incomplete; save it again"
-        ) from error
-    if _is_state_dict(content):
+        raise AnalysisError(str(error)) from error
+    if isinstance(content, dict) and _is_state_dict(content):
         return dict(content)
     inside = [key for key, value in content.items() if _is_state_dict(value)] if isinstance(content, dict) else []
     if inside:
         raise AnalysisError(
-            f"{path} holds more than a state dict; weights are under {', '.join(map(repr, inside))}: save them alone, "
-            f"torch.save(torch.load(file, weights_only=True)[{inside[0]!r}], other)"
+            f"{path} holds more than a state dict; weights are under {', '.join(map(brief, inside[:8]))}: save them "
+            f"alone, torch.save(torch.load(file, weights_only=True)[{brief(inside[0])}], other)"
         )
-    is_dict = isinstance(content, dict)
-    got = f"a dict of {', '.join(map(repr, content)) or 'nothing'}" if is_dict else type(content).__name__
+    keys = ", ".join(map(brief, list(content)[:8])) or "nothing" if isinstance(content, dict) else ""
+    got = f"a dict of {keys}" if keys else type(content).__name__
     raise AnalysisError(f"{path} must hold a state dict, torch.save(model.state_dict(), file), not {got}")
 
 
 def _is_state_dict(value: object) -> bool:
-    """Whether a value is a dict of tensors and not empty."""
-    return isinstance(value, dict) and bool(value) and all(isinstance(t, Tensor) for t in value.values())
+    """Whether a value is a dict of tensors by name and not empty."""
+    if not isinstance(value, dict) or not value:
+        return False
+    return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items())
 
 
 def _differences(expected: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:

@@ -26,6 +26,7 @@ measures = [{ name = "sharpness", rho = 0.1 }, { name = "spectrum", top = 1 }]
 """
 
 import tomllib
+from collections import Counter
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,10 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting
+from wtawp.experiments.spec.run import MAX_INITS
 
+MAX_BYTES = 2**20  # of a plan: thousands of cells
+MAX_SPLITS = 100_000
 TOP = {"name": str, "title": str, "splits": int, "inits": int, "base": dict, "cell": list}
 CELL = {"row": str, "column": str, "compare_with": str}
 SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs": int, "lr": float,
@@ -58,10 +62,15 @@ def read_plan(path: Path) -> Plan:
         PlanError: If the file cannot be read, or has a mistake; the message names the file and the key.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise PlanError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    if len(text) > MAX_BYTES:
+        raise PlanError(f"{path} has more than {MAX_BYTES:,} bytes; split the plan into several files")
+    try:
+        content = tomllib.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # the latter: arrays in arrays, a thousand deep
         raise PlanError(f"{path} is not TOML: {error}") from error
     return _Reader(path).plan(content)
 
@@ -80,9 +89,9 @@ class _Reader:
         if not content.get("cell"):
             raise self.error("cell", "at least one [[cell]]", "none")
         size = {name: content.get(name, default) for name, default in (("splits", 20), ("inits", 10))}
-        for name, number in size.items():
-            if number < 1:
-                raise self.error(name, "a whole number >= 1", repr(number))
+        for (name, number), most in zip(size.items(), (MAX_SPLITS, MAX_INITS), strict=True):
+            if not 1 <= number <= most:
+                raise self.error(name, f"a whole number from 1 to {most}", repr(number)[:100])
         cells, pairs = [], {}
         for i, table in enumerate(content["cell"]):
             where = f"cell[{i}]."
@@ -96,7 +105,7 @@ class _Reader:
             if "compare_with" in table:
                 pairs[table["compare_with"], row] = where
         rows, places = {c.row for c in cells}, [(c.row, c.column) for c in cells]
-        if repeated := {place for place in places if places.count(place) > 1}:
+        if repeated := {place for place, count in Counter(places).items() if count > 1}:
             raise self.error("cell", "every row and column once", f"{sorted(repeated)} twice")
         for (before, after), where in pairs.items():
             columns = [{c.column for c in cells if c.row == row} for row in (before, after)]

@@ -182,11 +182,14 @@ def _digest(dataset: str) -> str | None:
     if dataset in dataset_names():
         spec = dataset_spec(dataset)
         return source_digest(spec.reference) if spec.source == "user" else None
-    path = Path(dataset).expanduser()
-    files = [path, path.with_name(f"{path.stem}.labels.csv")] if path.suffix == ".csv" else [path]
-    if not path.suffix or not all(file.is_file() for file in files):
-        return None  # a missing file is refused when the plan is checked
-    return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
+    try:
+        path = Path(dataset).expanduser()
+        files = [path, path.with_name(f"{path.stem}.labels.csv")] if path.suffix == ".csv" else [path]
+        if not path.suffix or not all(file.is_file() for file in files):
+            return None  # a missing file is refused when the plan is checked
+        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
+    except (OSError, RuntimeError, ValueError):  # no name of a file, no such user, or not readable: refused then, too
+        return None
 
 
 def add_cwd_to_sys_path() -> None:

@@ -1,14 +1,18 @@
 """Exchange of records between machines: files with one record a line, as JSON, compressed or not."""
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from wtawp.base import atomic_file
+from wtawp.base import DataError, atomic_file
 from wtawp.experiments.spec import Record, RecordError
 from wtawp.experiments.spec.record import checked
 from wtawp.experiments.store.errors import StoreError
+from wtawp.graphs.read_limits import allowed_bytes, limited_lines
+
+RECORDS_MB = 128  # of records that are always read: equal settings compress well
 
 
 def load_all(paths: Iterable[Path]) -> list[Record]:
@@ -84,9 +88,13 @@ def read_lines(file: Path | str) -> Iterator[bytes]:
     """
     number = 0
     try:
-        with gzip.open(file) if Path(file).suffix == ".gz" else open(file, "rb") as lines:
+        allowed = allowed_bytes(os.stat(file).st_size, default_mb=RECORDS_MB)
+        with gzip.open(file) if Path(file).suffix == ".gz" else open(file, "rb") as stream:
+            lines = limited_lines(stream, allowed, where=str(file))
             for number, line in enumerate(lines, start=1):  # noqa: B007
                 yield line
+    except DataError as error:  # too much for the size of the file
+        raise StoreError(str(error)) from error
     except (OSError, EOFError, zlib.error) as error:
         raise StoreError(f"cannot read {file} after line {number}: {error}") from error
 
