@@ -108,7 +108,7 @@ def outcomes(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Kill:
-    """What happened after one kill; `seconds` until all processes were gone, of which `left` were there at the deadline."""
+    """What happened after one kill: when the last process was gone, and how many were left at the deadline."""
 
     engine: str
     victim: str
@@ -122,8 +122,8 @@ class Kill:
     def __str__(self) -> str:
         verdict = "right" if self.is_right else "WRONG"
         return (
-            f"{verdict}: {self.engine}, {self.signal} to {self.victim}, status {self.status}, {self.num_records} records, "
-            f"gone after {self.seconds:.1f} s, {self.left} left"
+            f"{verdict}: {self.engine}, {self.signal} to {self.victim}, status {self.status}, "
+            f"{self.num_records} records, gone after {self.seconds:.1f} s, {self.left} left"
         )
 
 
