@@ -6,6 +6,7 @@ The records do not depend on the engine. A chunk whose worker dies or takes too 
 """
 
 import atexit
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from wtawp.experiments.execution.workers import Worker, WorkerDiedError
 C = TypeVar("C")
 R = TypeVar("R")
 MAX_DEATHS = 3  # of the workers of a chunk, after which the chunk is lost; also of workers that cannot start
+EXIT_TIMEOUT = 5.0  # seconds that idle workers have to end by themselves after the last chunk
 POLL_INTERVAL = 1.0  # seconds between two looks at workers that do not answer
 
 
@@ -154,6 +156,7 @@ class _Pool(Generic[C, R]):
                         self._workers.remove(worker)
                         worker.kill()
                         yield lost, LostChunk.after_time_limit(self._limit, seconds)
+            self._end(EXIT_TIMEOUT)
         finally:
             self._end()
             atexit.unregister(self._end)
@@ -206,7 +209,11 @@ class _Pool(Generic[C, R]):
             if i is not None:
                 yield i, result
 
-    def _end(self) -> None:
-        """End all workers; those at work are killed."""
+    def _end(self, patience: float = 0.0) -> None:
+        """Kill all workers; those that are idle have some seconds to end by themselves."""
         for worker in self._workers:
-            worker.end()
+            worker.connection.close()
+        deadline = time.monotonic() + patience
+        for worker in self._workers:
+            worker.kill(deadline - time.monotonic() if worker.is_ready else 0.0)
+        self._workers.clear()

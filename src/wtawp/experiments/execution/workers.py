@@ -7,6 +7,7 @@ the others. Here every worker has a pipe of its own, and the process that starte
 import ctypes
 import os
 import pickle
+import shutil
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,7 +24,6 @@ from joblib.externals.loky.backend.reduction import dumps  # by cloudpickle: als
 from joblib.externals.loky.backend.utils import kill_process_tree
 
 PARENT_CHECK_INTERVAL = 1.0  # seconds
-EXIT_TIMEOUT = 5.0  # seconds that an idle worker has to end by itself
 _PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
 _THREADS = (
     "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
@@ -108,22 +109,20 @@ class Worker:
         """The time since the worker was sent its chunk."""
         return time.monotonic() - self._began
 
-    def kill(self) -> str:
+    def kill(self, patience: float = 0.0) -> str:
         """Kill the process and what it has started, unless it is dead.
+
+        Args:
+            patience: Seconds that the process has to end by itself, as it does once its connection is closed.
 
         Returns:
             How the process ended, as the end of a sentence: "was killed by SIGSEGV" or "exited with status 3".
         """
-        kill_process_tree(self._process)
         self.connection.close()
+        self._process.join(max(0.0, patience))
+        if self._process.exitcode is None:
+            _kill_tree(self._process)
         return describe_exit(self._process.exitcode or 0)
-
-    def end(self) -> None:
-        """Let an idle worker end by itself; kill one that is at work, or that takes longer than `EXIT_TIMEOUT`."""
-        if self.is_ready and self.chunk is None:
-            self.connection.close()
-            self._process.join(EXIT_TIMEOUT)
-        self.kill()
 
     def _send(self, content: object) -> None:
         """Send an object; a worker that has died is noticed when its answer is read."""
@@ -149,6 +148,15 @@ def describe_exit(code: int) -> str:
     names = {int(known): known.name for known in signal.Signals}
     name = names.get(-code, f"signal {-code}")
     return f"was killed by {name}{' (out of memory? use fewer workers)' * (name == 'SIGKILL')}"
+
+
+def _kill_tree(process: Any) -> None:
+    """Kill a process and, where the tools for that are there, what it has started."""
+    if sys.platform == "win32" or find_spec("psutil") or shutil.which("pgrep"):
+        kill_process_tree(process)
+    else:
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
 
 
 def end_with_parent(parent: int) -> None:
