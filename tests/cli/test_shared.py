@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -31,6 +33,12 @@ def test_a_signal_that_asks_to_end_interrupts_once(sent: signal.Signals) -> None
             assert signal.getsignal(sent) == signal.SIG_DFL, "the second one ends the process"
     assert caught.value.number == sent
     assert signal.getsignal(sent) == signal.SIG_DFL
+
+
+def test_a_process_ends_by_its_signal_at_once() -> None:
+    code = "import signal; from wtawp.cli.shared import end_by_signal; print('said'); end_by_signal(signal.SIGTERM)"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (process.stdout, process.returncode) == ("said\n", -signal.SIGTERM)
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:

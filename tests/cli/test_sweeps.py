@@ -9,7 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from wtawp.base import rng
-from wtawp.cli import app
+from wtawp.cli import app, sweeps
 from wtawp.experiments import Store
 from wtawp.experiments.execution import runner, training
 from wtawp.experiments.inspection import models
@@ -158,6 +158,10 @@ def test_an_interrupt_says_how_to_go_on(
             signal.raise_signal(sent)
         return real(*arguments, **how)
 
+    def exit_as_shell_sees_it(number: int) -> None:
+        raise SystemExit(128 + number)
+
+    monkeypatch.setattr(sweeps, "end_by_signal", exit_as_shell_sees_it)
     monkeypatch.setattr(training, "train", interrupted)
     arguments = ("compare", "wine", "--splits", 2, "--inits", 1, "--epochs", 1, "--workers", 1, "--store", store)
     assert "Finished runs are stored: the same command continues from here." in invoke(*arguments, code=code)

@@ -1,6 +1,7 @@
 """What all commands share: the app, the consoles, the display of errors and progress."""
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,6 +116,19 @@ def stop_signals_as_interrupts() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+def end_by_signal(number: int) -> None:
+    """End this process by a signal, as if it had not been handled: the shell sees the status 128 plus its number.
+
+    It ends at once. Python's own way out may take many seconds after torch was used, on a machine that is busy.
+
+    Args:
+        number: The number of the signal.
+    """
+    sys.stdout.flush()
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 @contextmanager

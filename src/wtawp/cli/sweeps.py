@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +35,7 @@ from wtawp.cli.shared import (
     StopSignal,
     app,
     console,
+    end_by_signal,
     errors_without_traceback,
     escape_controls,
     progress_bar,
@@ -292,8 +292,7 @@ def sweep(
         as_json: Whether results are printed as JSON.
 
     Raises:
-        typer.Exit: With status 1 if a run failed, and 128 plus the number of the signal if the sweep was stopped by one
-            (130 after Ctrl-C, 143 after SIGTERM).
+        typer.Exit: With status 1 if a run failed, 130 after Ctrl-C; SIGTERM and SIGHUP end the process.
     """
     from wtawp.experiments.execution.runner import run_plans
     from wtawp.experiments.store import Store
@@ -303,11 +302,14 @@ def sweep(
             with stop_signals_as_interrupts(), progress_bar("checking", quiet=as_json) as progress:
                 outcome = run_plans(plans, opened, engine=engine, device=device, tf32=tf32, progress=progress)
         except KeyboardInterrupt as stop:
+            opened.close()
             with suppress(OSError):  # the terminal may be gone
                 stderr_console.print(
                     "Stopped. Finished runs are stored: the same command continues from here.", highlight=False
                 )
-            raise typer.Exit(128 + (stop.number if isinstance(stop, StopSignal) else signal.SIGINT)) from None
+            if isinstance(stop, StopSignal):
+                end_by_signal(stop.number)
+            raise typer.Exit(130) from None
         _show(reports_of(plans, opened), as_json)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
         counts = (

@@ -190,7 +190,7 @@ def test_few_chunks_are_in_flight_at_a_time(workers: int | None, limit: int) -> 
 def test_what_is_in_flight_is_cancelled_when_nobody_wants_it_any_more(tmp_path: Path) -> None:
     results = ray_cluster()(range(4), partial(stay, folder=tmp_path))
     assert next(results) == (0, 0)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     wait_until(lambda: not any(is_alive(int(note.name)) for note in tmp_path.iterdir()))
     assert dict(ray_cluster()(range(2), double)) == {0: 0, 1: 2}, "the CPUs are free again"
     assert len(list(tmp_path.iterdir())) <= 2, "and what was waiting has not been started"

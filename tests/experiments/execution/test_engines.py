@@ -122,7 +122,7 @@ def test_workers_end_when_nobody_wants_their_results_any_more() -> None:
     results = local(2)(range(20), partial(slow, seconds=0.2))
     next(results)
     assert len(active_children()) == 2
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert active_children() == []
 
 

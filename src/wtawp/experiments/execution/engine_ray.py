@@ -11,10 +11,10 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +28,7 @@ from wtawp.experiments.execution.engines import (
     R,
     check_time_limit,
 )
+from wtawp.experiments.execution.workers import end_with_parent
 
 FORWARDED_VARIABLES = ("WTAWP_DATA", "WTAWP_HOME")
 CONNECT_TIMEOUT = 10.0  # seconds for the first answer of a cluster; Ray alone would try for minutes
@@ -67,7 +68,7 @@ def ray_cluster(
     check_time_limit(time_limit)
     ray = _import_ray()
 
-    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Iterator[tuple[int, R | LostChunk]]:
+    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Generator[tuple[int, R | LostChunk], None, None]:
         with _connected(ray, workers, address or os.environ.get("RAY_ADDRESS") or "local") as is_ours:
             if not _capacity(ray, gpus):
                 raise EngineError(_no_capacity(ray, gpus))
@@ -79,17 +80,25 @@ def ray_cluster(
             )  # fmt: skip
             max_tasks = None if is_ours else workers
             yield from _results(
-                ray, chunks, partial(task.remote, ray.put(work)), float("inf") if time_limit is None else time_limit,
+                ray, chunks, partial(task.remote, is_ours, ray.put(work)), float("inf") if time_limit is None else time_limit,
                 max_tasks=lambda: max_tasks or 2 * max(1, _capacity(ray, gpus)),
             )  # fmt: skip
 
     return run
 
 
-def _work_on(work: Callable[[C], R], chunk: C) -> Iterator[R | None]:
+def _work_on(is_ours: bool, work: Callable[[C], R], chunk: C) -> Iterator[R | None]:
     """The task: yield None when the work starts, then its result."""
+    if is_ours:
+        _end_with_ray()
     yield None
     yield work(chunk)
+
+
+@cache  # once in each process
+def _end_with_ray() -> None:
+    """Kill this worker as soon as the Ray that started it has ended; it alone may take longer than 10 s."""
+    end_with_parent(os.getppid())
 
 
 @dataclass

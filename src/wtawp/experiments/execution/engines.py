@@ -8,7 +8,7 @@ The records do not depend on the engine. A chunk whose worker dies or takes too 
 import atexit
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Generic, Protocol, TypeVar
@@ -70,8 +70,8 @@ class LostChunk:
 class Engine(Protocol):
     """Yields the result of `work` on every chunk as it arrives, with the index of the chunk."""
 
-    def __call__(self, chunks: Sequence[C], work: Callable[[C], R]) -> Iterator[tuple[int, R | LostChunk]]:
-        """Work on all chunks.
+    def __call__(self, chunks: Sequence[C], work: Callable[[C], R]) -> Generator[tuple[int, R | LostChunk], None, None]:
+        """Work on all chunks, until the generator is closed.
 
         Args:
             chunks: The chunks.
@@ -109,7 +109,7 @@ def local(workers: int = 1, *, time_limit: float | None = None) -> Engine:
         raise ValueError(f"workers must be >= 1, got {workers}")
     check_time_limit(time_limit)
 
-    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Iterator[tuple[int, R | LostChunk]]:
+    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Generator[tuple[int, R | LostChunk], None, None]:
         if workers > 1 or time_limit is not None:
             return _Pool(chunks, work, workers, time_limit).results()
         return ((i, work(chunk)) for i, chunk in enumerate(chunks))
@@ -141,7 +141,7 @@ class _Pool(Generic[C, R]):
         self._deaths: Counter[int] = Counter()  # by chunk
         self._failed_starts = 0  # since the last worker that became ready
 
-    def results(self) -> Iterator[tuple[int, R | LostChunk]]:
+    def results(self) -> Generator[tuple[int, R | LostChunk], None, None]:
         """Keep the workers busy until every chunk is done or lost."""
         atexit.register(self._end)  # or Python would wait at its end for workers of a generator that nobody closed
         try:

@@ -1,6 +1,7 @@
 """Run plans: train the runs that the store does not have, and store every result as soon as it arrives."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
@@ -82,18 +83,19 @@ def run_plans(
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
         jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
-        for i, outcome in engine(jobs, work):
-            if isinstance(outcome, LostChunk):
-                error = f"The chunk was lost: {outcome.reason}."
-                records = failed_records(*jobs[i], device=device, tf32=tf32, error=error, seconds=outcome.seconds)
-            else:
-                records = outcome
-            new = [record for record in records if record.key not in known | attacked]
-            store.add(new)
-            failed += sum(record.status == "failed" for record in new)
-            done += _cost(stage[i])
-            if progress is not None:
-                progress(done / total, str(stage[i][0].setting))
+        with closing(engine(jobs, work)) as results:  # an exception ends the workers now, not when it is forgotten
+            for i, outcome in results:
+                if isinstance(outcome, LostChunk):
+                    error = f"The chunk was lost: {outcome.reason}."
+                    records = failed_records(*jobs[i], device=device, tf32=tf32, error=error, seconds=outcome.seconds)
+                else:
+                    records = outcome
+                new = [record for record in records if record.key not in known | attacked]
+                store.add(new)
+                failed += sum(record.status == "failed" for record in new)
+                done += _cost(stage[i])
+                if progress is not None:
+                    progress(done / total, str(stage[i][0].setting))
     total_runs = len(runs) + sum(map(len, to_attack))
     return Outcome(trained=total_runs - len(known) - failed, known=len(known), failed=failed)
 
