@@ -80,7 +80,7 @@ def ray_cluster(
             )  # fmt: skip
             max_tasks = None if is_ours else workers
             yield from _results(
-                ray, chunks, partial(task.remote, is_ours, ray.put(work)), float("inf") if time_limit is None else time_limit,
+                ray, chunks, partial(task.remote, is_ours, ray.put(work)), time_limit or float("inf"),
                 max_tasks=lambda: max_tasks or 2 * max(1, _capacity(ray, gpus)),
             )  # fmt: skip
 
