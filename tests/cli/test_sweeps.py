@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from wtawp.base import rng
-from wtawp.cli import app
+from wtawp.cli import app, sweeps
 from wtawp.experiments import Store
 from wtawp.experiments.execution import runner, training
 from wtawp.experiments.inspection import models
@@ -111,6 +112,7 @@ def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> Non
         (("reproduce", "tab:none"), 1, "the paper has nothing labelled 'tab:none'"),
         (("reproduce", "tab:natacc", "--scale", "big"), 2, "Invalid value for '--scale'"),
         (("reproduce", "fig:1", "--engine", "slurm"), 2, "Invalid value for '--engine'"),
+        (("compare", "wine", "--time-limit", "0"), 2, "time_limit must be a number of seconds > 0"),
         (("run", "none.toml"), 1, "none.toml cannot be read"),
         (("compare", "coral"), 1, "there is no graph called 'coral'"),
         (("compare", "wine", "--rho", "-1"), 2, "rho must be a finite number >= 0, got -1.0"),
@@ -146,18 +148,25 @@ def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.
     assert "no luck" in (Store(store).records(status="failed")[0].error or "")
 
 
-def test_an_interrupt_says_how_to_go_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_says_how_to_go_on(
+    sent: signal.Signals, code: int, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real: Callable[..., list[Record]] = training.train
     calls: Iterator[int] = iter(range(9))
 
     def interrupted(*arguments: object, **how: object) -> list[Record]:
         if next(calls) == 1:
-            raise KeyboardInterrupt
+            signal.raise_signal(sent)
         return real(*arguments, **how)
 
+    def exit_as_shell_sees_it(number: int) -> None:
+        raise SystemExit(128 + number)
+
+    monkeypatch.setattr(sweeps, "end_by_signal", exit_as_shell_sees_it)
     monkeypatch.setattr(training, "train", interrupted)
     arguments = ("compare", "wine", "--splits", 2, "--inits", 1, "--epochs", 1, "--workers", 1, "--store", store)
-    assert "Finished runs are stored: the same command continues from here." in invoke(*arguments, code=130)
+    assert "Finished runs are stored: the same command continues from here." in invoke(*arguments, code=code)
     with Store(store) as opened:
         assert len(opened.records()) == 1
     assert "3 runs trained, 1 known before, 0 failed" in invoke(*arguments)

@@ -18,6 +18,7 @@ from wtawp.cli.options import (
     Rho,
     StorePath,
     Tf32,
+    TimeLimit,
     Workers,
     as_bad_parameter,
     refuse_unwritable,
@@ -65,6 +66,7 @@ def attack(
     device: Device = "cpu",
     tf32: Tf32 = False,
     workers: Workers = None,
+    time_limit: TimeLimit = None,
     store: StorePath = None,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page with tables and curves to this file.")] = None,
     flips: Annotated[Path | None, typer.Option(help="Write the flips to this folder.")] = None,
@@ -88,7 +90,7 @@ def attack(
                 base, attack, [_budget(text) for text in budget], awp=awp, poison=poison,
                 adaptive=not poison if adaptive is None else adaptive, splits=splits, inits=inits,
             )  # fmt: skip
-        sweep([plan], store, device, tf32, make_engine("local", workers, device), as_json)
+        sweep([plan], store, device, tf32, make_engine("local", workers, device, time_limit), as_json)
         written = []
         if html is not None or flips is not None:
             from wtawp.experiments.execution.flip_files import save_flips

@@ -16,6 +16,7 @@ from wtawp.cli.options import (
     Rho,
     StorePath,
     Tf32,
+    TimeLimit,
     Workers,
     as_bad_parameter,
 )
@@ -49,6 +50,7 @@ def certify(
     device: Device = "cpu",
     tf32: Tf32 = False,
     workers: Workers = None,
+    time_limit: TimeLimit = None,
     store: StorePath = None,
     out: Annotated[Path | None, typer.Option(help="Write the figure as SVG and PNG to this folder.")] = None,
     as_json: Json = False,
@@ -74,7 +76,7 @@ def certify(
             base = Setting(dataset=dataset, model=model, epochs=epochs, noise=noise)
             awp = None if plain else default_awp(model, dataset, rho=rho, lam=lam, default_lam=0.5)
             plan = certificate_plan(base, certificates, awp=awp, splits=splits, inits=inits)
-        sweep([plan], store, device, tf32, make_engine("local", workers, device), as_json)
+        sweep([plan], store, device, tf32, make_engine("local", workers, device, time_limit), as_json)
         if out is not None:
             from wtawp.experiments.report.measures.certificate import certified_accuracy
             from wtawp.experiments.store import Store

@@ -24,6 +24,13 @@ Workers = Annotated[
     int | None,
     typer.Option(min=1, help="Number of worker processes.", show_default="one for each core; one on a GPU"),
 ]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds after which a chunk of runs that are trained together is stopped and recorded as failed.",
+        show_default="none",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")]
 RHO_DEFAULT, LAM_DEFAULT = "1; for whole graphs, the paper's", "0.7; for whole graphs, the paper's"
 Labels = Annotated[

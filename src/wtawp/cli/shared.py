@@ -1,5 +1,8 @@
 """What all commands share: the app, the consoles, the display of errors and progress."""
 
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -71,6 +74,61 @@ def errors_without_traceback() -> Iterator[None]:
         message = escape_controls(f"Error: {error}", keep="\n")
         stderr_console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
+
+
+class StopSignal(KeyboardInterrupt):
+    """Raised in place of ending at once when the process is asked to end, so that it cleans up as after Ctrl-C.
+
+    Attributes:
+        number: The number of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        """Remember the signal."""
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@contextmanager
+def stop_signals_as_interrupts() -> Iterator[None]:
+    """Raise StopSignal if SIGTERM or SIGHUP arrives inside the context; the same signal again ends the process.
+
+    A signal that is ignored or handled already, such as SIGHUP below `nohup`, stays so.
+
+    Returns:
+        A context manager.
+
+    Raises:
+        StopSignal: When a signal arrives.
+    """
+
+    def stop(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise StopSignal(number)
+
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if is_main and hasattr(signal, name)]
+    numbers = [number for number in known if signal.getsignal(number) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def end_by_signal(number: int) -> None:
+    """End this process by a signal, as if it had not been handled: the shell sees the status 128 plus its number.
+
+    It ends at once. Python's own way out may take many seconds after torch was used, on a machine that is busy.
+
+    Args:
+        number: The number of the signal.
+    """
+    sys.stdout.flush()
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,12 +26,23 @@ from wtawp.cli.options import (
     Size,
     StorePath,
     Tf32,
+    TimeLimit,
     Workers,
     as_bad_parameter,
     refuse_unwritable,
 )
 from wtawp.cli.printing import print_table
-from wtawp.cli.shared import app, console, errors_without_traceback, escape_controls, progress_bar, stderr_console
+from wtawp.cli.shared import (
+    StopSignal,
+    app,
+    console,
+    end_by_signal,
+    errors_without_traceback,
+    escape_controls,
+    progress_bar,
+    stderr_console,
+    stop_signals_as_interrupts,
+)
 
 if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine
@@ -49,6 +61,7 @@ def reproduce(
     tf32: Tf32 = False,
     engine: EngineName = "local",
     workers: Workers = None,
+    time_limit: TimeLimit = None,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
@@ -79,7 +92,7 @@ def reproduce(
     with errors_without_traceback():
         with as_bad_parameter():
             chosen = [plan.only(row or (), column or ()) for plan in _plans_of_the_paper(labels, scale)]
-        sweep(chosen, store, device, tf32, make_engine(engine, workers, device), as_json)
+        sweep(chosen, store, device, tf32, make_engine(engine, workers, device, time_limit), as_json)
 
 
 @app.command()
@@ -89,6 +102,7 @@ def run(
     tf32: Tf32 = False,
     engine: EngineName = "local",
     workers: Workers = None,
+    time_limit: TimeLimit = None,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
@@ -96,7 +110,7 @@ def run(
     with errors_without_traceback():
         from wtawp.experiments.plans.toml_plan import read_plan
 
-        sweep([read_plan(plan)], store, device, tf32, make_engine(engine, workers, device), as_json)
+        sweep([read_plan(plan)], store, device, tf32, make_engine(engine, workers, device, time_limit), as_json)
 
 
 @app.command()
@@ -111,6 +125,7 @@ def compare(
     device: Device = "cpu",
     tf32: Tf32 = False,
     workers: Workers = None,
+    time_limit: TimeLimit = None,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
@@ -129,7 +144,7 @@ def compare(
                 for row, awp in rows.items()
             )
         plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
-        sweep([plan], store, device, tf32, make_engine("local", workers, device), as_json)
+        sweep([plan], store, device, tf32, make_engine("local", workers, device, time_limit), as_json)
 
 
 @app.command()
@@ -239,24 +254,29 @@ def _plans_of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
     return [at_scale(plan(label), scale) for label in chosen]
 
 
-def make_engine(name: str, workers: int | None, device: str) -> "Engine":
+def make_engine(name: str, workers: int | None, device: str, time_limit: float | None) -> "Engine":
     """Make the engine of the option --engine.
 
     Args:
         name: "local" or "ray".
         workers: The number of worker processes; None uses one for each core, or one on a GPU.
         device: "cpu" or "cuda".
+        time_limit: Seconds that a chunk may take; None for any time.
 
     Returns:
         The engine.
+
+    Raises:
+        typer.BadParameter: If the time limit is not positive.
     """
     from wtawp.experiments.execution.engines import local
 
-    if name == "ray":
-        from wtawp.experiments.execution.engine_ray import ray_cluster
+    with as_bad_parameter():
+        if name == "ray":
+            from wtawp.experiments.execution.engine_ray import ray_cluster
 
-        return ray_cluster(workers=workers, gpus=0 if device == "cpu" else 1)
-    return local(workers or ((os.cpu_count() or 1) if device == "cpu" else 1))
+            return ray_cluster(workers=workers, gpus=0 if device == "cpu" else 1, time_limit=time_limit)
+        return local(workers or ((os.cpu_count() or 1) if device == "cpu" else 1), time_limit=time_limit)
 
 
 def sweep(
@@ -273,7 +293,7 @@ def sweep(
         as_json: Whether results are printed as JSON.
 
     Raises:
-        typer.Exit: With status 1 if a run failed, and 130 if the sweep was interrupted.
+        typer.Exit: With status 1 if a run failed, 130 after Ctrl-C; SIGTERM and SIGHUP end the process.
     """
     from wtawp.experiments.execution.runner import run_plans
     from wtawp.experiments.store import Store
@@ -284,14 +304,18 @@ def sweep(
 
     with Store(store) as opened:
         try:
-            with progress_bar("checking", quiet=as_json) as progress:
+            with stop_signals_as_interrupts(), progress_bar("checking", quiet=as_json) as progress:
                 outcome = run_plans(
                     plans, opened, engine=engine, device=device, tf32=tf32, progress=progress, announce=announce
                 )
-        except KeyboardInterrupt:
-            stderr_console.print(
-                "Stopped. Finished runs are stored: the same command continues from here.", highlight=False
-            )
+        except KeyboardInterrupt as stop:
+            opened.close()
+            with suppress(OSError):  # the terminal may be gone
+                stderr_console.print(
+                    "Stopped. Finished runs are stored: the same command continues from here.", highlight=False
+                )
+            if isinstance(stop, StopSignal):
+                end_by_signal(stop.number)
             raise typer.Exit(130) from None
         _show(reports_of(plans, opened), as_json)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]

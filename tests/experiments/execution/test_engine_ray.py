@@ -4,13 +4,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from fates import HANGS, LOST, marked_processes, meet_fate, wait_until
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution import engine_ray
@@ -37,7 +38,8 @@ def cluster(private: None) -> Iterator[str]:  # noqa: ARG001
     """A Ray with two CPUs and two GPUs, if only by name, that is not the engine's own; its address."""
     ray = engine_ray._import_ray()
     ray.init("local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers need not find the tests
+    for module in (__name__, "fates"):  # workers need not find the tests
+        ray.cloudpickle.register_pickle_by_value(sys.modules[module])
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 
@@ -68,13 +70,6 @@ def stay(x: int, folder: Path) -> int:
     (folder / str(os.getpid())).touch()
     time.sleep(600)
     return x
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 def is_alive(pid: int) -> bool:
@@ -115,14 +110,12 @@ def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
 
 @needs_ray
 @pytest.mark.usefixtures("cluster")
-def test_a_chunk_that_kills_its_workers_is_reported_after_the_others_are_done(tmp_path: Path) -> None:
-    results: list[tuple[int, int]] = []
-    with pytest.raises(
-        EngineError, match=r"died 3 times on each of 1 chunks .*, 1 chunks are left; finished chunks are ke"
-    ):
-        results.extend(ray_cluster()(range(6), Dies(tmp_path / "died", times=9)))
-    assert sorted(results) == [(i, 2 * i) for i in range(6) if i != 3]
-    assert len(list(tmp_path.iterdir())) == 3
+def test_of_twenty_chunks_four_kill_their_workers_one_hangs_and_fifteen_are_done() -> None:
+    results = dict(ray_cluster(time_limit=5)(range(20), meet_fate))
+    assert {i: r for i, r in results.items() if i not in LOST} == {i: 2 * i for i in range(20) if i not in LOST}
+    for i in LOST:
+        reason = "it was stopped after 5 s, the time limit" if i == HANGS else "its worker process died 3 times; after "
+        assert results[i].reason.startswith(reason)  # type: ignore[union-attr]
 
 
 @needs_ray
@@ -197,7 +190,7 @@ def test_few_chunks_are_in_flight_at_a_time(workers: int | None, limit: int) -> 
 def test_what_is_in_flight_is_cancelled_when_nobody_wants_it_any_more(tmp_path: Path) -> None:
     results = ray_cluster()(range(4), partial(stay, folder=tmp_path))
     assert next(results) == (0, 0)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     wait_until(lambda: not any(is_alive(int(note.name)) for note in tmp_path.iterdir()))
     assert dict(ray_cluster()(range(2), double)) == {0: 0, 1: 2}, "the CPUs are free again"
     assert len(list(tmp_path.iterdir())) <= 2, "and what was waiting has not been started"
@@ -265,6 +258,22 @@ def test_a_ray_of_our_own_ends_with_the_sweep_also_when_interrupted(tmp_path: Pa
 
 
 @needs_ray
+@pytest.mark.usefixtures("private")
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_no_process_of_our_own_ray_is_left_ten_seconds_after_the_sweep_was_killed(
+    tmp_path: Path, sent: signal.Signals
+) -> None:
+    mark = secrets.token_hex(8)
+    command = [sys.executable, "-c", STARTS_RAY, tmp_path]
+    with subprocess.Popen(command, env=os.environ | {"MARK": mark}, stderr=subprocess.DEVNULL) as sweep:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        sweep.send_signal(sent)
+        assert sweep.wait(10) == -sent
+    wait_until(lambda: not marked_processes(mark), 10)
+
+
+@needs_ray
 def test_a_cluster_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     with pytest.raises(EngineError, match=r"cannot join the Ray cluster at localhost:1: .*efused; if it runs"):
@@ -286,6 +295,7 @@ def test_ray_is_not_loaded_before_it_is_used() -> None:
     ("options", "words"),
     [
         ({"workers": 0}, "workers must be >= 1, got 0"),
+        ({"time_limit": 0}, "time_limit must be a number of seconds > 0"),
         ({"gpus": -1}, "gpus must be a share of one GPU or a whole number of them, got -1"),
         ({"gpus": 1.5}, "got 1.5"),
         ({"gpus": float("inf")}, "got inf"),

@@ -1,10 +1,12 @@
 """A sweep, disturbed and undisturbed."""
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from runpy import run_path
@@ -14,13 +16,14 @@ import pytest
 from wtawp.base import AttackError
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution import training
-from wtawp.experiments.execution.engines import local
+from wtawp.experiments.execution.engines import LostChunk, local
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
 from wtawp.experiments.execution.training import PlanError
 from wtawp.experiments.measures import poison as poison_measure
 from wtawp.experiments.plans.robustness import poisoning
 from wtawp.experiments.spec import Cell, Plan, Record, Setting
+from wtawp.experiments.spec.record import checked
 from wtawp.experiments.store import Store, StoreError, UnreadableRecordWarning
 
 PLAIN = Setting(dataset="wine", epochs=8)
@@ -70,9 +73,36 @@ def test_a_sweep_done_is_not_done_again(tmp_path: Path, undisturbed: list[tuple[
         assert outcomes(store) == undisturbed
 
 
-def test_two_workers_give_the_records_of_one(tmp_path: Path, undisturbed: list[tuple[object, ...]]) -> None:
+def test_two_workers_give_the_records_of_one_also_if_one_is_killed(
+    tmp_path: Path, undisturbed: list[tuple[object, ...]]
+) -> None:
+    killed: list[int] = []
+
+    def kill_one_once(_: float, __: str) -> None:
+        if not killed:
+            killed.extend(worker.pid for worker in active_children()[:1] if worker.pid is not None)
+            os.kill(killed[0], signal.SIGKILL)
+
     with Store(tmp_path / "s.sqlite") as store:
-        run_plans([PLAN], store, engine=local(2))
+        run_plans([PLAN], store, engine=local(2), progress=kill_one_once)
+        assert outcomes(store) == undisturbed
+
+
+def test_lost_chunks_are_recorded_as_failed_the_others_go_on_and_they_are_tried_again(
+    tmp_path: Path, undisturbed: list[tuple[object, ...]]
+) -> None:
+    def loses_the_second(chunks: list[object], work: Callable[[object], object]) -> object:
+        for i, chunk in enumerate(chunks):
+            yield i, LostChunk("it was stopped after 5 s", 6.0) if i == 1 else work(chunk)
+
+    with Store(tmp_path / "s.sqlite") as store:
+        outcome = run_plans([PLAN], store, engine=loses_the_second)  # type: ignore[arg-type]
+        assert outcome == Outcome(trained=12, known=0, failed=2)
+        for failed in store.records(status="failed"):
+            assert failed.error == "The chunk was lost: it was stopped after 5 s."
+            assert (failed.seconds, failed.accuracy, failed.versions["stack"]) == (3.0, None, "2")
+            assert checked(failed) is failed
+        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=2, known=12, failed=0)
         assert outcomes(store) == undisturbed
 
 

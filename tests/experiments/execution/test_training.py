@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 
 import pytest
@@ -6,6 +7,7 @@ import torch
 from wtawp.analysis import LossOn, bound_over_rho, sharpness
 from wtawp.base import rng
 from wtawp.core import AwpConfig
+from wtawp.experiments.execution import training
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.training import train, train_model
@@ -78,6 +80,13 @@ def test_a_failure_is_a_record_with_its_traceback() -> None:
     assert [r.status for r in records] == ["failed", "failed"]
     assert "Traceback" in (records[0].error or "")
     assert records[0].accuracy is None
+
+
+def test_a_call_of_exit_is_a_failure_and_does_not_end_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "_train", lambda *_: sys.exit("the licence has expired"))
+    (record,) = train((Run(SETTING, 0, 0),), device="cpu")
+    assert record.status == "failed"
+    assert "SystemExit: the licence has expired" in (record.error or "")
 
 
 def test_threads_are_left_as_they_were() -> None:

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from wtawp.analysis import loss_along_random_directions, sharpness
 from wtawp.base import DownloadError, VanishingGradientWarning, rng
 from wtawp.core import AwpConfig
-from wtawp.experiments.execution.engines import local
+from wtawp.experiments.execution.engines import EngineError, LostChunk, local
 from wtawp.experiments.results.statistics import PairedDifference, paired_difference
 from wtawp.graphs import Split, fetch_dataset, load, locate_dataset, stratified
 from wtawp.models import GCN
@@ -190,6 +190,7 @@ def run_demo(
 
     Raises:
         ValueError: If there are fewer than 2 splits.
+        EngineError: If the process that trains a model dies, again and again.
     """
     if num_splits < 2:
         raise ValueError(f"a paired comparison needs at least 2 splits, got {num_splits}")
@@ -208,6 +209,8 @@ def run_demo(
     total, done = sum(cost for cost, _, _ in jobs), 0.0
     finished: dict[int, ToyPanel | Trained] = {}
     for i, result in local(workers or os.cpu_count() or 1)([work for _, _, work in jobs], _call):
+        if isinstance(result, LostChunk):
+            raise EngineError(f"{jobs[i][1]} could not be trained: {result.reason}")
         finished[i] = result
         done += jobs[i][0]
         if progress is not None:

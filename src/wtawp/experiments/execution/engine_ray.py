@@ -6,14 +6,29 @@ data; `$WTAWP_DATA` and `$WTAWP_HOME` are passed on to them if they are set.
 
 import logging
 import os
+import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from dataclasses import dataclass
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
-from wtawp.experiments.execution.engines import MAX_DEATHS, C, Engine, EngineError, R
+from wtawp.experiments.execution.engines import (
+    MAX_DEATHS,
+    POLL_INTERVAL,
+    C,
+    Engine,
+    EngineError,
+    LostChunk,
+    R,
+    check_time_limit,
+)
+from wtawp.experiments.execution.workers import end_with_parent
 
 FORWARDED_VARIABLES = ("WTAWP_DATA", "WTAWP_HOME")
 CONNECT_TIMEOUT = 10.0  # seconds for the first answer of a cluster; Ray alone would try for minutes
@@ -21,86 +36,135 @@ MAX_CANCELLATIONS = 3  # of a chunk, a second apart
 OBJECT_STORE = 2**28  # bytes for results in a Ray that we start; its default is a third of the memory, the rest spills
 
 
-def ray_cluster(*, workers: int | None = None, address: str | None = None, gpus: float = 0) -> Engine:
+def ray_cluster(
+    *, workers: int | None = None, address: str | None = None, gpus: float = 0, time_limit: float | None = None
+) -> Engine:
     """Make an engine that works on a Ray cluster: an existing one, which is left running, or else one started here.
 
-    If the worker of a chunk dies, the chunk is tried `MAX_DEATHS` times in all. The sweep then goes on with the other
-    chunks and reports the lost ones at the end; it stops as soon as `MAX_DEATHS` chunks are lost.
+    A chunk whose worker dies is tried again after the others, `MAX_DEATHS` times in all, and is lost then. A chunk that
+    exceeds the time limit is lost at once; its worker is killed. A Ray that was started here ends when this process
+    does, however that ends.
 
     Args:
         workers: The number of CPUs of a Ray that is started here, by default all of the machine; on an existing
             cluster, the number of chunks at the same time, by default twice as many as fit.
         address: The address of an existing cluster; by default `$RAY_ADDRESS`. Without either, Ray is started here.
         gpus: The GPUs that a chunk takes beside its CPU: a share of one, or a whole number. Work on GPUs needs some.
+        time_limit: Seconds that a chunk may take, not counting the time until a worker has room for it; by default any
+            time.
 
     Returns:
-        The engine. It raises EngineError if the cluster cannot be reached, has no machine for a chunk, or loses chunks.
+        The engine. It raises EngineError if the cluster cannot be reached or has no machine for a chunk, or if workers
+        cannot load the work.
 
     Raises:
-        ValueError: If `workers` or `gpus` is not valid.
+        ValueError: If `workers`, `gpus` or `time_limit` is not valid.
         EngineError: If Ray is not installed.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be >= 1, got {workers}")
     if not (0 <= gpus <= 1 or (gpus > 1 and float(gpus).is_integer())):
         raise ValueError(f"gpus must be a share of one GPU or a whole number of them, got {gpus}")
+    check_time_limit(time_limit)
     ray = _import_ray()
 
-    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Iterator[tuple[int, R]]:
+    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Generator[tuple[int, R | LostChunk], None, None]:
         with _connected(ray, workers, address or os.environ.get("RAY_ADDRESS") or "local") as is_ours:
             if not _capacity(ray, gpus):
                 raise EngineError(_no_capacity(ray, gpus))
             # A Ray that we start inherits the environment; an existing one does not.
             environment = {name: os.environ[name] for name in FORWARDED_VARIABLES if name in os.environ and not is_ours}
-            task = ray.remote(lambda work, chunk: work(chunk)).options(
-                num_cpus=1, num_gpus=gpus, max_retries=MAX_DEATHS - 1, retry_exceptions=False, name="wtawp",
+            task = ray.remote(_work_on).options(
+                num_cpus=1, num_gpus=gpus, max_retries=0, num_returns="streaming", name="wtawp",
                 runtime_env={"env_vars": environment} if environment else None,
             )  # fmt: skip
-            limit = None if is_ours else workers
+            max_tasks = None if is_ours else workers
             yield from _results(
-                ray, chunks, task, ray.put(work), limit=lambda: limit or 2 * max(1, _capacity(ray, gpus))
-            )
+                ray, chunks, partial(task.remote, is_ours, ray.put(work)), time_limit or float("inf"),
+                max_tasks=lambda: max_tasks or 2 * max(1, _capacity(ray, gpus)),
+            )  # fmt: skip
 
     return run
 
 
+def _work_on(is_ours: bool, work: Callable[[C], R], chunk: C) -> Iterator[R | None]:
+    """The task: yield None when the work starts, then its result."""
+    if is_ours:
+        _end_with_ray()
+    yield None
+    yield work(chunk)
+
+
+@cache  # once in each process
+def _end_with_ray() -> None:
+    """Kill this worker as soon as the Ray that started it has ended; it alone may take longer than 10 s."""
+    end_with_parent(os.getppid())
+
+
+@dataclass
+class _Task:
+    """A task of Ray: the index of its chunk, and when its work started, if it has."""
+
+    i: int
+    began: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return 0.0 if self.began is None else time.monotonic() - self.began
+
+
 def _results(
-    ray: ModuleType, chunks: Sequence[C], task: Any, work: Any, *, limit: Callable[[], int]
+    ray: ModuleType, chunks: Sequence[C], start: Callable[[C], Any], limit: float, *, max_tasks: Callable[[], int]
 ) -> Iterator[tuple[int, Any]]:
-    """Keep `limit()` tasks running and fetch one result at a time; the limit may change as the cluster does."""
-    waiting = iter(enumerate(chunks))
-    running: dict[Any, int] = {}
-    done, lost, last_error = 0, 0, None
+    """Keep `max_tasks()` tasks running and fetch one result at a time; their number may change as the cluster does."""
+    waiting, deaths = deque(range(len(chunks))), Counter[int]()
+    running: dict[Any, _Task] = {}
     try:
-        while lost < MAX_DEATHS:
-            for i, chunk in islice(waiting, max(0, limit() - len(running))):
-                running[task.remote(work, chunk)] = i
-            if not running:
-                break
-            (ready,), _ = ray.wait(list(running), num_returns=1)
-            i = running.pop(ready)
-            try:
-                result = ray.get(ready)
-            except ray.exceptions.RayTaskError as error:
-                raise _cause_of(ray, error) from error
-            except ray.exceptions.RayError as error:  # the worker died; the work raised nothing
-                lost, last_error = lost + 1, error
-                continue
-            done += 1
-            yield i, result
-            del ready, result  # or Ray would hold this result while we wait for the next
-        if lost:
-            raise EngineError(
-                f"workers died {MAX_DEATHS} times on each of {lost} chunks ({type(last_error).__name__}), "
-                f"{len(chunks) - done} chunks are left; "
-                "finished chunks are kept: start again with fewer workers or more memory to go on"
-            ) from last_error
+        while waiting or running:
+            while waiting and len(running) < max_tasks():
+                i = waiting.popleft()
+                running[start(chunks[i])] = _Task(i)
+            for stream in ray.wait(list(running), num_returns=1, timeout=POLL_INTERVAL)[0]:
+                task = running[stream]
+                try:
+                    result = ray.get(next(stream))
+                except ray.exceptions.RayTaskError as error:
+                    raise _cause_of(ray, error) from error
+                except ray.exceptions.RayError as error:  # the worker died; the work raised nothing
+                    del running[stream]
+                    deaths[task.i] += 1
+                    if deaths[task.i] < MAX_DEATHS:
+                        waiting.append(task.i)
+                    else:
+                        yield task.i, LostChunk.after_deaths(_summary(error), task.seconds)
+                    continue
+                if task.began is None:
+                    task.began = time.monotonic()
+                else:
+                    del running[stream], stream
+                    yield task.i, result
+                del result  # or Ray would hold this result while we wait for the next
+            for stream, task in list(running.items()):
+                if task.seconds > limit:
+                    del running[stream]
+                    _cancel(ray, [stream])
+                    yield task.i, LostChunk.after_time_limit(limit, task.seconds)
     finally:
-        left = list(running)
-        for _ in range(MAX_CANCELLATIONS):  # a chunk that is just being started may miss its cancellation
-            for unfinished in left:
-                ray.cancel(unfinished, force=True)
-            left = ray.wait(left, num_returns=len(left), timeout=1)[1] if left else []
+        _cancel(ray, list(running))
+
+
+def _cancel(ray: ModuleType, streams: list[Any]) -> None:
+    """Kill the workers of tasks."""
+    for _ in range(MAX_CANCELLATIONS):  # a chunk that is just being started may miss its cancellation
+        for stream in streams:
+            ray.cancel(stream, force=True)
+        ends = {stream.completed(): stream for stream in streams}
+        streams = [ends[end] for end in ray.wait(list(ends), num_returns=len(ends), timeout=1)[1]] if ends else []
+
+
+def _summary(error: Exception) -> str:
+    """What Ray says of a dead worker, as the end of a sentence about it."""
+    return f"was lost ({type(error).__name__}: {str(error).partition(chr(10))[0][:200]})"
 
 
 def _cause_of(ray: ModuleType, error: Any) -> BaseException:
@@ -122,6 +186,7 @@ def _connected(ray: ModuleType, workers: int | None, address: str) -> Iterator[b
         yield False
         return
     is_ours = address == "local"
+    sigterm_handler = signal.getsignal(signal.SIGTERM)
     try:
         if is_ours:  # with errors only: Ray warns at every start that access is by a token
             quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
@@ -133,6 +198,9 @@ def _connected(ray: ModuleType, workers: int | None, address: str) -> Iterator[b
         where = "start Ray here" if is_ours else f"join the Ray cluster at {address}"
         hint = "" if is_ours else "; if it runs and asks for a token, set RAY_AUTH_MODE=token"
         raise EngineError(f"cannot {where}: {error}{hint}") from error
+    finally:
+        if threading.current_thread() is threading.main_thread() and sigterm_handler is not None:
+            signal.signal(signal.SIGTERM, sigterm_handler)  # Ray's would end the cluster before the sweep can leave it
     try:
         yield is_ours
     finally:
@@ -164,8 +232,8 @@ def _no_capacity(ray: ModuleType, gpus: float) -> str:
 def _import_ray() -> ModuleType:
     """Import Ray with the settings that it reads while it is imported."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Otherwise Ray never stops retrying a task that does not fit into memory.
-    os.environ.setdefault("RAY_task_oom_retries", str(MAX_DEATHS - 1))
+    # Otherwise Ray never stops retrying a task that does not fit into memory; we count the tries ourselves.
+    os.environ.setdefault("RAY_task_oom_retries", "0")
     try:
         import ray
     except ImportError as error:

@@ -1,16 +1,17 @@
 """Run plans: train the runs that the store does not have, and store every result as soon as it arrives."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from wtawp.experiments.execution.checks import check_plan
-from wtawp.experiments.execution.engines import Engine
+from wtawp.experiments.execution.engines import Engine, LostChunk
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.registrations import Registrations
-from wtawp.experiments.execution.training import train_job
+from wtawp.experiments.execution.training import failed_records, train_job
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.registry import measure_spec, options_of
 from wtawp.experiments.spec import Plan, Run, chunks
@@ -50,7 +51,8 @@ def run_plans(
 
     All plans are checked before the first run starts. The surrogates of poisoned settings are trained first, if the
     store does not have their flips. A chunk is trained as a whole or not at all, so that a sweep that was stopped
-    continues with the same chunks and ends with the same records as one that was not.
+    continues with the same chunks and ends with the same records as one that was not. The runs of a chunk that kills
+    its worker processes, or exceeds the time limit of the engine, are recorded as failed, and the sweep goes on.
 
     Args:
         plans: The plans; a run that is in several of them is trained once.
@@ -68,7 +70,7 @@ def run_plans(
     Raises:
         PlanError: If a plan cannot be run.
         StoreError: If the store cannot be written.
-        EngineError: If worker processes cannot be started, or keep dying.
+        EngineError: If worker processes cannot be started, or cannot load the work.
     """
     store.add([])  # a store that cannot be written is noticed now, not after the first chunk
     for plan in plans:
@@ -86,13 +88,19 @@ def run_plans(
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
         jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
-        for i, records in engine(jobs, work):
-            new = [record for record in records if record.key not in known | attacked]
-            store.add(new)
-            failed += sum(record.status == "failed" for record in new)
-            done += _cost(stage[i])
-            if progress is not None:
-                progress(done / total, str(stage[i][0].setting))
+        with closing(engine(jobs, work)) as results:  # an exception ends the workers now, not when it is forgotten
+            for i, outcome in results:
+                if isinstance(outcome, LostChunk):
+                    error = f"The chunk was lost: {outcome.reason}."
+                    records = failed_records(*jobs[i], device=device, tf32=tf32, error=error, seconds=outcome.seconds)
+                else:
+                    records = outcome
+                new = [record for record in records if record.key not in known | attacked]
+                store.add(new)
+                failed += sum(record.status == "failed" for record in new)
+                done += _cost(stage[i])
+                if progress is not None:
+                    progress(done / total, str(stage[i][0].setting))
     total_runs = len(runs) + sum(map(len, to_attack))
     return Outcome(trained=total_runs - len(known) - failed, known=len(known), failed=failed)
 

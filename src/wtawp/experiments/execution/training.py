@@ -62,7 +62,8 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
         tf32: Whether TF32 matrix products are allowed.
 
     Returns:
-        A record for each run. An exception is not raised; it makes all of them records of failed runs.
+        A record for each run. An exception, or a call of `sys.exit`, is not raised; it makes all of them records of
+        failed runs.
     """
     start = time.perf_counter()
     outcomes: list[_Measured] = []
@@ -70,14 +71,43 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
     with _one_thread():
         try:
             outcomes = _train(runs, flips, device, tf32)
-        except Exception:  # the sweep goes on; the records hold the traceback
+        except (Exception, SystemExit):  # the sweep goes on; the records hold the traceback
             error = traceback.format_exc()
-    seconds, now = (time.perf_counter() - start) / len(runs), datetime.now(UTC).isoformat(timespec="seconds")
+    seconds = time.perf_counter() - start
+    if error is not None:
+        return failed_records(runs, flips, device=device, tf32=tf32, error=error, seconds=seconds)
+    return _records(runs, flips, outcomes, device=device, tf32=tf32, error=None, seconds=seconds)
+
+
+def failed_records(
+    runs: tuple[Run, ...], flips: EdgeFlips | None, *, device: str, tf32: bool, error: str, seconds: float
+) -> list[Record]:
+    """Make the records of a chunk that failed.
+
+    Args:
+        runs: The runs of the chunk.
+        flips: The flips that poison the graph of their split, if any do.
+        device: "cpu" or "cuda".
+        tf32: Whether TF32 matrix products are allowed.
+        error: The traceback, or what else is known of the cause.
+        seconds: The time that was spent on the chunk.
+
+    Returns:
+        A record for each run, with the status "failed".
+    """
+    nothing: list[_Measured] = [(None, None, None)] * len(runs)
+    return _records(runs, flips, nothing, device=device, tf32=tf32, error=error, seconds=seconds)
+
+
+def _records(
+    runs: tuple[Run, ...], flips: EdgeFlips | None, outcomes: list[_Measured], *, device: str, tf32: bool,
+    error: str | None, seconds: float,
+) -> list[Record]:  # fmt: skip
+    """Make the records of a chunk; runs without a fit have failed."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     provenance = versions() | {"stack": str(len(runs))}  # stacks of other sizes round differently
     if flips is not None:
         provenance |= {"flips": hashlib.sha256(flips.packed().encode()).hexdigest()[:12]}
-    if not outcomes:
-        outcomes = [(None, None, None)] * len(runs)
     return [
         Record(
             key=run.key, setting=run.setting.content, split=run.split, init=run.init,
@@ -86,7 +116,8 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
             accuracy=None if fitted is None else fitted.accuracy,
             loss=None if fitted is None else fitted.loss,
             history=fitted.history if fitted is not None and CURVES & set(run.setting.keep) else None,
-            scores=scores, measured=measured, error=error, seconds=seconds, created=now, versions=provenance,
+            scores=scores, measured=measured, error=error, seconds=seconds / len(runs), created=now,
+            versions=provenance,
         )
         for run, (fitted, scores, measured) in zip(runs, outcomes, strict=True)
     ]  # fmt: skip
