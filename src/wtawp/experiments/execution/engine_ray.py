@@ -6,15 +6,19 @@ data; `$WTAWP_DATA` and `$WTAWP_HOME` are passed on to them if they are set.
 
 import logging
 import os
+import secrets
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -28,7 +32,7 @@ from wtawp.experiments.execution.engines import (
     R,
     check_time_limit,
 )
-from wtawp.experiments.execution.workers import end_with_parent
+from wtawp.experiments.execution.ray_watch import VARIABLE
 
 FORWARDED_VARIABLES = ("WTAWP_DATA", "WTAWP_HOME")
 CONNECT_TIMEOUT = 10.0  # seconds for the first answer of a cluster; Ray alone would try for minutes
@@ -80,25 +84,17 @@ def ray_cluster(
             )  # fmt: skip
             max_tasks = None if is_ours else workers
             yield from _results(
-                ray, chunks, partial(task.remote, is_ours, ray.put(work)), time_limit or float("inf"),
+                ray, chunks, partial(task.remote, ray.put(work)), time_limit or float("inf"),
                 max_tasks=lambda: max_tasks or 2 * max(1, _capacity(ray, gpus)),
             )  # fmt: skip
 
     return run
 
 
-def _work_on(is_ours: bool, work: Callable[[C], R], chunk: C) -> Iterator[R | None]:
+def _work_on(work: Callable[[C], R], chunk: C) -> Iterator[R | None]:
     """The task: yield None when the work starts, then its result."""
-    if is_ours:
-        _end_with_ray()
     yield None
     yield work(chunk)
-
-
-@cache  # once in each process
-def _end_with_ray() -> None:
-    """Kill this worker as soon as the Ray that started it has ended; it alone may take longer than 10 s."""
-    end_with_parent(os.getppid())
 
 
 @dataclass
@@ -186,6 +182,17 @@ def _connected(ray: ModuleType, workers: int | None, address: str) -> Iterator[b
         yield False
         return
     is_ours = address == "local"
+    with _watched() if is_ours and sys.platform == "linux" else nullcontext():
+        _start_or_join(ray, workers, address)
+        try:
+            yield is_ours
+        finally:
+            ray.shutdown()
+
+
+def _start_or_join(ray: ModuleType, workers: int | None, address: str) -> None:
+    """Start Ray here if the address is "local", or else join the cluster there."""
+    is_ours = address == "local"
     sigterm_handler = signal.getsignal(signal.SIGTERM)
     try:
         if is_ours:  # with errors only: Ray warns at every start that access is by a token
@@ -201,10 +208,17 @@ def _connected(ray: ModuleType, workers: int | None, address: str) -> Iterator[b
     finally:
         if threading.current_thread() is threading.main_thread() and sigterm_handler is not None:
             signal.signal(signal.SIGTERM, sigterm_handler)  # Ray's would end the cluster before the sweep can leave it
-    try:
-        yield is_ours
-    finally:
-        ray.shutdown()
+        os.environ.pop(VARIABLE, None)  # the workers inherit it from Ray; other processes are not meant
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """Let no process of a Ray that is started inside outlive the context, nor this process, however it ends."""
+    mark = secrets.token_hex(8)
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("ray_watch.py")), mark]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True):
+        os.environ[VARIABLE] = mark
+        yield  # then the pipe is closed, and the watch kills what is left
 
 
 def _check_address(address: str) -> None:
