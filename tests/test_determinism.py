@@ -6,6 +6,7 @@ Workers, engines, chunks, checkpoints and devices have tests beside their code; 
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,16 @@ def test_another_kind_of_cpu_rounds_differently_and_has_another_name(
         pytest.skip(f"NOT CHECKED: {this['device']} is the only kind there is here")
     assert this["threads"]["1"] != other["threads"]["1"]
     torch.testing.assert_close(*(torch.tensor(r["threads"]["1"]) for r in (this, other)), rtol=2e-3, atol=2e-4)
+
+
+def test_the_page_on_reliability_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    table = page.partition("## What is bit-equal to what")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|") and ".py`" in line]
+    assert len(rows) >= 9
+    files = {path.name: path for path in (ROOT / "tests").rglob("test_*.py")}
+    for row in rows:
+        for reference in row.rsplit("|", 2)[1].split(";"):
+            file, *names = re.findall(r"`([^`]+)`", reference)
+            code = files[Path(file).name].read_text(encoding="utf-8")
+            assert all(re.search(rf"def test_\w*{name}", code) for name in names), reference
