@@ -13,8 +13,6 @@ from wtawp import WTAWP, AwpConfig, fit
 from wtawp.core import select
 from wtawp.graphs import Split
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-
 
 @dataclass(frozen=True)
 class Expected:
