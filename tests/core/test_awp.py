@@ -521,6 +521,41 @@ def test_a_closure_that_breaks_the_rules_is_refused(
 
 
 @pytest.mark.parametrize("form", ["backward", "loss"])
+@pytest.mark.parametrize("options", [{"lam": 0.5}, {"lam": 0.0}, {"lam": 0.5, "exact": True}, {"lam": 0.5, "every": 2}])
+def test_a_closure_that_calls_backward_is_noticed_although_there_are_gradients(
+    form: str, options: dict[str, float]
+) -> None:
+    model = network()
+    awp = WTAWP(model, rho=1.0, **options)
+    result = getattr(awp, form)(closure_of(model))  # with every=2, the next step is plain
+    if form == "loss":
+        result.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+    def closure() -> Tensor:
+        loss = closure_of(model)()
+        loss.backward(retain_graph=True, inputs=[model[2].bias])  # a part of them is enough
+        return loss
+
+    with pytest.raises(ValueError, match=r"the closure called backward\(\) itself"):
+        getattr(awp, form)(closure)
+
+
+@pytest.mark.parametrize("set_to_none", [False, True])
+def test_a_closure_that_only_zeroes_gradients_in_plain_training_is_not_accused(set_to_none: bool) -> None:
+    model, plain = network(), network()
+    closure_of(plain)().backward()
+
+    def closure() -> Tensor:
+        model.zero_grad(set_to_none=set_to_none)
+        return closure_of(model)()
+
+    for _ in range(2):
+        WTAWP(model, rho=1.0, lam=0.0).backward(closure)
+    assert all(torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("form", ["backward", "loss"])
 def test_a_loss_in_the_place_of_a_closure_is_refused(form: str) -> None:
     model = network()
     with pytest.raises(ValueError, match=r"pass a function that computes the loss, awp.backward\(lambda: ...\)"):
@@ -602,8 +637,13 @@ def test_perturbed_follows_the_weights_and_repr_shows_it() -> None:
     with torch.no_grad():
         model[0].weight.mul_(0).add_(1)
     assert repr(awp) == (
-        f"WTAWP(rho=0.5, lam=0.7, steps=5) of Sequential, perturbing \n  0.weight: radius {0.5 * math.sqrt(D * H):.4g}"
+        "WTAWP(rho=0.5, lam=0.7, steps=5) of Sequential, perturbing \n"
+        f"  0.weight: radius {0.5 * math.sqrt(D * H):.4g}\n"
+        "holding back 2.weight\npassing over 0.bias, 2.bias\n"
+        "layers in the order of registration, until the first step reads it from the forward pass"
     )
+    awp.backward(closure_of(model))
+    assert repr(awp).endswith("passing over 0.bias, 2.bias\nlayers in the order of the forward pass")
     assert "0.bias: radius 0.05, shared" in repr(SAM(model))
     assert SAM(model).perturbed == dict.fromkeys(["0.weight", "0.bias", "2.weight", "2.bias"], pytest.approx(0.05))
 

@@ -3,10 +3,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis.strategies import floats, just, one_of, sampled_from
 from torch import Tensor, nn
-from torch_geometric.nn import GAT, GCN, GIN, BatchNorm, GATConv, GCNConv, GraphSAGE
 
-from wtawp.base import NotPerturbableError, rng
-from wtawp.core import clip_relative_norm, copy_into, global_norm, mix, project, radii, select
+from wtawp.base import rng
+from wtawp.core import clip_relative_norm, copy_into, global_norm, mix, project, radii
 from wtawp.core.perturb import ETA, isolated_buffers, mix_tensors, substituted_parameters
 
 
@@ -23,89 +22,6 @@ class Tied(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.middle(self.embed(x)))
-
-
-class Nested(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3, 3))  # the root's own parameter makes no layer
-        self.blocks = nn.ModuleList(
-            [nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.ModuleDict({"a": nn.Linear(4, 4)})]
-        )
-        self.head = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))
-
-
-def mlp(*extra: nn.Module) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), *extra, nn.Linear(8, 3))
-
-
-NORMED = nn.Sequential(nn.LayerNorm((2, 4)), nn.Linear(4, 8), nn.Linear(8, 3), nn.LayerNorm((2, 3)))
-
-
-@pytest.mark.parametrize(
-    ("model", "layers", "expected"),
-    [
-        (mlp(nn.Linear(8, 8)), "all-but-last", ["0.weight", "2.weight"]),
-        (mlp(), "all", ["0.weight", "2.weight"]),
-        (mlp(), "last", ["2.weight"]),
-        (mlp(), ["*.bias", "0.*"], ["0.weight", "0.bias", "2.bias"]),
-        (NORMED, "first", ["1.weight"]),
-        (NORMED, "all-but-last", ["1.weight"]),
-        (nn.Linear(4, 8), "all", ["weight"]),
-        (GCN(5, 8, 2, 3), "all-but-last", ["convs.0.lin.weight"]),
-        (GCN(5, 8, 3, 3, norm="batch_norm"), "all-but-last", ["convs.0.lin.weight", "convs.1.lin.weight"]),
-        (GAT(5, 8, 2, 3, heads=2), "all", ["convs.0.lin.weight", "convs.1.lin.weight"]),
-        (GraphSAGE(5, 8, 2, 3), "first", ["convs.0.lin_l.weight", "convs.0.lin_r.weight"]),
-        (GIN(5, 8, 2, 3), "all-but-last", ["convs.0.nn.lins.0.weight", "convs.0.nn.lins.1.weight"]),
-        (nn.Sequential(GCNConv(5, 8), BatchNorm(8), nn.ReLU(), GATConv(8, 3)), "all-but-last", ["0.lin.weight"]),
-        (Nested(), "all", ["blocks.0.0.weight", "blocks.1.a.weight", "head.1.weight"]),
-        (Nested(), "all-but-last", ["blocks.0.0.weight", "blocks.1.a.weight"]),
-        (Nested(), "scale", ["scale"]),
-        (Tied(), "all-but-last", ["embed.weight", "middle.weight"]),
-        (Tied(), "all", ["embed.weight", "middle.weight"]),
-        (Tied(), "last", ["embed.weight"]),
-        (nn.DataParallel(Nested()), "last", ["module.head.1.weight"]),
-    ],
-)
-def test_words_and_globs_choose(model: nn.Module, layers: str | list[str], expected: list[str]) -> None:
-    assert list(select(model, layers)) == expected
-
-
-def test_a_frozen_layer_counts_but_is_not_taken() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
-    model[0].requires_grad_(False)
-    assert select(model) == ("1.weight",)
-    model[1].requires_grad_(False)
-    with pytest.raises(ValueError, match=r"only frozen parameters, \['0.weight', '1.weight'\]; unfreeze"):
-        select(model)
-
-
-@pytest.mark.parametrize(
-    ("model", "layers", "message"),
-    [
-        (nn.ReLU(), "all", "ReLU has no parameters to perturb"),
-        (
-            nn.Sequential(nn.Linear(4, 2)),
-            "all-but-last",
-            "one layer, .*0.weight.*, has no 'all-but-last'; use layers='all'",
-        ),
-        (nn.Sequential(nn.Linear(4, 2)), "conv1.*", r"match none of \['0.weight', '0.bias'\]"),
-        (nn.Sequential(nn.Linear(4, 2)), ["*", "conv1.*"], r"\('conv1.\*',\) match none of"),
-        (nn.Sequential(nn.Linear(4, 2)), [], "match none of"),
-        (nn.Sequential(nn.BatchNorm1d(4)), "all", "no layer has a matrix named"),
-        (nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2)), "all", "have no shape yet; run the model once"),
-    ],
-)
-def test_a_choice_that_makes_no_sense_is_an_error_that_helps(model: nn.Module, layers: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        select(model, layers)
-
-
-def test_weights_that_are_distributions_are_refused() -> None:
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
-    model[1].weights_are_distributions = True
-    with pytest.raises(NotPerturbableError, match=r"weights of 1 \(Linear\) are distributions"):
-        select(model)
 
 
 @given(

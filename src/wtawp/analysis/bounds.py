@@ -263,7 +263,8 @@ def total_radius(model: nn.Module, rho: float, *, layers: Layers = "all") -> flo
     Args:
         model: The model at its present weights.
         rho: The layer-relative radius.
-        layers: Which parameters count, as in `AwpConfig`; the default is the weights of all layers.
+        layers: Which parameters count, as in `AwpConfig`; the default is the weights of all layers. There is no forward
+            pass here, so that words about the first and last layer go by the order in which layers are registered.
 
     Returns:
         The sum of the radii.

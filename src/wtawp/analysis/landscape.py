@@ -87,7 +87,7 @@ def adversarial_direction(
     """
     refuse_training_mode(model)
     named = dict(model.named_parameters())
-    theta = {n: named[n] for n in select(model, layers)}
+    theta = {n: named[n] for n in select(model, layers, outputs=loss_fn)}
     _, gradient = loss_and_gradient(loss_fn, theta)
     with torch.no_grad():
         return project(gradient, theta, rho=1.0, radius=unit, onto="sphere")

@@ -40,6 +40,7 @@ class SaturationMonitor:
     def __init__(self, data: Data, nodes: Tensor, awp: AwpConfig | None) -> None:
         self.data, self.nodes, self.awp = data, nodes.to(data.y.device), awp
         self.history: dict[str, list[float]] = {name: [] for name in COLUMNS}
+        self._perturbed: tuple[str, ...] = ()  # names, known from the first call on
 
     def __call__(self, model: nn.Module, epoch: int) -> None:  # noqa: ARG002, as `observe` is called
         """Measure the model at its current weights and append the numbers to `history`.
@@ -54,10 +55,11 @@ class SaturationMonitor:
             natural, gradient = self._measure(model, theta, arguments, rows)
             perturbed = natural
             if self.awp is not None and not self.awp.is_plain:
+                self._perturbed = self._perturbed or select(model, self.awp.layers, outputs=lambda: model(*arguments))
                 delta = compute_delta(
                     gradient,
                     theta=theta,
-                    perturbed=select(model, self.awp.layers),
+                    perturbed=self._perturbed,
                     config=replace(self.awp, steps=1, step_size=None, exact=False),
                     gradient_at=lambda _: {},  # never called: there is one step
                 )

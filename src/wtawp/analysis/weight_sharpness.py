@@ -93,7 +93,7 @@ def sharpness_over(
         raise ValueError(f"steps must be >= 1 and rho finite and >= 0, got {steps} and {list(rhos)}")
     refuse_training_mode(model)
     named = dict(model.named_parameters())
-    theta = {n: named[n] for n in select(model, layers)}
+    theta = {n: named[n] for n in select(model, layers, outputs=loss_fn)}
     start = loss_and_gradient(loss_fn, theta)
     if not math.isfinite(start[0]):
         raise AnalysisError(f"the loss of the model is {start[0]} before its weights move, so its rise is undefined")

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from wtawp.core.awp import WTAWP
     from wtawp.core.config import LAYER_WORDS, AwpConfig, Layers, Projection, Radius
     from wtawp.core.observation import StepStatistics
-    from wtawp.core.perturb import ascend, clip_relative_norm, copy_into, global_norm, mix, project, radii, select
+    from wtawp.core.perturb import ascend, clip_relative_norm, copy_into, global_norm, mix, project, radii
+    from wtawp.core.selection import select
     from wtawp.core.vanishing import VanishingGradientMonitor, VanishingMembersMonitor
     from wtawp.core.variants import ASAM, AWP, SAM, TAWP, WAWP
 
@@ -50,9 +51,8 @@ _HOMES = {
     **dict.fromkeys(("compute_delta", "compute_gradient"), "algorithm"),
     "StepStatistics": "observation",
     **dict.fromkeys(("VanishingGradientMonitor", "VanishingMembersMonitor"), "vanishing"),
-    **dict.fromkeys(
-        ("ascend", "clip_relative_norm", "copy_into", "global_norm", "mix", "project", "radii", "select"), "perturb"
-    ),
+    **dict.fromkeys(("ascend", "clip_relative_norm", "copy_into", "global_norm", "mix", "project", "radii"), "perturb"),
+    "select": "selection",
 }
 
 __getattr__ = lazy_exports(__name__, _HOMES)

@@ -10,18 +10,17 @@ from torch.autograd.graph import Node
 _ACCUMULATE = type(torch.ones(1, requires_grad=True).view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
 
 
-def nodes_of(loss: Tensor) -> list[Node]:
+def nodes_of(*outputs: Tensor) -> list[Node]:
     """The nodes of the graph of a loss that autograd shows; reentrant checkpointing hides those inside of it.
 
     Args:
-        loss: The loss.
+        *outputs: The loss, or several outputs.
 
     Returns:
         Every node once; none if the loss is a leaf itself.
     """
-    if loss.grad_fn is None:
-        return []
-    nodes, seen = [loss.grad_fn], {loss.grad_fn}
+    nodes = list(dict.fromkeys(output.grad_fn for output in outputs if output.grad_fn is not None))
+    seen = set(nodes)
     for node in nodes:  # the list grows while it is read
         if type(node) is not _ACCUMULATE:
             for parent, _ in node.next_functions:

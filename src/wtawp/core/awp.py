@@ -5,7 +5,8 @@ for, and guarantees what they leave behind: the same weights, the same buffers, 
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, cast
@@ -30,7 +31,8 @@ from wtawp.core.distributed import is_distributed, is_in_process_group, refuse_s
 from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
 from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, one_step_at_a_time
-from wtawp.core.perturb import radii, select
+from wtawp.core.perturb import radii
+from wtawp.core.selection import Selection
 from wtawp.core.vanishing import VanishingGradientMonitor
 
 
@@ -103,22 +105,26 @@ class WTAWP:
         )
         if not self.config.is_plain:
             refuse_sharded(model)
-        self._names = () if self.config.is_plain else select(model, self.config.layers)  # plain: any model is accepted
+        self._selection = Selection(model, None if self.config.is_plain else self.config.layers)
 
     @property
     def perturbed(self) -> dict[str, float]:
         """The perturbed parameters and the radius of each at its current weights.
 
+        Before the first step, words such as "all-but-last" go by the order in which layers are registered; the first
+        step reads the order from the forward pass, and warns if that changes the choice.
+
         Returns:
             Parameter name -> radius. A "global" or "adaptive" radius is shared by all parameters.
         """
         parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        theta = {n: parameters[n].detach() for n in self._names if n in parameters}
+        theta = {n: parameters[n].detach() for n in self._selection.names if n in parameters}
         return {n: float(r) for n, r in radii(theta, rho=self.config.rho, radius=self.config.radius).items()}
 
     def __repr__(self) -> str:
         shared = "" if self.config.radius == "layer" else ", shared"
         rows = [f"\n  {n}: radius {r:.4g}{shared}" for n, r in self.perturbed.items()]
+        rows += [f"\n{line}" for line in self._selection.describe_others()]
         return f"WTAWP({self.config}) of {type(self.model).__name__}, perturbing {''.join(rows) or 'nothing'}"
 
     def backward(self, closure: Closure, *, backward: Backward = Tensor.backward, sync: bool = True) -> Tensor:
@@ -240,7 +246,7 @@ class WTAWP:
 
     def _backward(self, closure: Closure, backward: Backward, sync: bool) -> Tensor:
         """`backward`, in the only thread that works on the model."""
-        recorder = self._step_hooks.start(self._calls, self._names)
+        recorder = self._step_hooks.start(self._calls)
         perturbed = None
         if not self._is_due():
             natural = self._plain_loss(closure)
@@ -253,14 +259,14 @@ class WTAWP:
             add_to_gradients(combine_gradients(of_natural, of_perturbed, self.config))
         else:
             context = self._context_without_sync(sync)
-            passes = Passes(self.model, closure, backward, context, recorder=recorder)
+            passes = Passes(self.model, self._selection.recording(closure), backward, context, recorder=recorder)
             natural, perturbed, _ = self._step(passes, recorder)
         self._end_call(recorder, natural, perturbed)
         return natural.detach()
 
     def _loss(self, fn: Closure, scale: float | Tensor | None) -> Tensor:
         """`loss`, in the only thread that works on the model."""
-        recorder = self._step_hooks.start(self._calls, self._names)
+        recorder = self._step_hooks.start(self._calls)
         if not self._is_due():
             natural = self._plain_loss(fn)
             self._end_call(recorder, natural, None)
@@ -273,7 +279,7 @@ class WTAWP:
             self._end_call(recorder, natural, perturbed)
             return self.config.lam * perturbed + (1 - self.config.lam) * natural
         backward = Tensor.backward if scale is None else partial(_scaled_backward, scale=scale)
-        passes = Passes(self.model, fn, backward, adds_to_prior=False, recorder=recorder)
+        passes = Passes(self.model, self._selection.recording(fn), backward, adds_to_prior=False, recorder=recorder)
         natural, perturbed, gradients = self._step(passes, recorder, partial(_refuse_in_loss, scale))
         self._end_call(recorder, natural, perturbed)
         if scale is not None:
@@ -294,7 +300,7 @@ class WTAWP:
 
     def _plain_loss(self, closure: Closure) -> Tensor:
         """The natural loss, with its graph."""
-        return call(closure, [p for p in self.model.parameters() if p.is_leaf and p.grad is None])
+        return call(closure, [p for p in self.model.parameters() if p.is_leaf])
 
     def _step(
         self, passes: Passes, recorder: StepRecorder | None, check: Callable[[list[Any]], None] | None = None
@@ -308,13 +314,13 @@ class WTAWP:
             self._refuse_scaled(loss)
             if check is not None:
                 check(nodes)
+            self._selection.read_order(nodes)
 
         is_grad_enabled = torch.is_grad_enabled()
         try:
             self._refuse_combinations(passes)
             natural_loss, natural, factor = passes.first(check_graph)
-            chosen = [passes.named[n] for n in self._names if n in passes.named]
-            self._warn_if_unused(chosen, natural)
+            chosen = self._chosen(natural, passes.named)
             perturbed_loss = self._descend(passes, chosen, natural_loss, natural, factor)
             gradients = passes.finish()
         except BaseException:
@@ -375,19 +381,25 @@ class WTAWP:
 
     def _exact_losses(self, closure: Closure) -> tuple[Tensor, Tensor]:
         """L(theta) and L(theta + delta) with their graphs, for the gradient with the second-order term."""
-        parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-        chosen = [parameters[n] for n in self._names if n in parameters]
-        natural, perturbed = exact_losses(self.model, closure, perturbed=chosen, config=self.config)
-        self._warn_if_unused(chosen, leaves_of(natural, nodes_of(natural)))
-        return natural, perturbed
 
-    def _warn_if_unused(self, chosen: Sequence[Tensor], used: Iterable[Tensor]) -> None:
-        """Warn if no parameter that should be perturbed is used, that is, has a gradient."""
-        if set(chosen).isdisjoint(used):
+        def perturbed(natural: Tensor) -> list[Tensor]:
+            nodes = nodes_of(natural)
+            self._selection.read_order(nodes)
+            parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
+            return self._chosen(set(leaves_of(natural, nodes)), parameters)
+
+        return exact_losses(self.model, self._selection.recording(closure), perturbed=perturbed, config=self.config)
+
+    def _chosen(self, used: AbstractSet[Tensor] | Mapping[Tensor, Tensor], named: Mapping[str, Tensor]) -> list[Tensor]:
+        """The parameters to perturb; warns if none of them is used, that is, has a gradient."""
+        self._selection.settle(used, named)
+        names = self._selection.names
+        if not any(named.get(n) in used for n in names):
+            which = list(names) or "the layers before the last one"
             warnings.warn(
-                f"{list(self._names)} are frozen or unused by the closure: nothing is perturbed",
-                stacklevel=find_stack_level(),
+                f"{which} are frozen or unused by the closure: nothing is perturbed", stacklevel=find_stack_level()
             )
+        return [named[n] for n in names if n in named]
 
     def _context_without_sync(self, sync: bool) -> Callable[[], AbstractContextManager[Any]]:
         """The context in which all passes but the last run."""

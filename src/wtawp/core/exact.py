@@ -3,7 +3,7 @@
 The perturbation stays part of the autograd graph, so tensors take the place of the parameters instead of moving them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,14 +20,14 @@ _NO_RECOMPUTATION = "exact=True cannot be combined with activation checkpointing
 
 
 def exact_losses(
-    model: nn.Module, closure: Closure, *, perturbed: Sequence[Tensor], config: AwpConfig
+    model: nn.Module, closure: Closure, *, perturbed: Callable[[Tensor], Sequence[Tensor]], config: AwpConfig
 ) -> tuple[Tensor, Tensor]:
     """Compute L(theta) and L(theta + delta(theta)), where delta is a function of theta that can be differentiated.
 
     Args:
         model: The module that is trained. Its buffers are updated by the first pass alone.
         closure: Computes and returns one fresh loss; it must use the weights through `model`.
-        perturbed: The parameters that delta changes.
+        perturbed: Is called with L(theta) and returns the parameters that delta changes.
         config: The options of the method.
 
     Returns:
@@ -42,7 +42,7 @@ def exact_losses(
 
     def call_at(weights: Mapping[Tensor, Tensor]) -> Tensor:
         with substituted_parameters(model, weights), disable_saved_tensors_hooks(_NO_RECOMPUTATION):
-            loss = call(closure, [p for p in parameters if p.grad is None])
+            loss = call(closure, parameters)
         nodes = set(nodes_of(loss))
         if any(w.grad_fn not in nodes for w in weights.values()):
             raise ValueError(
@@ -63,11 +63,12 @@ def exact_losses(
     modes = torch.is_grad_enabled(), torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
     try:
         natural = call_at({})
+        chosen = perturbed(natural)
         with isolated_buffers(model):
             delta = compute_delta(
                 _differentiable_gradient(natural, theta),
                 theta=theta,
-                perturbed=perturbed,
+                perturbed=chosen,
                 config=config,
                 gradient_at=gradient_at,
             )

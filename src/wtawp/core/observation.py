@@ -116,12 +116,11 @@ class StepHooks:
         self._hooks[handle.id] = every, hook
         return handle
 
-    def start(self, step: int, names: Iterable[str]) -> "StepRecorder | None":
+    def start(self, step: int) -> "StepRecorder | None":
         """Begin to record a step if anybody observes it.
 
         Args:
             step: Number of calls before this one.
-            names: The perturbed parameters.
 
         Returns:
             The recorder, or None.
@@ -129,7 +128,7 @@ class StepHooks:
         if not self._hooks:
             return None
         hooks = [hook for every, hook in self._hooks.values() if step % every == 0]
-        return StepRecorder(step, tuple(names), hooks) if hooks else None
+        return StepRecorder(step, hooks) if hooks else None
 
 
 class StepRecorder:
@@ -137,12 +136,11 @@ class StepRecorder:
 
     Args:
         step: Number of calls before this one.
-        names: The perturbed parameters.
         hooks: The functions that get the statistics.
     """
 
-    def __init__(self, step: int, names: tuple[str, ...], hooks: list[StepHook]) -> None:
-        self._step, self._names, self._hooks = step, names, hooks
+    def __init__(self, step: int, hooks: list[StepHook]) -> None:
+        self._step, self._hooks = step, hooks
         self._norms: dict[str, Tensor | None] = {}
         self._relative: dict[str, Tensor] = {}
 
@@ -180,12 +178,10 @@ class StepRecorder:
 
         Args:
             delta: The perturbation.
-            named: The parameters of the model by name, at theta.
+            named: The parameters of the model by name, at theta; a shared one is reported under its first name.
         """
-        chosen = {n: named[n] for n in self._names if n in named}
-        self._relative = {
-            n: whole_tensor(norm_of(delta[p])) / whole_tensor(norm_of(p)) for n, p in chosen.items() if p in delta
-        }
+        first_names = {p: n for n, p in reversed(list(named.items()))}
+        self._relative = {first_names[p]: whole_tensor(norm_of(d)) / whole_tensor(norm_of(p)) for p, d in delta.items()}
 
     def divide_by(self, factor: Tensor | None) -> None:
         """Take the factor of the caller's backward out of the norms.

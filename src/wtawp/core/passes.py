@@ -6,7 +6,7 @@ taken out of `.grad`, and the weights are moved in place and restored from a cop
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
@@ -46,12 +46,12 @@ def one_step_at_a_time(model: nn.Module) -> AbstractContextManager[Any]:
         return _LOCKS.setdefault(model, threading.RLock())
 
 
-def call(closure: Closure, parameters: Iterable[Tensor]) -> Tensor:
+def call(closure: Closure, parameters: Sequence[Tensor]) -> Tensor:
     """Call a closure and check that it kept to the rules.
 
     Args:
         closure: Computes and returns one fresh loss.
-        parameters: Parameters whose `.grad` is None and must be None afterwards.
+        parameters: Parameters to whose `.grad` the closure must not add.
 
     Returns:
         The loss.
@@ -63,8 +63,9 @@ def call(closure: Closure, parameters: Iterable[Tensor]) -> Tensor:
     if not callable(closure):
         raise ValueError(f"pass a function that computes the loss, awp.backward(lambda: ...), not {type(closure)}")
     torch.clear_autocast_cache()  # it holds low-precision copies of the weights, which have changed
+    before = [(g, g._version) if (g := p.grad) is not None else None for p in parameters]
     loss = closure()
-    if any(p.grad is not None for p in parameters):
+    if any(_has_grown(p.grad, old) for p, old in zip(parameters, before, strict=True)):
         raise ValueError("the closure called backward() itself; let it only compute and return the loss")
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
@@ -72,6 +73,13 @@ def call(closure: Closure, parameters: Iterable[Tensor]) -> Tensor:
     if not loss.requires_grad:
         raise ValueError("the closure returned a detached loss; compute it without .detach() or torch.no_grad()")
     return loss
+
+
+def _has_grown(gradient: Tensor | None, before: tuple[Tensor, int] | None) -> bool:
+    """Whether something was added to a gradient; `zero_grad` does not count."""
+    if gradient is None or (before is not None and gradient is before[0] and gradient._version == before[1]):
+        return False
+    return before is None or gradient.is_sparse or bool(gradient.any())
 
 
 class Passes:

@@ -1,137 +1,25 @@
 """The parts of adversarial weight perturbation as pure functions on dicts of tensors (sections 3 and 4 of the paper).
 
-`select` determines which parameters form theta^(awp) (Eq. 9), `ascend` climbs the loss, `project` scales the climb to
-the radius (Eq. 5, eq:est), `clip_relative_norm` and `mix` combine the two gradients (Algorithm 1, line 5). The
-functions on tensors hold no state and do not branch on values, so `torch.func.vmap` maps them over a stack of models
-and each model keeps its own norms. `wtawp.core.algorithm` puts them together.
+`ascend` climbs the loss, `project` scales the climb to the radius (Eq. 5, eq:est), `clip_relative_norm` and `mix`
+combine the two gradients (Algorithm 1, line 5). The functions on tensors hold no state and do not branch on values, so
+`torch.func.vmap` maps them over a stack of models and each model keeps its own norms. `wtawp.core.algorithm` puts them
+together.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from fnmatch import fnmatchcase
 from functools import reduce
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
-from wtawp.base import NotPerturbableError
-from wtawp.core.config import LAYER_WORDS, Layers, Projection, Radius
+from wtawp.core.config import Projection, Radius
 
 Key = TypeVar("Key")  # what identifies a parameter: its name, or the parameter itself
 
 ETA = 0.01  # ASAM's lower limit for |theta|, so that a weight of zero can change
 MIN_NORM = 1e-12  # a shorter gradient counts as vanished: it is not scaled up to the radius
-
-
-def select(model: nn.Module, layers: Layers = "all-but-last") -> tuple[str, ...]:
-    """Select the parameters to perturb, theta^(awp) of Eq. 9, by a word over layers or by globs over parameter names.
-
-    A layer is the first module on the way down from the root that holds parameters itself or passes messages (has a
-    method `propagate`). Inside the layers, a word selects the parameters named `*weight` that have two or more
-    dimensions and do not belong to a normalization; a layer without any is skipped. Of a weight that is computed from
-    other parameters (`torch.nn.utils.parametrize`, as weight norm and spectral norm), it selects the largest of those.
-    Globs select all that they match. Frozen parameters count as layers but are never selected. A shared parameter is
-    selected if any of its layers is, once, under its first name.
-
-    Args:
-        model: The module whose parameters are perturbed. Wrappers such as `DataParallel` are looked through.
-        layers: One of the words "all", "all-but-last", "first" and "last", or one or several glob patterns.
-
-    Returns:
-        The names of the selected parameters, in the order of `model.named_parameters()`.
-
-    Raises:
-        ValueError: If the model has no parameters, if some have no shape yet (lazy modules), or if `layers` selects
-            nothing, or only frozen parameters.
-        NotPerturbableError: If the weights of a module are distributions, as in RGCN.
-
-    Example:
-        >>> select(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)))
-        ('0.weight',)
-    """
-    parameters = dict(model.named_parameters())
-    if not parameters:
-        raise ValueError(f"{type(model).__name__} has no parameters to perturb; pass the module that holds the weights")
-    for name, module in model.named_modules():
-        if getattr(module, "weights_are_distributions", False):
-            owner = f"{name or 'the model'} ({type(module).__name__})"
-            raise NotPerturbableError(f"weights of {owner} are distributions and cannot be perturbed; use lam=0")
-    lazy = [n for n, p in parameters.items() if nn.parameter.is_lazy(p)]
-    if lazy:
-        raise ValueError(f"{lazy} have no shape yet; run the model once on some input, then build the perturbation")
-    is_word = isinstance(layers, str) and layers in LAYER_WORDS
-    matching = _by_word(model, str(layers)) if is_word else _by_globs(parameters, layers)
-    selected = tuple(n for n, p in parameters.items() if n in matching and p.requires_grad)
-    if not selected:
-        raise ValueError(
-            f"layers={layers!r} choose only frozen parameters, {sorted(matching)}; unfreeze or choose others"
-        )
-    return selected
-
-
-def _by_globs(parameters: Mapping[str, Tensor], layers: Layers) -> set[str]:
-    """The parameters that match any of the glob patterns; each pattern must match at least one."""
-    globs = (layers,) if isinstance(layers, str) else tuple(layers)
-    unmatched = tuple(g for g in globs if not any(fnmatchcase(n, g) for n in parameters))
-    if unmatched or not globs:
-        raise ValueError(f"layers={unmatched or globs} match none of {list(parameters)}; the words are {LAYER_WORDS}")
-    return {n for n in parameters if any(fnmatchcase(n, g) for g in globs)}
-
-
-def _by_word(model: nn.Module, word: str) -> set[str]:
-    """The weight matrices of the layers that one of `LAYER_WORDS` names."""
-    first_name = {p: n for n, p in model.named_parameters()}
-    root = model
-    while (inner := getattr(root, "module", getattr(root, "_orig_mod", None))) is not None:  # DataParallel, compile
-        root = inner
-    layers = list(dict.fromkeys(_layers(root))) or [root]  # a bare nn.Linear is its own layer
-    names_by_layer = [matrices for layer in layers if (matrices := [first_name[p] for p in _matrices(layer)])]
-    names = list(first_name.values())
-    if not names_by_layer:
-        raise ValueError(f"layers={word!r}: no layer has a matrix named '*weight'; choose among {names} with globs")
-    if word == "all-but-last" and len(names_by_layer) == 1:
-        raise ValueError(
-            f"one layer, {names_by_layer[0]}, has no 'all-but-last'; use layers='all' or globs over {names}"
-        )
-    parts = {
-        "all": names_by_layer,
-        "all-but-last": names_by_layer[:-1],
-        "first": names_by_layer[:1],
-        "last": names_by_layer[-1:],
-    }
-    return {name for matrices in parts[word] for name in matrices}
-
-
-def _layers(module: nn.Module) -> Iterator[nn.Module]:
-    """The first modules on the way down that hold parameters themselves or pass messages."""
-    for child in module.children():
-        has_own = next(child.parameters(recurse=False), None) is not None or is_parametrized(child)
-        if has_own or hasattr(child, "propagate"):
-            yield child
-        else:
-            yield from _layers(child)
-
-
-def _matrices(layer: nn.Module) -> list[nn.Parameter]:
-    """The parameters of a layer named `*weight` with two or more dimensions, without those of normalizations."""
-    owners = [m for m in layer.modules() if not re.search(r"Norm(\dd)?$", type(m).__name__)]
-    named = [pair for m in owners for pair in (*m.named_parameters(recurse=False), *_parametrized(m))]
-    return [p for name, p in named if name.endswith("weight") and p.dim() >= 2]
-
-
-def _parametrized(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """For each weight that is computed from parameters: its name, and the largest of these, which has its shape."""
-    if is_parametrized(module):
-        for name, sources in module.parametrizations.items():  # type: ignore[union-attr, operator]
-            if originals := list(sources.parameters(recurse=False)):
-                yield name, max(originals, key=Tensor.numel)
-    if isinstance(direction := getattr(module, "weight_v", None), nn.Parameter) and hasattr(module, "weight_g"):
-        yield "weight", direction  # the older torch.nn.utils.weight_norm
-    if isinstance(original := getattr(module, "weight_orig", None), nn.Parameter):
-        yield "weight", original  # the older torch.nn.utils.spectral_norm, and pruning
 
 
 def global_norm(*tensors: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import isolated_rng, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
+from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
 from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
@@ -83,8 +84,8 @@ class StackTraining:
         self.data, self.splits, self.awp, self.schedule = data, splits, awp, schedule
         self.objective, self.decoder, self.device = objective, decoder, next(models[0].parameters()).device
         self.ensemble = Ensemble(models)
-        self.names = () if awp is None or awp.is_plain else select(models[0], awp.layers)
         self.subsets = {part: self.subset(data, part) for part in ("train", "val")}
+        self.names = () if awp is None or awp.is_plain else self._select(awp)
         self.dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=self.device)
         self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
         self.optimizer = make_optimizer(self.theta)
@@ -111,6 +112,18 @@ class StackTraining:
             The samples of all members.
         """
         return build_subset(self.ensemble.template, data, [getattr(s, part) for s in self.splits], self.decoder)
+
+    def _select(self, awp: AwpConfig) -> tuple[str, ...]:
+        """The perturbed parameters. Our layers are registered in the order of the forward pass; others need one."""
+        if self.ensemble.is_ours:
+            return select(self.ensemble.template, awp.layers)
+
+        def outputs() -> object:
+            model = self.ensemble.template
+            with isolated_rng("order of layers"), isolated_buffers(model):
+                return model.eval()(*self.subsets["train"].arguments)
+
+        return select(self.ensemble.template, awp.layers, outputs=outputs)
 
     def is_perturbed(self, number: int) -> bool:
         """Whether the weights are perturbed in an epoch.
