@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 
 from wtawp.base import DataError
 from wtawp.graphs.saved_tensors import SavedTensors
@@ -235,3 +235,14 @@ def test_damaged_bytes_raise_nothing_but_data_errors(tmp_path: Path) -> None:
         except DataError:
             refused += 1
     assert 300 < refused < 600
+
+
+def test_the_processed_file_of_a_pyg_data_set_of_one_graph_is_that_graph(tmp_path: Path) -> None:
+    path, graph = tmp_path / "data.pt", Data(**GRAPH)
+    InMemoryDataset.save([graph], str(path))
+    assert torch.equal(read_pt(path).y, GRAPH["y"])
+    torch.save((graph, None), path)  # as older versions of PyG
+    assert torch.equal(read_pt(path).y, GRAPH["y"])
+    InMemoryDataset.save([graph, graph], str(path))
+    with pytest.raises(DataError, match=r"data set of PyG with several graphs; .* torch.save\(dataset\[0\]"):
+        read_pt(path)

@@ -96,6 +96,7 @@ class SavedTensors:
             raise DataError(f"{path} {error}") from None
         except Exception as error:  # a damaged pickle can raise anything
             raise _unreadable(path) from error
+        loaded = _only_graph(loaded, path)
         match loaded:
             case _Record(
                 name="torch_geometric.data.data.Data", state={"_store": _Record(state={"_mapping": dict() as m})}
@@ -231,6 +232,18 @@ def _unreadable(path: Path) -> DataError:
     return DataError(
         f"{path} is not a file that torch.save wrote, or it is cut short; save it again, with torch 1.6 or later"
     )
+
+
+def _only_graph(loaded: object, path: Path) -> object:
+    """The graph in a tuple that PyG's `InMemoryDataset` wrote (`processed/data.pt`); anything else as it is."""
+    match loaded:
+        case (graph, None) | (graph, None, _):
+            return graph
+        case (dict() | _Record(), dict() | _Record()) | (dict() | _Record(), dict() | _Record(), _):
+            raise DataError(
+                f"{path} is a data set of PyG with several graphs; save the one you need: torch.save(dataset[0], ...)"
+            )
+    return loaded
 
 
 def _unwrapped(saved: object) -> object:

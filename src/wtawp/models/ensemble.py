@@ -25,6 +25,11 @@ class Ensemble:
         models: The members, at least one; their parameters must have the same names and shapes.
         forward: Called as `forward(model, data)` instead of the modules themselves; None calls the modules.
 
+    Attributes:
+        models: The members.
+        template: The first member, with whose code all are computed.
+        called: What is called with the arguments of a pass: the template, or the adapter around it.
+
     Raises:
         ValueError: If there is no model, the architectures differ, or `forward` is given for models that add a term of
             their own to the loss.
@@ -40,7 +45,7 @@ class Ensemble:
             raise ValueError(f"{type(models[0]).__name__} has a loss of its own, which forward= would leave out")
         # The epochs of our models can also be replayed. An adapter is written for one model, and not for a stack.
         self.is_ours = forward is None and isinstance(models[0], StackAware | StackAwareOnGraphs)
-        self._called = self.template if forward is None else Adapted(self.template, forward)
+        self.called = self.template if forward is None else Adapted(self.template, forward)
         self._prefix = "" if forward is None else "model."
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.is_mapped = len(models) > 1 and not self.is_ours
@@ -100,7 +105,7 @@ class Ensemble:
         def one(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], key: Tensor) -> Tensor:
             with masks(key):
                 tensors = {f"{self._prefix}{n}": t for n, t in {**parameters, **buffers}.items()}
-                out = functional_call(self._called, tensors, arguments)
+                out = functional_call(self.called, tensors, arguments)
                 return out if self.is_ours else checked_output(out, self.template)
 
         if self.is_ours:
