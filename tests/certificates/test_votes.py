@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_undirected
 
-from wtawp.base import CertificateError, WtawpError, rng
+from wtawp.base import CertificateError, DataError, WtawpError, rng
 from wtawp.certificates import Noise, Votes, vote, votes
 from wtawp.certificates.noise import NoisyGraphs
 from wtawp.graphs import citation
@@ -333,3 +333,20 @@ def test_a_victim_whose_output_changes_shape_is_refused() -> None:
 def test_no_samples_are_no_votes(samples: int) -> None:
     with pytest.raises(ValueError, match="whole number >= 1"):
         vote(double(DATA), gcn(), features=FEATURES, samples=samples, seed=0)
+
+
+def test_graphs_and_victims_that_cannot_vote_are_refused_in_words() -> None:
+    class OfData(nn.Module):
+        def forward(self, data: Data) -> Tensor: ...
+
+    how = {"edges": EDGES, "samples": 2, "seed": 0}
+    with pytest.raises(DataError, match=r"put a module around it that is called as model\(x, edge_index\)"):
+        vote(DATA, OfData(), **how)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="certificates are of the nodes of one homogeneous graph, .* got HeteroData"):
+        vote(HeteroData(), gcn(), **how)  # type: ignore[arg-type]
+    weighted = DATA.clone()
+    weighted.edge_weight = torch.ones(DATA.num_edges)
+    with pytest.raises(DataError, match="certify a model of the graph without edge_weight"):
+        vote(weighted, gcn(), **how)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="the features have 30 columns, but the layer takes 29"):
+        vote(DATA, GCN(29, 7, generator=rng("voter")), **how)  # type: ignore[arg-type]

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn import GCNConv, SGConv
+from torch_geometric.nn import GCNConv, SGConv, global_mean_pool
 
-from wtawp.base import DataError, WtawpError, rng
+from wtawp.base import CheckpointError, DataError, WtawpError, rng
 from wtawp.graphs import Split, load, stratified
-from wtawp.models import GCN, registry
+from wtawp.models import GCN, SimPGCN, registry
 from wtawp.models.capabilities import StackAware
-from wtawp.training import evaluate, fit, fit_batches, fit_many
+from wtawp.training import dot_product, evaluate, fit, fit_batches, fit_many
 from wtawp.training.checks import checked_rows, targets_of
 
 WINE = load("wine")
@@ -226,3 +227,64 @@ def test_a_training_without_a_finite_loss_is_announced() -> None:
 
     with pytest.warns(UserWarning, match="training loss of 1 of 1 models is NaN or infinite, from epoch 0 on"):
         fit(Broken(), WINE, SPLIT, seed=0, epochs=2)
+
+
+class OfData(nn.Module):
+    """A classifier of graphs that takes the whole batch and returns more than the logits."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.conv, self.lin = GCNConv(13, 8), nn.Linear(8, 3)
+
+    def forward(self, data: Data) -> tuple[Tensor, Tensor]:
+        hidden = self.conv(data.x, data.edge_index).relu()
+        return self.lin(global_mean_pool(hidden, data.batch)), hidden
+
+
+class OfGraphs(OfData):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(Data(x=x, edge_index=edge_index, batch=batch))[0]
+
+
+def test_an_adapter_classifies_graphs_and_is_part_of_what_a_checkpoint_belongs_to(tmp_path: Path) -> None:
+    graphs = [
+        Data(x=WINE.x[i : i + 2], edge_index=torch.tensor([[0, 1], [1, 0]]), y=WINE.y[i : i + 1]) for i in range(177)
+    ]
+    split = Split(torch.arange(0, 177, 3), torch.arange(1, 177, 3), torch.arange(2, 177, 3))
+    how: dict[str, Any] = {"epochs": 4, "checkpoint": tmp_path / "run.pt"}
+    model = OfData()
+    result = fit(model, graphs, split, seed=0, forward=lambda m, d: m(d)[0], **how)
+    plain = OfGraphs()
+    assert fit(plain, graphs, split, seed=0, epochs=4) == result
+    assert evaluate(model, graphs, split.test, forward=lambda m, d: m(d)[0])[1] == pytest.approx(result.scores["test"])
+    with pytest.raises(CheckpointError, match="forward"):
+        fit(OfData(), graphs, split, seed=0, forward=lambda m, d: -m(d)[0], **how)
+    with pytest.raises(ValueError, match="SimPGCN has a loss of its own, which forward= would leave out"):
+        fit(SimPGCN(13, 3, generator=rng("init")), WINE, SPLIT, seed=0, forward=lambda m, d: m(d.x, d.edge_index))
+
+
+def test_the_masks_of_the_labelled_type_are_the_split_of_a_heterogeneous_graph() -> None:
+    data = HeteroData()
+    data["wine"].x, data["wine"].y = WINE.x, WINE.y
+    data["wine", "like", "wine"].edge_index = WINE.edge_index
+    for name in ("train", "val", "test"):
+        mask = torch.zeros(178, dtype=torch.bool)
+        mask[getattr(SPLIT, name)] = True
+        data["wine"][f"{name}_mask"] = mask
+
+    def forward(model: nn.Module, graph: HeteroData) -> Tensor:
+        return model(graph["wine"].x, graph["wine", "like", "wine"].edge_index)
+
+    assert fit(Own(), data, seed=0, epochs=3, forward=forward) == fit(Own(), WINE, SPLIT, seed=0, epochs=3)
+    with pytest.raises(DataError, match="links of a heterogeneous graph are not trained by fit"):
+        fit(Own(), data, SPLIT, seed=0, forward=forward, decoder=dot_product)
+
+
+def test_several_graphs_with_targets_of_nodes_are_refused_with_the_way_to_join_them() -> None:
+    graphs = [Data(x=WINE.x[:4], edge_index=torch.tensor([[0], [1]]), y=WINE.y[:4])] * 9
+    with pytest.raises(
+        DataError, match=r"graph 0 of the list has a target for each of its 4 nodes.*Batch.from_data_list"
+    ):
+        fit(Own(), graphs, Split(torch.arange(3), torch.arange(3, 6), torch.arange(6, 9)), seed=0)
