@@ -342,7 +342,7 @@ def test_graphs_and_victims_that_cannot_vote_are_refused_in_words() -> None:
     how = {"edges": EDGES, "samples": 2, "seed": 0}
     with pytest.raises(DataError, match=r"put a module around it that is called as model\(x, edge_index\)"):
         vote(DATA, OfData(), **how)  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="certificates are of the nodes of one homogeneous graph, .* got HeteroData"):
+    with pytest.raises(DataError, match=r"certificates are of the nodes of one homogeneous graph, .* got HeteroData"):
         vote(HeteroData(), gcn(), **how)  # type: ignore[arg-type]
     weighted = DATA.clone()
     weighted.edge_weight = torch.ones(DATA.num_edges)
