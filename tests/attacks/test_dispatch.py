@@ -68,4 +68,5 @@ def test_it_is_at_the_front_door_and_refuses_other_names() -> None:
 def test_a_victim_that_keeps_the_first_graph_is_refused() -> None:
     keeps = GCNConv(40, 7, cached=True)
     with pytest.raises(WtawpError, match="cached=False"):
-        attack(DATA, keeps, method="dice", budget=5, nodes=NODES)
+        attack(DATA, keeps, method="pgd", budget=5, nodes=NODES)
+    assert len(attack(DATA, keeps, method="random", budget=5)) == 5  # does not use it

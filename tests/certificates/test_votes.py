@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_undirected
 
-from wtawp.base import CertificateError, WtawpError, rng
+from wtawp.base import CertificateError, DataError, WtawpError, rng
 from wtawp.certificates import Noise, Votes, vote, votes
 from wtawp.certificates.noise import NoisyGraphs
 from wtawp.graphs import citation
@@ -383,3 +383,20 @@ def test_votes_that_cannot_be_right_are_refused(change: dict[str, np.ndarray], m
     np.savez(tmp_path / "v.npz", **{**whole, **change})
     with pytest.raises(CertificateError, match=match):
         Votes.load(tmp_path / "v.npz")
+
+
+def test_graphs_and_victims_that_cannot_vote_are_refused_in_words() -> None:
+    class OfData(nn.Module):
+        def forward(self, data: Data) -> Tensor: ...
+
+    how = {"edges": EDGES, "samples": 2, "seed": 0}
+    with pytest.raises(DataError, match=r"put a module around it that is called as model\(x, edge_index\)"):
+        vote(DATA, OfData(), **how)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"certificates are of the nodes of one homogeneous graph, .* got HeteroData"):
+        vote(HeteroData(), gcn(), **how)  # type: ignore[arg-type]
+    weighted = DATA.clone()
+    weighted.edge_weight = torch.ones(DATA.num_edges)
+    with pytest.raises(DataError, match="certify a model of the graph without edge_weight"):
+        vote(weighted, gcn(), **how)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="the features have 30 columns, but the layer takes 29"):
+        vote(DATA, GCN(29, 7, generator=rng("voter")), **how)  # type: ignore[arg-type]

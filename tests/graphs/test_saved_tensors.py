@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 
 from wtawp.base import DataError
 from wtawp.graphs.read_limits import VARIABLE
@@ -284,3 +284,14 @@ def test_sparse_tensors_and_deep_nesting_are_not_restored(tmp_path: Path) -> Non
     path = forged(saved(tmp_path, "deep"), data=lambda _: deep)
     with pytest.raises(DataError, match="nests its values too deeply"):
         SavedTensors(path).restored()
+
+
+def test_the_processed_file_of_a_pyg_data_set_of_one_graph_is_that_graph(tmp_path: Path) -> None:
+    path, graph = tmp_path / "data.pt", Data(**GRAPH)
+    InMemoryDataset.save([graph], str(path))
+    assert torch.equal(read_pt(path).y, GRAPH["y"])
+    torch.save((graph, None), path)  # as older versions of PyG
+    assert torch.equal(read_pt(path).y, GRAPH["y"])
+    InMemoryDataset.save([graph, graph], str(path))
+    with pytest.raises(DataError, match=r"data set of PyG with several graphs; .* torch.save\(dataset\[0\]"):
+        read_pt(path)

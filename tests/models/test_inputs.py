@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
 
 from wtawp.base import DataError, rng
 from wtawp.graphs import Operator, gcn_operator, load, memory_mapped, receptive_field
@@ -61,7 +62,7 @@ def test_memory_mapped_features_are_given_whole_where_the_device_of_the_edges_ne
 def test_a_foreign_module_gets_the_graph_as_it_is() -> None:
     data = load("wine")
     rows = torch.tensor([1, 2])
-    assert prepare(torch.nn.Linear(13, 3), data, rows) == ((data.x, data.edge_index), rows)
+    assert prepare(GCNConv(13, 3), data, rows) == ((data.x, data.edge_index), rows)
 
 
 def test_a_model_of_nodes_is_refused_where_graphs_are_to_be_classified() -> None:

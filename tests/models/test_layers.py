@@ -50,5 +50,7 @@ def test_widths_and_dropout_that_make_no_model_are_refused(kind: type) -> None:
     with pytest.raises(ValueError, match=r"widths must be >= 1, got d_in=4, .*d_out=0"):
         kind(4, 0, generator=rng("init"))
     if kind not in (GAT, PPNP, SimPGCN):
-        with pytest.raises(ValueError, match=r"hidden must be the width of each hidden layer, \(8,\), got 8"):
+        with pytest.raises(
+            ValueError, match=r"hidden must be a tuple with the width of each hidden layer, such as \(8,\), got 8"
+        ):
             kind(4, 3, hidden=8, generator=rng("init"))

@@ -1,23 +1,25 @@
 """Every attack behind one function, by name."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from wtawp.attacks.checks import check_graph, check_victim, checked_nodes
 from wtawp.attacks.meta_attack import self_training_labels
 from wtawp.attacks.registry import AttackRequest, attack_spec
 from wtawp.graphs.flips import EdgeFlips
-from wtawp.models.evaluation import evaluating, refuse_cached
+from wtawp.models.evaluation import evaluating
 
 
 def attack(
     data: Data,
-    victim: nn.Module,
+    victim: nn.Module | None = None,
     *,
     budget: float | int,
-    nodes: Tensor,
+    nodes: Tensor | Sequence[int] | None = None,
     method: str = "pgd",
     labels: Tensor | None = None,
     seed: int = 0,
@@ -28,9 +30,10 @@ def attack(
     Args:
         data: The graph. It is not changed.
         victim: The model, called as `victim(x, edge_index, edge_weight)` in evaluation mode. It is not changed. The
-            methods "random" and "dice" do not use it.
+            methods "random" and "dice" need none.
         budget: The number of flips allowed: undirected edges (int) or a share of the graph's edges (float).
-        nodes: The nodes whose loss is to rise, as indices or a mask. For attacks on a training ("metattack") these are
+        nodes: The nodes whose loss is to rise, as indices or a mask; None for all, and for the methods "random" and
+            "dice", which do not use them. For attacks on a training ("metattack") these are
             the training nodes; the loss of all other nodes is to rise, against the labels that the victim predicts.
         method: The name of the attack, one of `attack_names()`, or "package.module:function" for an attack of your
             own. PGD by default: it is strong, and feasible for all models here.
@@ -43,6 +46,7 @@ def attack(
 
     Raises:
         ValueError: If no attack has this name, or nodes, labels or budget do not fit the graph.
+        DataError: If `data` is not one graph without edge weights, or the victim fails on it.
         AttackError: If the victim cannot be attacked: it ignores the graph, or its outputs are not finite.
 
     Example:
@@ -54,13 +58,20 @@ def attack(
         5
     """
     spec = attack_spec(method)
+    check_graph(data)
+    if spec.uses_victim:
+        check_victim(victim, data, method)
     labels = data.y if labels is None else labels
-    refuse_cached(victim)
+    size = int(data.num_nodes)
+    if nodes is None and spec.trains_surrogate:
+        raise ValueError(f"attack {method!r} needs the training nodes; pass nodes=split.train")
+    nodes = torch.arange(size, device=data.edge_index.device) if nodes is None else checked_nodes(nodes, size)
     train = None
     if spec.trains_surrogate:
+        assert victim is not None
         with evaluating(victim), torch.no_grad():
             labels = self_training_labels(victim(data.x, data.edge_index), labels, nodes)
-        is_other = torch.ones(int(data.num_nodes), dtype=torch.bool, device=nodes.device)
+        is_other = torch.ones(size, dtype=torch.bool, device=nodes.device)
         is_other[nodes] = False
         train, nodes = nodes, is_other.nonzero()[:, 0]
     request = AttackRequest.single(data, victim, budget=budget, nodes=nodes, labels=labels, seed=seed, train=train)

@@ -67,7 +67,7 @@ class AttackRequest:
     @staticmethod
     def single(
         data: "Data",
-        victim: "nn.Module",
+        victim: "nn.Module | None",
         *,
         budget: float | int,
         nodes: "Tensor",
@@ -79,7 +79,7 @@ class AttackRequest:
 
         Args:
             data: The graph to attack.
-            victim: The model to mislead.
+            victim: The model to mislead; None for attacks that need no model.
             budget: The number of flips allowed: undirected edges (int) or a share of the edges (float).
             nodes: The nodes whose loss is to rise, as indices or a mask.
             labels: The labels of all nodes, true or guessed.
@@ -90,8 +90,9 @@ class AttackRequest:
             A request whose sequences have one entry.
         """
         trains = None if train is None else [train]
+        victims = cast("list[nn.Module]", [victim])  # attacks that need no model do not look at it
         return AttackRequest(
-            data=data, victims=[victim], budget=budget, nodes=[nodes], labels=[labels], seeds=[seed],
+            data=data, victims=victims, budget=budget, nodes=[nodes], labels=[labels], seeds=[seed],
             split_seeds=[seed], trains=trains,
         )  # fmt: skip
 

@@ -22,11 +22,13 @@ from torch_geometric.utils import subgraph
 from wtawp.base import CertificateError, DataError, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
 from wtawp.graphs.archives import Archive
+from wtawp.graphs.collection import is_collection
 from wtawp.graphs.kernels import multiply
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator, sparse_features
 from wtawp.graphs.products import spmm
 from wtawp.graphs.structure import row_pointers
+from wtawp.models.calls import check_initialized, explain_failure, is_out_of_memory
 from wtawp.models.capabilities import IsConvolutionStack
 from wtawp.models.evaluation import evaluating, refuse_cached
 
@@ -173,6 +175,7 @@ def vote(
 
     Raises:
         ValueError: If the number of samples is not a whole number >= 1, or no noise is named.
+        DataError: If `data` is not one graph without edge weights, or the victim fails on it.
         CertificateError: If the victim does not return logits of all nodes, or `after` belongs to something else.
 
     Example:
@@ -185,7 +188,7 @@ def vote(
     """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
-    refuse_cached(victim)
+    _check_victim(victim, data)
     graphs = NoisyGraphs.of(data, features, edges)
     noise = {name: p for name, p in zip(PARTS, (features, edges), strict=True) if p is not None}
     provenance = provenance_of(data, victim)
@@ -202,6 +205,26 @@ def vote(
                 done = min(start + step - first, samples)
                 progress(done / samples, f"{first + done:,} samples")
     return Votes(total.cpu(), first + samples, noise, seed, provenance)
+
+
+def _check_victim(victim: Victim, data: Data) -> None:
+    """Refuse a graph that is not homogeneous or has weights, and a module that fails on it."""
+    if not isinstance(data, Data) or is_collection(data):
+        raise DataError(
+            f"certificates are of the nodes of one homogeneous graph, a PyG Data, got {type(data).__name__}"
+        )
+    if data.get("edge_weight") is not None:
+        raise DataError("noisy graphs have no weights of edges; certify a model of the graph without edge_weight")
+    refuse_cached(victim)
+    if isinstance(victim, nn.Module) and not isinstance(victim, IsConvolutionStack):
+        check_initialized(victim)
+        try:
+            with torch.no_grad(), evaluating(victim):
+                victim(data.x, data.edge_index)
+        except (RuntimeError, IndexError, TypeError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise explain_failure(error, victim, (data.x, data.edge_index)) from error
 
 
 def _check_continues(votes: Votes, noise: dict[str, Noise], seed: int, provenance: tuple[tuple[str, str], ...]) -> None:

@@ -110,7 +110,7 @@ class SavedTensors:
     @cached_property
     def content(self) -> dict[object, object]:
         """The entries of a dict or a PyG `Data` by name; a tensor is a record, which `dense` and `matrix` read."""
-        match self._loaded:
+        match _only_graph(self._loaded, self.path):
             case _Record(
                 name="torch_geometric.data.data.Data", state={"_store": _Record(state={"_mapping": dict() as mapping})}
             ):
@@ -310,6 +310,18 @@ def _unreadable(path: Path) -> DataError:
     return DataError(
         f"{path} is not a file that torch.save wrote, or it is cut short; save it again, with torch 1.6 or later"
     )
+
+
+def _only_graph(loaded: object, path: Path) -> object:
+    """The graph in a tuple that PyG's `InMemoryDataset` wrote (`processed/data.pt`); anything else as it is."""
+    match loaded:
+        case (graph, None) | (graph, None, _):
+            return graph
+        case (dict() | _Record(), dict() | _Record()) | (dict() | _Record(), dict() | _Record(), _):
+            raise DataError(
+                f"{path} is a data set of PyG with several graphs; save the one you need: torch.save(dataset[0], ...)"
+            )
+    return loaded
 
 
 def _unwrapped(saved: object) -> object:

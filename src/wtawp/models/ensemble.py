@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from wtawp.models.calls import Adapted, Forward, checked_output, explain_failure, is_out_of_memory
 from wtawp.models.capabilities import HasExtraLoss, StackAware, StackAwareOnGraphs
 from wtawp.models.dropout import masks
 
@@ -22,18 +23,30 @@ class Ensemble:
 
     Args:
         models: The members, at least one; their parameters must have the same names and shapes.
+        forward: Called as `forward(model, data)` instead of the modules themselves; None calls the modules.
+
+    Attributes:
+        models: The members.
+        template: The first member, with whose code all are computed.
+        called: What is called with the arguments of a pass: the template, or the adapter around it.
 
     Raises:
-        ValueError: If there is no model, or the architectures differ.
+        ValueError: If there is no model, the architectures differ, or `forward` is given for models that add a term of
+            their own to the loss.
     """
 
-    def __init__(self, models: Sequence[nn.Module]) -> None:
+    def __init__(self, models: Sequence[nn.Module], forward: Forward | None = None) -> None:
         shapes = [{n: p.shape for n, p in m.named_parameters()} for m in models]
         if not models or any(s != shapes[0] for s in shapes):
             raise ValueError("an ensemble needs at least one model, and models of one architecture")
         self.models = list(models)
         self.template = models[0]
-        self.is_ours = isinstance(models[0], StackAware | StackAwareOnGraphs)  # its epochs can also be replayed
+        if forward is not None and isinstance(models[0], HasExtraLoss):
+            raise ValueError(f"{type(models[0]).__name__} has a loss of its own, which forward= would leave out")
+        # The epochs of our models can also be replayed. An adapter is written for one model, and not for a stack.
+        self.is_ours = forward is None and isinstance(models[0], StackAware | StackAwareOnGraphs)
+        self.called = self.template if forward is None else Adapted(self.template, forward)
+        self._prefix = "" if forward is None else "model."
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.is_mapped = len(models) > 1 and not self.is_ours
 
@@ -91,8 +104,9 @@ class Ensemble:
 
         def one(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], key: Tensor) -> Tensor:
             with masks(key):
-                out: Tensor = functional_call(self.template, (dict(parameters), dict(buffers)), arguments)
-                return out
+                tensors = {f"{self._prefix}{n}": t for n, t in {**parameters, **buffers}.items()}
+                out = functional_call(self.called, tensors, arguments)
+                return out if self.is_ours else checked_output(out, self.template)
 
         if self.is_ours:
             return one(parameters, buffers, keys)
@@ -108,7 +122,12 @@ class Ensemble:
                     )
                 self.is_mapped = False
         members = range(len(self.models))
-        return torch.stack([one(_member(parameters, i), _member(buffers, i), keys[i]) for i in members])
+        try:
+            return torch.stack([one(_member(parameters, i), _member(buffers, i), keys[i]) for i in members])
+        except (RuntimeError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise explain_failure(error, self.template, arguments) from error
 
     def logits_and_extra(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor],
                          arguments: tuple[object, ...], keys: Tensor) -> tuple[Tensor, Tensor]:  # fmt: skip

@@ -23,7 +23,7 @@ from wtawp.models.capabilities import (
     SupportsFactoredGradient,
 )
 from wtawp.models.inputs import features, first_product, operators_by_layer
-from wtawp.models.layers import GraphConvolution, checked_widths
+from wtawp.models.layers import GraphConvolution, check_width, checked_widths
 
 
 class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvolutionStack):
@@ -83,9 +83,10 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
             Logits [n, c]; with blocks, those of the last block's rows.
         """
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
+        is_padded = isinstance(edge_index, Blocks)  # by `prepare`, which checked the width
         for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
-            x = conv(x, operator, relu_and_drop=self.dropout, positions=rows)
-        logits: Tensor = self.convs[-1](x, layers[-1][0])
+            x = conv(x, operator, relu_and_drop=self.dropout, positions=rows, is_padded=is_padded)
+        logits: Tensor = self.convs[-1](x, layers[-1][0], is_padded=is_padded)
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor | Operator, rows: Tensor | None) -> tuple[object, ...]:
@@ -102,6 +103,7 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         Returns:
             Positional arguments for `forward`.
         """
+        check_width(x, cast(Tensor, self.convs[0].weight))
         operator, depth = self._operators(edge_index, None, x), len(self.convs)
         if rows is None:
             all_nodes = torch.arange(operator.shape[0], device=operator.values.device)
@@ -137,6 +139,7 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         Returns:
             Positional arguments for `forward`.
         """
+        check_width(batch.x, cast(Tensor, self.convs[0].weight))
         return batch.x, batch_blocks(batch, len(self.convs), "sum")
 
     def infer_layer(self, number: int, batch: Data) -> Tensor:

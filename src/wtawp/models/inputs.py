@@ -16,6 +16,7 @@ from wtawp.graphs.kernels import multiply_block
 from wtawp.graphs.operator import Operator, sparse_features
 from wtawp.graphs.products import Multiplies
 from wtawp.models.caches import OperatorCache
+from wtawp.models.calls import arguments_of
 from wtawp.models.capabilities import Features, StackAware, StackAwareOnGraphs
 
 COUNTED = 4096  # rows of features whose non-zeros are counted at a time
@@ -42,24 +43,14 @@ def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[ob
         return model.prepare_graphs(data.x, data.edge_index, data.batch, rows), None
     if isinstance(model, StackAware):
         x = data.x
-        if is_memory_mapped(x) and (rows is None or not model.reads_rows):
+        if is_memory_mapped(x) and (rows is None or not model.reads_rows or data.get("edge_weight") is not None):
             x = x.to(data.edge_index.device)  # all of it is needed there
+        if data.get("edge_weight") is not None:  # on the whole graph: blocks are cut from edges without weights
+            return (features(x), *arguments_of(model, data)[1:]), rows
         return model.prepare(x, data.edge_index, rows), None
     if is_collection(data) and rows is not None:  # a batch norm must not see the graphs that validate and test
-        return arguments_of(select_graphs(data, rows)), None
-    return arguments_of(data), rows
-
-
-def arguments_of(data: Data) -> tuple[object, ...]:
-    """List the arguments that every module takes.
-
-    Args:
-        data: The graph, or a collection of graphs as one batch.
-
-    Returns:
-        Features and edges; for a collection also the graph that each node belongs to.
-    """
-    return (data.x, data.edge_index, data.batch) if is_collection(data) else (data.x, data.edge_index)
+        return arguments_of(model, select_graphs(data, rows)), None
+    return arguments_of(model, data), rows
 
 
 def check_kind(model: nn.Module, data: Data) -> None:

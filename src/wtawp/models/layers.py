@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from wtawp.base import DataError
 from wtawp.graphs.blocks import Blocks
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import Multiplies, multiply
@@ -45,6 +46,7 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor | Operator, values: Tensor | None = None) -> Tensor:  # [n, d_in] -> [n, d_out]
         """Multiply; `values` replace the entries of a sparse X, for example after dropout."""
+        check_width(x, self.weight)
         product = multiply(x, self.weight, values)
         return product if self.bias is None else product + self.bias[..., None, :]
 
@@ -74,6 +76,7 @@ class GraphConvolution(nn.Module):
         relu_and_drop: float | None = None,
         positions: Tensor | None = None,
         entries: Callable[[Tensor], Tensor] | None = None,
+        is_padded: bool = False,
     ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         """Compute the convolution.
 
@@ -83,10 +86,13 @@ class GraphConvolution(nn.Module):
             relu_and_drop: Rate of a dropout after a ReLU, both fused into the product; None for neither.
             positions: Positions of the output rows in the whole graph, as in `dropout`.
             entries: Function of X W [n, d_out] that returns entries [e] to use instead of those of the operator.
+            is_padded: Whether x may end in columns of zeros that `aligned` appended.
 
         Returns:
             The output, [m, d_out].
         """
+        if not is_padded:
+            check_width(x, self.weight)
         if not isinstance(operator, Operator):
             out = operator @ multiply(x, self.weight) + self.bias[..., None, :]
             return out if relu_and_drop is None else dropout(out.relu(), relu_and_drop, self.training)
@@ -124,6 +130,7 @@ class SageConvolution(nn.Module):
         self, x: Tensor | Operator, operator: Operator, own: Tensor | Operator | None = None
     ) -> Tensor:  # [n, d_in], [m, n], [m, d_in] -> [m, d_out]
         """Compute the convolution; `own` are the features of the m output nodes, None for the first m rows of x."""
+        check_width(x, self.neighbour_weight)
         if _is_dense(x) and _gathers_first(operator, self.neighbour_weight):
             neighbours = multiply(multiply(operator, x), self.neighbour_weight)
         else:
@@ -164,6 +171,7 @@ class GinConvolution(nn.Module):
 
     def forward(self, x: Tensor | Operator, operator: Operator) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         """Compute the convolution; the m output nodes are the first of the n."""
+        check_width(x, self.first_weight)
         if _is_dense(x) and _gathers_first(operator, self.first_weight):
             hidden = multiply(self._gather(x, operator), self.first_weight)
         else:
@@ -200,6 +208,7 @@ class GaussianConvolution(nn.Module):
         self, mean: Tensor | Operator, variance: Tensor | Operator, values: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:  # [n, d_in], [n, d_in] -> [n, d_out], [n, d_out]
         """Transform the distribution of each node; `values` replace the entries of sparse features."""
+        check_width(mean, self.mean_weight)
         new_mean = F.elu(multiply(mean, self.mean_weight, values))
         return new_mean, multiply(variance, self.variance_weight, values).relu()
 
@@ -241,6 +250,7 @@ class SimilarityConvolution(nn.Module):
         self, x: Tensor | Operator, graph: Operator | Multiplies, alike: Operator, rows: Tensor | None = None
     ) -> Tensor:  # [n, d_in], [m, n], [m, n] -> [m, d_out]
         """Compute the convolution; `rows` are the positions of the m output nodes among the n, None for all."""
+        check_width(x, self.weight)
         product = multiply(x, torch.cat([self.weight, self.gates], -1))  # one pass over the features
         local, gates = product[..., :-2], product[..., -2:] + self.gate_bias[..., None, :]
         own = local if rows is None else local[..., rows, :]
@@ -278,12 +288,31 @@ def checked_widths(d_in: int, hidden: tuple[int, ...] | int, d_out: int, dropout
         ValueError: If `hidden` is a single number, a width is below 1, or the dropout is not in [0, 1).
     """
     if isinstance(hidden, int):
-        raise ValueError(f"hidden must be the width of each hidden layer, ({hidden},), got {hidden}")
+        raise ValueError(
+            f"hidden must be a tuple with the width of each hidden layer, such as ({max(hidden, 1)},), got {hidden}"
+        )
     if min(d_in, *hidden, d_out) < 1:
         raise ValueError(f"widths must be >= 1, got d_in={d_in}, hidden={hidden}, d_out={d_out}")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
     return list(pairwise((d_in, *hidden, d_out)))
+
+
+def check_width(x: Tensor | Operator, weight: Tensor) -> None:
+    """Refuse features that have not as many columns as a layer has inputs: products would drop or invent some.
+
+    Args:
+        x: Features, [n, d].
+        weight: The weight of the layer, [d_in, d_out], or a stack of them.
+
+    Raises:
+        DataError: If d is not d_in.
+    """
+    if x.shape[-1] != weight.shape[-2]:
+        raise DataError(
+            f"the features have {x.shape[-1]} columns, but the layer takes {weight.shape[-2]}; build the model with"
+            f" d_in={x.shape[-1]}, which is data.num_features"
+        )
 
 
 def drop_and_multiply(

@@ -14,6 +14,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from wtawp.base import DataError, WtawpError, rng
 from wtawp.graphs import GcnWeights, NeighbourLists, NodeBatches, sum_operator
+from wtawp.models.calls import checked_call, checked_output, takes_edge_weight
 from wtawp.models.capabilities import RunsByLayer, RunsOnBatches, StackAware
 from wtawp.models.evaluation import evaluating, refuse_cached
 
@@ -57,7 +58,8 @@ class BatchModel:
 
     Raises:
         ValueError: If `num_hops` is not the number of layers, or None for a module that does not say it.
-        DataError: If the module is one of ours that does not run on sampled neighbourhoods.
+        DataError: If the module is one of ours that does not run on sampled neighbourhoods, or takes no weights of
+            edges and the edges have some.
         WtawpError: If the module has a layer that caches its graph, or a `GCNConv` with options that `GcnWeights` does
             not have.
     """
@@ -67,6 +69,11 @@ class BatchModel:
         if isinstance(model, StackAware) and not isinstance(model, RunsOnBatches):
             raise DataError(f"{name} does not run on sampled neighbourhoods; train it with `fit`, or take GCN or GAT")
         refuse_cached(model)
+        if lists.edge_weight is not None and not isinstance(model, RunsOnBatches) and not takes_edge_weight(model):
+            raise DataError(
+                f"the edges have weights, which {name} does not take as model(x, edge_index, edge_weight); remove"
+                " edge_weight from the graph, or put a module around yours"
+            )
         self.model, self.is_layered = model, isinstance(model, RunsByLayer) or _is_layered(model)
         known = num_hops_of(model)
         if known is None and num_hops is None:
@@ -115,8 +122,7 @@ class BatchModel:
             Logits of the first nodes of the batch, at least of its seeds.
         """
         with self._global_weights(prepared.batch, prepared.weighted):
-            logits: Tensor = self.model(*prepared.arguments)
-        return logits
+            return checked_output(self.model(*prepared.arguments), self.model)
 
     def infer_layer(self, number: int, batch: Data) -> Tensor:
         """Compute one layer of a module that is computed layer by layer, in evaluation mode.
@@ -161,6 +167,7 @@ def check_on_small_graph(model: nn.Module, num_features: int, num_hops: int | No
         num_hops: As for `BatchModel`.
 
     Raises:
+        DataError: If the module cannot be called as `model(x, edge_index)`, or does not return one row for each node.
         WtawpError: If the outputs differ: the module reaches farther than the batches, or normalises over a batch.
     """
     if isinstance(model, RunsOnBatches):
@@ -173,7 +180,7 @@ def check_on_small_graph(model: nn.Module, num_features: int, num_hops: int | No
     )
     batch = next(iter(batches)).to(_device_of(model))
     with evaluating(model), torch.no_grad():
-        whole = model(*(t.to(_device_of(model)) for t in (data.x, data.edge_index)))[:1]
+        whole = checked_call(model, tuple(t.to(_device_of(model)) for t in (data.x, data.edge_index)), len(data.x))[:1]
         part = runner.logits(runner.prepare(batch))[:1]
     error = float((whole - part).abs().max() / whole.abs().max().clamp_min(torch.finfo(whole.dtype).tiny))
     if not error <= TOLERANCE:

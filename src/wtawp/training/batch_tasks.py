@@ -14,9 +14,12 @@ from torch_geometric.loader import DataLoader
 from wtawp.base import DataError, rng
 from wtawp.graphs import NeighbourLists, NodeBatches, Split, batched, select_graphs
 from wtawp.graphs.node_batches import neighbour_lists_of, rows_of
-from wtawp.models.inputs import arguments_of, check_kind
+from wtawp.models.calls import arguments_of, checked_call
+from wtawp.models.evaluation import refuse_cached
+from wtawp.models.inputs import check_kind
 from wtawp.training.batch_models import BatchModel, check_on_small_graph, num_features_of
 from wtawp.training.inference import logits_of
+from wtawp.training.objective import Objective
 
 Criterion = Callable[[Tensor, Tensor], Tensor]  # logits [k, c] and labels [k] or [k, c] -> a scalar
 Scores = dict[str, tuple[float, float]]  # part of the split -> loss and metric
@@ -30,14 +33,42 @@ class Goal:
     Attributes:
         seed: Determines the order of the batches, and what is sampled.
         device: The device of the model.
-        loss: Function of logits and labels to minimise.
-        metric: Function of logits and labels, higher for better models.
+        objective: The loss and the metric, of which the latter is higher for better models.
     """
 
     seed: int
     device: torch.device
-    loss: Criterion
-    metric: Criterion
+    objective: Objective
+
+    def loss(self, logits: Tensor, y: Tensor) -> Tensor:  # [k, c], [k] -> []
+        """Compute the loss, the mean cross-entropy if there is no other.
+
+        Args:
+            logits: Logits, [k, c].
+            y: Labels of k samples.
+
+        Returns:
+            A scalar.
+        """
+        if self.objective.loss is not None:
+            return self.objective.loss(logits, y)
+        self.objective.check_logits(logits[None], "loss")
+        return F.cross_entropy(logits, y.long())
+
+    def metric(self, logits: Tensor, y: Tensor) -> Tensor | float:  # [k, c], [k] -> []
+        """Compute the metric, the share of correct predictions if there is no other.
+
+        Args:
+            logits: Logits, [k, c].
+            y: Labels of k samples.
+
+        Returns:
+            A scalar.
+        """
+        if self.objective.metric is not None:
+            return self.objective.metric(logits, y)
+        self.objective.check_logits(logits[None], "metric")
+        return (logits.argmax(1) == y).float().mean()
 
     def scores(self, logits: Tensor, y: Tensor) -> tuple[float, float]:
         """Compute loss and metric as numbers.
@@ -76,6 +107,7 @@ class GraphTask:
 
     Raises:
         DataError: If the model classifies nodes, or `graphs` is a single graph.
+        WtawpError: If the module has a layer that caches its graph.
     """
 
     def __init__(
@@ -87,8 +119,9 @@ class GraphTask:
         *,
         batch_size: int,
     ) -> None:
-        all_graphs = copy.copy(batched(graphs)).to(goal.device)
+        all_graphs = copy.copy(batched(graphs, any_target=not goal.objective.has_classes)).to(goal.device)
         check_kind(model, all_graphs)
+        refuse_cached(model)
         self.model, self.goal = model, goal
         self.parts = {name: select_graphs(all_graphs, getattr(split, name).to(goal.device)) for name in PARTS}
         chosen = [graphs[i] for i in split.train.tolist()]
@@ -104,7 +137,11 @@ class GraphTask:
             A function that computes the loss.
         """
         batch = batch.to(self.goal.device)
-        return lambda: self.goal.loss(self.model(*arguments_of(batch)), batch.y)
+        return lambda: self.goal.loss(self._logits(batch), batch.y)
+
+    def _logits(self, batch: Data) -> Tensor:
+        """The output of the model for some graphs."""
+        return checked_call(self.model, arguments_of(self.model, batch), len(batch.y))
 
     @torch.no_grad()
     def scores(self, parts: Sequence[str]) -> Scores:
@@ -117,7 +154,7 @@ class GraphTask:
             Loss and metric of each part.
         """
         self.model.eval()
-        logits = {name: self.model(*arguments_of(self.parts[name])) for name in parts}
+        logits = {name: self._logits(self.parts[name]) for name in parts}
         return {name: self.goal.scores(each, self.parts[name].y) for name, each in logits.items()}
 
 
@@ -224,29 +261,3 @@ class NodeTask:
             own = logits[torch.searchsorted(nodes, self.nodes[name])].to(self.goal.device)
             out[name] = self.goal.scores(own, rows_of(self.data.y, self.nodes[name]).to(self.goal.device))
         return out
-
-
-def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:  # [k, c], [k] -> []
-    """The mean cross-entropy.
-
-    Args:
-        logits: Logits, [k, c].
-        y: Class numbers, [k].
-
-    Returns:
-        A scalar.
-    """
-    return F.cross_entropy(logits, y)
-
-
-def accuracy(logits: Tensor, y: Tensor) -> Tensor:  # [k, c], [k] -> []
-    """The share of correct predictions.
-
-    Args:
-        logits: Logits, [k, c].
-        y: Class numbers, [k].
-
-    Returns:
-        A scalar between 0 and 1.
-    """
-    return (logits.argmax(1) == y).float().mean()

@@ -3,24 +3,29 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, isolated_rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.graphs import NeighbourLists, Split, is_collection
+from wtawp.graphs import NeighbourLists, Split, batched, is_collection
+from wtawp.models.calls import check_initialized, warn_of_unused_edge_inputs
 from wtawp.models.capabilities import StackAwareOnGraphs
-from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task, accuracy, cross_entropy
+from wtawp.models.inputs import check_kind
+from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task
+from wtawp.training.checks import Samples, check_data, check_features, checked_split, splits_of
 from wtawp.training.engine import Selection
 from wtawp.training.loop import Fit
+from wtawp.training.objective import Objective
 from wtawp.training.options import FitSelectOn, Schedule
 
 
 def fit_batches(
     model: nn.Module,
     data: Data | Sequence[Data],
-    split: Split,
+    split: Split | None = None,
     *,
     seed: int,
     batch_size: int | None = None,
@@ -51,7 +56,8 @@ def fit_batches(
             is trained on its own device and holds the weights of the selected epoch afterwards.
         data: Several graphs, which are the samples; or one graph, whose nodes are the samples. One graph stays on the
             CPU, and its features may be a NumPy array that is mapped from disk.
-        split: The training, validation and test samples: positions in the list of graphs, or nodes.
+        split: The training, validation and test samples: positions in the list of graphs, or nodes. None uses the masks
+            `train_mask`, `val_mask` and `test_mask` of one graph.
         seed: Determines the order of the batches, the sampled neighbours and the dropout masks.
         batch_size: Number of graphs, or training nodes, in a batch; the last batch of an epoch may be smaller. Needed
             unless there is a loader.
@@ -87,7 +93,8 @@ def fit_batches(
     Raises:
         ValueError: If `epochs`, `batch_size` or `accumulate` is below 1, the model has no parameters, an option of
             nodes is given for graphs, or there are neither fan-outs nor a loader for nodes.
-        DataError: If the model does not fit the data, or a batch has no training nodes that are known.
+        DataError: If models, graphs, splits and targets do not fit together, as in `fit`, or a batch has no training
+            nodes that are known.
         WtawpError: If the outputs of the model on parts of a graph are not those on the whole graph.
 
     Example:
@@ -107,7 +114,10 @@ def fit_batches(
         raise ValueError(f"{type(model).__name__} has no parameters to train")
     if metric is not None and select_on == "accuracy":
         raise ValueError('select_on="accuracy" needs the accuracy, but metric= was passed; write select_on="metric"')
-    goal = Goal(seed, device, loss or cross_entropy, metric or accuracy)
+    check_data(model, data, None, "fit_batches")
+    check_initialized(model)
+    split, objective = _check_samples(data, split, Objective(loss=loss, metric=metric), model)
+    goal = Goal(seed, device, objective)
     of_nodes = {"fanouts": fanouts, "loader": loader, "neighbours": neighbours, "num_workers": num_workers or None}
     task: Task
     if not isinstance(data, Data) or is_collection(data) or isinstance(model, StackAwareOnGraphs):
@@ -120,9 +130,36 @@ def fit_batches(
             raise ValueError("one graph is trained in batches of nodes: pass fanouts=(10, 10), one number for a layer")
         task = NodeTask(model, data, split, goal, batch_size=batch_size or 1, fanouts=fanouts, loader=loader,
                         neighbours=neighbours, num_workers=num_workers)  # fmt: skip
+    first = data if isinstance(data, Data) else data[0]
+    if isinstance(first.edge_index, Tensor):
+        warn_of_unused_edge_inputs(model, first, is_graph=first is not data)
     with isolated_rng("torch dropout", seed):
         result = _train(model, task, schedule, awp, accumulate, device)
     return result if metric is None else _renamed(result, getattr(metric, "__name__", "metric"))
+
+
+def _check_samples(
+    data: Data | Sequence[Data], split: Split | None, objective: Objective, model: nn.Module
+) -> tuple[Split, Objective]:
+    """Check features, targets and split. Returns the split as indices, and the objective with the number of classes."""
+    chosen = splits_of(data, split, None)
+    if not isinstance(chosen, Split):
+        raise DataError(f"fit_batches trains one model and takes one split, got {len(chosen)}")
+    whole = batched(data, any_target=not objective.has_classes)
+    check_kind(model, whole)
+    graphs = [data] if isinstance(data, Data) else data
+    for graph in graphs:
+        if isinstance(graph.x, Tensor):
+            check_features(graph.x, model)
+    y = whole.y
+    y = torch.from_numpy(np.asarray(y)) if isinstance(y, np.ndarray) else y
+    objective.check_targets(y)
+    samples: Samples = "graphs" if is_collection(whole) else "nodes"
+    checked = checked_split(chosen, y, has_classes=objective.has_classes, samples=samples)
+    if objective.has_classes:
+        everyone = torch.cat([checked.train, checked.val, checked.test]).to(y.device)
+        objective = replace(objective, num_classes=int(y[everyone].max()) + 1)
+    return checked, objective
 
 
 def _renamed(result: Fit, metric: str) -> Fit:

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import isolated_rng, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
 from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
+from wtawp.models.calls import Forward
 from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
 from wtawp.training.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm"
 MAX_PASSES = 1 << 20  # limit of passes in one epoch, so that one number can identify (epoch, pass)
 
 Observe = Callable[[list[nn.Module], int], None]
-Augment = Callable[[Data, int], Data]
+Augment = Callable[[Any, int], Any]  # a graph and the number of the epoch -> a graph of the same kind
 Check = tuple[int, list[list[float]]]  # a step; for each member two norms, the loss, and whether it has stopped
 
 
@@ -62,6 +63,7 @@ class StackTraining:
         schedule: How long and how fast to train.
         objective: The loss and the metric.
         decoder: For pairs of nodes: turns the rows of both ends into one row for each pair.
+        forward: The adapter through which the models are called; None calls the models themselves.
         make_optimizer: Builds the optimizer of the stacked weights.
 
     Raises:
@@ -71,7 +73,7 @@ class StackTraining:
     def __init__(
         self,
         models: list[nn.Module],
-        data: Data,
+        data: Data | HeteroData,
         splits: list[Split],
         *,
         seeds: list[int],
@@ -79,11 +81,12 @@ class StackTraining:
         schedule: Schedule,
         objective: Objective,
         decoder: Decoder | None,
+        forward: Forward | None,
         make_optimizer: Callable[[Stack], StackOptimizer],
     ) -> None:
         self.data, self.splits, self.awp, self.schedule = data, splits, awp, schedule
         self.objective, self.decoder, self.device = objective, decoder, next(models[0].parameters()).device
-        self.ensemble = Ensemble(models)
+        self.forward, self.ensemble = forward, Ensemble(models, forward)
         self.subsets = {part: self.subset(data, part) for part in ("train", "val")}
         self.names = () if awp is None or awp.is_plain else self._select(awp)
         self.dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=self.device)
@@ -101,7 +104,7 @@ class StackTraining:
         is_stopped = self.schedule.patience is not None and bool(self.selection.stopped.all())
         return is_stopped or self.epochs_run == self.schedule.epochs
 
-    def subset(self, data: Data, part: str) -> Subset:
+    def subset(self, data: Data | HeteroData, part: str) -> Subset:
         """Arrange the samples of one part of the splits.
 
         Args:
@@ -111,7 +114,8 @@ class StackTraining:
         Returns:
             The samples of all members.
         """
-        return build_subset(self.ensemble.template, data, [getattr(s, part) for s in self.splits], self.decoder)
+        parts = [getattr(s, part) for s in self.splits]
+        return build_subset(self.ensemble.template, data, parts, self.decoder, self.forward)
 
     def _select(self, awp: AwpConfig) -> tuple[str, ...]:
         """The perturbed parameters. Our layers are registered in the order of the forward pass; others need one."""
@@ -119,7 +123,7 @@ class StackTraining:
             return select(self.ensemble.template, awp.layers)
 
         def outputs() -> object:
-            model = self.ensemble.template
+            model = self.ensemble.called
             with isolated_rng("order of layers"), isolated_buffers(model):
                 return model.eval()(*self.subsets["train"].arguments)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from wtawp.graphs import Split
 from wtawp.training.checkpoint import digest_of
@@ -17,7 +17,7 @@ NUM_BLOCKS, BLOCK = 64, 1 << 14  # entries
 
 def describe_training(
     models: Sequence[nn.Module],
-    data: Data,
+    data: Data | HeteroData,
     splits: Sequence[Split],
     *,
     seeds: Sequence[int],
@@ -39,8 +39,7 @@ def describe_training(
         Name -> text. Trainings whose descriptions are equal have equal results on one machine.
     """
     model = models[0]
-    tensors = {n: t for n in ("x", "edge_index", "y", "batch", "edge_label_index", "edge_label")
-               if isinstance(t := getattr(data, n, None), Tensor)}  # fmt: skip
+    tensors = _tensors_of(data, every="forward" in functions)
     shapes = ", ".join(f"{n} {list(p.shape)} {p.dtype}{'' if p.requires_grad else ' frozen'}"
                        for n, p in model.named_parameters())  # fmt: skip
     buffers = ", ".join(f"{n} {list(b.shape)} {b.dtype}" for n, b in model.named_buffers())
@@ -57,6 +56,24 @@ def describe_training(
     described.update({name: str(value) for name, value in options.items()})
     described.update({name: describe_function(f) for name, f in functions.items()})
     return described
+
+
+def _tensors_of(data: Data | HeteroData, *, every: bool) -> dict[str, Tensor]:
+    """The tensors of a graph on which a training can depend: those that `fit` reads, or every one."""
+    if isinstance(data, Data) and not every:
+        read = (
+            "x",
+            "edge_index",
+            "y",
+            "batch",
+            "edge_label_index",
+            "edge_label",
+            "edge_weight",
+            "edge_attr",
+            "edge_type",
+        )
+        return {n: t for n in read if isinstance(t := getattr(data, n, None), Tensor)}
+    return {f"{store._key} {n}": t for store in data.stores for n, t in sorted(store.items()) if isinstance(t, Tensor)}
 
 
 def describe_function(function: object) -> str:

@@ -1,21 +1,27 @@
 """Train models on nodes, graphs, or pairs of nodes, in the paper's protocol: one with `fit`, many with `fit_many`."""
 
 import copy
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
-from wtawp.base import DataError
+from wtawp.base import DataError, find_stack_level
 from wtawp.core import AwpConfig, VanishingMembersMonitor
-from wtawp.graphs import Split, batched, is_collection, is_memory_mapped, split_from_masks
+from wtawp.graphs import Split, batched, is_collection, is_memory_mapped
+from wtawp.models.calls import Forward, check_initialized, warn_of_unused_edge_inputs
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
+from wtawp.models.evaluation import without_cached_graphs
+from wtawp.models.inputs import check_kind
 from wtawp.training.checkpoint import Checkpoint
+from wtawp.training.checks import Samples, check_data, check_graph, checked_split, splits_of, targets_of
 from wtawp.training.engine import Augment, StackRun, StackTraining, train_stack
 from wtawp.training.identity import describe_training
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
@@ -60,7 +66,7 @@ class Fit:
 
 def fit(
     model: nn.Module,
-    data: Data | Sequence[Data],
+    data: Data | HeteroData | Sequence[Data],
     split: Split | None = None,
     *,
     seed: int,
@@ -80,6 +86,7 @@ def fit(
     metric: MetricFunction | None = None,
     lower_is_better: bool = False,
     decoder: Decoder | None = None,
+    forward: Forward | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 10,
 ) -> Fit:
@@ -89,10 +96,11 @@ def fit(
     weights vanishes. The defaults are those of the paper: Adam, cross-entropy and accuracy.
 
     Args:
-        model: A module called as `model(x, edge_index)`, or as `model(x, edge_index, batch)` to classify graphs. It is
-            trained on its own device and holds the weights of the selected epoch afterwards.
+        model: A module called as `model(x, edge_index)`, as `model(x, edge_index, edge_weight)` if the graph has
+            weights and the module takes them, or as `model(x, edge_index, batch)` to classify graphs. It is trained on
+            its own device and holds the weights of the selected epoch afterwards.
         data: One graph, whose nodes are classified, or several graphs (a list, or PyG's `Batch`), which are then the
-            samples themselves.
+            samples themselves. A `HeteroData` needs `forward`; the nodes of the one type that has `y` are classified.
         split: The training, validation and test nodes, graphs, or pairs of nodes. None uses the masks `train_mask`,
             `val_mask` and `test_mask` of the graph.
         seed: Determines the dropout masks.
@@ -121,6 +129,9 @@ def fit(
         decoder: Makes this a link prediction: samples are then the pairs of nodes in `data.edge_label_index` [2, p],
             targets are `data.edge_label`, and the output is `decoder(first, second)` of the rows that the model returns
             for both ends, such as `dot_product`. `edge_index` must not contain the links to be predicted.
+        forward: Called as `forward(model, data)` in place of the model, for models that are called otherwise or return
+            more than one tensor: `lambda model, data: model(data.x, data.edge_index, data.edge_attr)[0]`. It returns
+            one row for each node, or for each graph of the batch that it is given.
         checkpoint: A file in which the training is saved. If it exists, the same training is continued from it, with
             the same bits on a CPU; a finished one is returned without training again.
         checkpoint_every: Number of epochs between two saves, at least 1. The end of the training is always saved.
@@ -131,8 +142,10 @@ def fit(
     Raises:
         ValueError: If an option is outside its allowed values or contradicts another one, the optimizer cannot be used,
             or the model has no parameters.
-        DataError: If the model classifies nodes and `data` holds several graphs, or the other way round; if there is
-            neither a split nor masks; or if the targets do not fit the loss and the metric.
+        DataError: If the model classifies nodes and `data` holds several graphs, or the other way round, or it cannot
+            be called with the graph, or does not return one tensor; if there is neither a split nor masks, or a part of
+            the split is empty, overlaps another one, or lacks a class; if features are not finite; or if the targets
+            do not fit the loss and the metric.
         CheckpointError: If the file is damaged, or belongs to another training.
 
     Example:
@@ -147,13 +160,14 @@ def fit(
         [model], data, split, seeds=[seed], awp=awp, epochs=epochs, lr=lr, weight_decay=weight_decay,
         patience=patience, select_on=select_on, tf32=tf32, augment=augment, observe=observe_members,
         split_index=split_index, optimizer=optimizer, scheduler=scheduler, loss=loss, metric=metric,
-        lower_is_better=lower_is_better, decoder=decoder, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
+        lower_is_better=lower_is_better, decoder=decoder, forward=forward, checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
     )[0]  # fmt: skip
 
 
 def fit_many(
     models: Sequence[nn.Module],
-    data: Data | Sequence[Data],
+    data: Data | HeteroData | Sequence[Data],
     splits: Split | Sequence[Split] | None = None,
     *,
     seeds: Sequence[int],
@@ -173,6 +187,7 @@ def fit_many(
     metric: MetricFunction | None = None,
     lower_is_better: bool = False,
     decoder: Decoder | None = None,
+    forward: Forward | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 10,
 ) -> list[Fit]:
@@ -217,6 +232,7 @@ def fit_many(
         metric: The metric of one model, as in `fit`, likewise.
         lower_is_better: Whether a lower metric is better.
         decoder: Makes this a link prediction, as in `fit`.
+        forward: Called as `forward(model, data)` in place of the models, as in `fit`.
         checkpoint: A file in which the training is saved, as in `fit`. If there are several stacks, each has a file of
             its own: "runs.pt" becomes "runs-0.pt", "runs-1.pt" and so on.
         checkpoint_every: Number of epochs between two saves, at least 1. The end of the training is always saved.
@@ -228,8 +244,7 @@ def fit_many(
         ValueError: If the numbers of models, splits and seeds differ, an option is outside its allowed values or
             contradicts another one, an optimizer cannot be used, the models have no parameters, or models in one stack
             have different architectures or splits of different sizes.
-        DataError: If the models classify nodes and `data` holds several graphs, or the other way round; if there are
-            neither splits nor masks; or if the targets do not fit the loss and the metric.
+        DataError: If models, graphs, splits and targets do not fit together, as in `fit`.
         CheckpointError: If the file is damaged, or belongs to another training.
 
     Example:
@@ -239,7 +254,13 @@ def fit_many(
         >>> models = [GCN(13, 3, generator=rng("init", i)) for i in range(2)]
         >>> first, second = fit_many(models, data, stratified(data.y, seed=0), seeds=[0, 1], epochs=3)
     """
-    split_of = _splits(data, splits, split_index, decoder, len(models))
+    if not models:
+        raise ValueError("fit_many needs one model or more, got none")
+    for model in models:
+        check_data(model, data, forward, "fit")
+        check_initialized(model)
+    chosen = splits_of(data, splits, split_index, is_of_pairs=decoder is not None)
+    split_of = [chosen] * len(models) if isinstance(chosen, Split) else chosen
     if not len(models) == len(split_of) == len(seeds):
         raise ValueError(
             f"each model needs a split and a seed, got {len(models)} models, {len(split_of)} splits, {len(seeds)} seeds"
@@ -252,26 +273,34 @@ def fit_many(
         patience=patience,
         select_on=select_on,
     )
-    objective = Objective(loss=loss, metric=metric, lower_is_better=lower_is_better)
     device = next((p.device for p in models[0].parameters()), None)
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
-    graph = _on_device(batched(data, any_target=loss is not None), models[0], device)
-    if decoder is not None:
-        check_links(graph, split_of, decoder)
-    objective.check_targets(graph.y if decoder is None else graph.edge_label)
-    is_shared = decoder is None and (not is_collection(graph) or isinstance(models[0], StackAwareOnGraphs))
+    graph = _on_device(_one_graph(data, any_target=loss is not None), models[0], device)
+    if isinstance(graph, Data):
+        if forward is None:
+            check_kind(models[0], graph)
+        check_graph(graph, models[0], is_adapted=forward is not None)
+    objective = Objective(loss=loss, metric=metric, lower_is_better=lower_is_better)
+    split_of, objective = _check_samples(graph, split_of, objective, decoder)
+    if forward is None and not isinstance(data, HeteroData):
+        one = data if isinstance(data, Data) else data[0]
+        warn_of_unused_edge_inputs(models[0], one, is_graph=one is not data)
+    is_batch = isinstance(graph, Data) and is_collection(graph)
+    is_shared = decoder is None and (not is_batch or isinstance(models[0], StackAwareOnGraphs))
     monitor = None if awp is None or awp.is_plain else VanishingMembersMonitor(seeds, awp)
     make_optimizer = partial(
         build_optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay, optimizer=optimizer, scheduler=scheduler
     )
     results: dict[int, Fit] = {}
     stacks = _stacks(split_of, together=device.type == "cuda" and is_shared)
-    with _matmul_precision(tf32):
+    caches = without_cached_graphs(models, is_one_graph=augment is None and not is_batch)
+    with _matmul_precision(tf32), caches:
         for number, stack in enumerate(stacks):
             training = StackTraining(
                 [models[i] for i in stack], graph, [split_of[i] for i in stack], seeds=[seeds[i] for i in stack],
-                awp=awp, schedule=schedule, objective=objective, decoder=decoder, make_optimizer=make_optimizer,
+                awp=awp, schedule=schedule, objective=objective, decoder=decoder, forward=forward,
+                make_optimizer=make_optimizer,
             )  # fmt: skip
             saved = None
             if checkpoint is not None:
@@ -287,36 +316,62 @@ def fit_many(
             del training  # before the next stack is built
     if monitor is not None:
         monitor.warn()
+    _warn_of_nan([results[i] for i in range(len(models))])
     return [results[i] for i in range(len(models))]
 
 
-def _on_device(data: Data, model: nn.Module, device: torch.device) -> Data:
+def _one_graph(data: Data | HeteroData | Sequence[Data], *, any_target: bool) -> Data | HeteroData:
+    """The graph, or several graphs as one batch."""
+    return data if isinstance(data, HeteroData) else batched(data, any_target=any_target)
+
+
+def _on_device(data: Data | HeteroData, model: nn.Module, device: torch.device) -> Data | HeteroData:
     """The graph where the model is. Memory-mapped features stay on disk if the model reads only some of their rows."""
-    stays = isinstance(model, StackAware) and model.reads_rows and is_memory_mapped(data.x)
     graph = copy.copy(data)  # Data.to moves the caller's tensors otherwise
+    if isinstance(graph, HeteroData):
+        return graph.to(device)
+    stays = isinstance(model, StackAware) and model.reads_rows and is_memory_mapped(data.x)
     moved = [name for name, _ in graph if name != "x"] if stays else []  # none named: all
     return graph.to(device, *moved)
 
 
-def _splits(
-    data: Data | Sequence[Data],
-    splits: Split | Sequence[Split] | None,
-    split_index: int | None,
-    decoder: Decoder | None,
-    size: int,
-) -> list[Split]:
-    """The split of each model, from the masks of the graph if none is passed."""
-    if splits is None:
-        if decoder is not None:
-            raise DataError(
-                "a link prediction needs a split of the pairs in edge_label_index; masks are those of nodes"
-            )
-        if not isinstance(data, Data) or is_collection(data):
-            raise DataError("several graphs have no masks; pass a split of them, such as `stratified(y, seed=0)`")
-        splits = split_from_masks(data, split_index)
-    elif split_index is not None:
-        raise ValueError(f"split_index={split_index} chooses among the masks of a graph, but a split was passed too")
-    return [splits] * size if isinstance(splits, Split) else list(splits)
+def _check_samples(
+    graph: Data | HeteroData, splits: list[Split], objective: Objective, decoder: Decoder | None
+) -> tuple[list[Split], Objective]:
+    """Check targets and splits. Returns the splits as indices, and the objective with the number of classes.
+
+    Labels of a small integer type become int64 in `graph`, which cross-entropy needs.
+    """
+    if decoder is None:
+        y = targets_of(graph)
+    elif isinstance(graph, HeteroData):
+        raise DataError("links of a heterogeneous graph are not trained by fit; see docs/own_loop.md")
+    else:
+        check_links(graph, splits, decoder)
+        y = graph.edge_label
+    objective.check_targets(y)
+    has_classes = objective.has_classes
+    if has_classes and y.dtype != torch.int64 and isinstance(graph, Data):
+        y = y.long()
+        graph["y" if decoder is None else "edge_label"] = y
+    is_of_graphs = isinstance(graph, Data) and is_collection(graph)
+    samples: Samples = "pairs" if decoder is not None else "graphs" if is_of_graphs else "nodes"
+    checked = {id(s): checked_split(s, y, has_classes=has_classes and decoder is None, samples=samples) for s in splits}
+    parts = [part for split in checked.values() for part in (split.train, split.val, split.test)]
+    num_classes = max(int(y[part.to(y.device)].max()) for part in parts) + 1 if has_classes else 0
+    return [checked[id(split)] for split in splits], replace(objective, num_classes=num_classes)
+
+
+def _warn_of_nan(results: list[Fit]) -> None:
+    """Warn if a training loss was not finite: such a training has learned nothing from there on."""
+    first = [next((i for i, v in enumerate(r.history["train_loss"]) if not math.isfinite(v)), None) for r in results]
+    epochs = [epoch for epoch in first if epoch is not None]
+    if epochs:
+        warnings.warn(
+            f"the training loss of {len(epochs)} of {len(results)} models is NaN or infinite, from epoch {min(epochs)}"
+            " on; lower the learning rate or rho, and check the model and the loss",
+            stacklevel=find_stack_level(),
+        )
 
 
 def _check_options(
@@ -346,6 +401,8 @@ def _identity(
                "select_on": schedule.select_on, "tf32": tf32, "lower_is_better": objective.lower_is_better,
                **training.optimizer.describe()}  # fmt: skip
     functions = {"loss": objective.loss, "metric": objective.metric, "decoder": training.decoder, **functions}
+    if training.forward is not None:
+        functions["forward"] = training.forward
     return describe_training(
         training.ensemble.models, training.data, training.splits, seeds=seeds, options=options, functions=functions
     )

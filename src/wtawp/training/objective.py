@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ class Objective:
         loss: Called as `loss(output, target)`, returns a scalar tensor; None is the mean cross-entropy.
         metric: Called as `metric(output, target)`, returns one number; None is the accuracy.
         lower_is_better: Whether a lower metric is better, as with an error.
+        num_classes: One more than the largest class number among the targets, if they are class numbers; else 0.
 
     Raises:
         ValueError: If `lower_is_better` is set and there is no metric that it could describe.
@@ -29,6 +31,7 @@ class Objective:
     loss: LossFunction | None = None
     metric: MetricFunction | None = None
     lower_is_better: bool = False
+    num_classes: int = 0
 
     def __post_init__(self) -> None:
         if self.lower_is_better and self.metric is None:
@@ -38,6 +41,11 @@ class Objective:
     def is_default(self) -> bool:
         """Whether this is cross-entropy and accuracy, which a CUDA graph can record."""
         return self.loss is None and self.metric is None
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether the targets are class numbers, because cross-entropy or accuracy is computed with them."""
+        return self.loss is None or self.metric is None
 
     def check_targets(self, y: Tensor | None) -> None:
         """Refuse targets that are not class numbers if cross-entropy or accuracy is to be computed with them.
@@ -50,15 +58,19 @@ class Objective:
         """
         if y is None:
             raise DataError("the data have no targets y to train with")
-        if self.loss is not None and self.metric is not None:
+        if not self.has_classes:
             return
         if y.dim() != 1 or y.is_floating_point() or y.is_complex():
             names = [name for name, f in (("loss", self.loss), ("metric", self.metric)) if f is None]
             subject = {"loss": "cross-entropy needs", "metric": "accuracy needs"}[names[0]]
             subject = subject if len(names) == 1 else "cross-entropy and accuracy need"
+            is_column = y.dim() == 2 and y.shape[1] == 1 and not y.is_floating_point()
+            example = (
+                "data.y = data.y.squeeze(1)" if is_column else "loss=F.mse_loss, or F.binary_cross_entropy_with_logits"
+            )
             raise DataError(
                 f"{subject} class numbers as targets, [n], got {y.dtype} of shape {list(y.shape)};"
-                f" pass {' and '.join(f'{name}=' for name in names)} for other targets"
+                f" pass {' and '.join(f'{name}=' for name in names)} for other targets ({example})"
             )
 
     def losses(self, outputs: Tensor, y: Tensor, *, is_shared: bool = True) -> Tensor:  # [b, k, ...] -> [b]
@@ -77,6 +89,7 @@ class Objective:
             DataError: If cross-entropy is to be computed from an output that is not one row of logits for each sample.
         """
         if self.loss is None:
+            self.check_logits(outputs, "loss")
             return _cross_entropies(outputs, y)
         values = [self.loss(output, target) for output, target in _members(outputs, y, is_shared)]
         for value in values:
@@ -101,7 +114,7 @@ class Objective:
             DataError: If accuracy is to be computed from an output that is not one row of logits for each sample.
         """
         if self.metric is None:
-            _check_logits(outputs, "accuracy", "metric")
+            self.check_logits(outputs, "metric")
             return (outputs.argmax(2) == y).to(torch.float32).mean(1)
         values = []
         for output, target in _members(outputs.detach(), y, is_shared):
@@ -110,6 +123,29 @@ class Objective:
                 raise ValueError(f"metric must return one number, got shape {list(torch.as_tensor(value).shape)}")
             values.append(float(value))
         return torch.tensor(values, dtype=torch.float64, device=outputs.device)
+
+    def check_logits(self, outputs: Tensor, needed_by: Literal["loss", "metric"]) -> None:  # [b, k, c]
+        """Refuse outputs that are not one row of logits for each sample, with a logit for each class.
+
+        Args:
+            outputs: What the members return for their samples.
+            needed_by: Which of the two functions is computed, by cross-entropy or accuracy.
+
+        Raises:
+            DataError: If the outputs are something else.
+        """
+        if outputs.dim() != 3:
+            name = {"loss": "cross-entropy", "metric": "accuracy"}[needed_by]
+            raise DataError(
+                f"{name} needs one row of logits for each sample, [k, c], but the model returns shape"
+                f" {list(outputs.shape[1:])}; pass {needed_by}= for other outputs"
+            )
+        if outputs.shape[2] < self.num_classes:
+            raise DataError(
+                f"the model returns {outputs.shape[2]} logits for each sample, and the labels are 0 to"
+                f" {self.num_classes - 1}; build it with {self.num_classes} outputs, or number the classes from 0"
+                " without gaps"
+            )
 
     def goodness(self, scores: Tensor) -> Tensor:
         """Turn the values of the metric so that higher is better.
@@ -125,17 +161,7 @@ class Objective:
 
 def _cross_entropies(logits: Tensor, y: Tensor) -> Tensor:  # [b, k, c], [k] or [b, k] -> [b]
     """The mean cross-entropy of each member. The layout lets the softmax process many nodes in one vector."""
-    _check_logits(logits, "cross-entropy", "loss")
     return F.cross_entropy(logits.mT.contiguous(), y.expand(logits.shape[:2]), reduction="none").mean(1)
-
-
-def _check_logits(outputs: Tensor, what: str, argument: str) -> None:
-    """Refuse outputs that are not one row of logits for each sample of each member."""
-    if outputs.dim() != 3:
-        raise DataError(
-            f"{what} needs one row of logits for each sample, [k, c], but the model returns shape"
-            f" {list(outputs.shape[1:])}; pass {argument}= for other outputs"
-        )
 
 
 def _members(outputs: Tensor, y: Tensor, is_shared: bool) -> list[tuple[Tensor, Tensor]]:

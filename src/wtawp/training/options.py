@@ -21,7 +21,7 @@ class Schedule:
             accuracy unless another one is chosen. "last" selects the last epoch.
 
     Raises:
-        ValueError: If `epochs` is below 1 or `select_on` is unknown.
+        ValueError: If `epochs` is not a whole number from 1 on, or `select_on` is unknown.
 
     Example:
         >>> Schedule(epochs=200, lr=0.01, weight_decay=5e-4, patience=None, select_on="either").epochs
@@ -35,6 +35,8 @@ class Schedule:
     select_on: FitSelectOn
 
     def __post_init__(self) -> None:
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int):
+            raise ValueError(f"epochs must be a whole number, got {self.epochs!r}")
         if self.epochs < 1:
             raise ValueError(f"epochs must be >= 1, got {self.epochs}")
         if self.select_on not in get_args(FitSelectOn):

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import DataError, find_stack_level
-from wtawp.graphs import Split
+from wtawp.graphs import Split, is_collection, select_graphs
+from wtawp.models.calls import Forward
 from wtawp.models.inputs import prepare
+from wtawp.training.checks import targets_of
 
 Decoder = Callable[[Tensor, Tensor], Tensor]  # rows of both ends, [k, h] each -> one row for each pair, [k, ...]
 
@@ -42,6 +44,7 @@ class Subset:
         y: The targets, [k, ...] or [b, k, ...].
         ends: For pairs of nodes, the two rows of each pair among those taken, [2, k]; otherwise None.
         decoder: Turns the rows of both ends into one row for each pair.
+        size: Number of rows that the models return for `arguments`.
     """
 
     arguments: tuple[object, ...]
@@ -49,6 +52,7 @@ class Subset:
     y: Tensor
     ends: Tensor | None = None
     decoder: Decoder | None = None
+    size: int | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -65,8 +69,14 @@ class Subset:
             One row for each sample, [b, k, ...].
 
         Raises:
+            DataError: If the models do not return one row for each node, or for each graph.
             ValueError: If the decoder does not return one row for each pair.
         """
+        if self.size is not None and (outputs.dim() < 2 or outputs.shape[1] != self.size):
+            raise DataError(
+                f"the model must return one row for each of {self.size} nodes or graphs, got shape"
+                f" {list(outputs.shape[1:])}"
+            )
         taken = self._rows_of(outputs)
         if self.ends is None or self.decoder is None:
             return taken
@@ -87,7 +97,13 @@ class Subset:
         return outputs.gather(1, index.expand(-1, -1, *outputs.shape[2:]))
 
 
-def build_subset(model: nn.Module, data: Data, parts: Sequence[Tensor], decoder: Decoder | None = None) -> Subset:
+def build_subset(
+    model: nn.Module,
+    data: Data | HeteroData,
+    parts: Sequence[Tensor],
+    decoder: Decoder | None = None,
+    forward: Forward | None = None,
+) -> Subset:
     """Arrange the samples of each member; if all members share them, only their receptive field is computed.
 
     Args:
@@ -95,6 +111,7 @@ def build_subset(model: nn.Module, data: Data, parts: Sequence[Tensor], decoder:
         data: The graph, or graphs as one batch.
         parts: The samples of each member. Members share them if they are the same tensor.
         decoder: For pairs of nodes: turns the rows of both ends into one row for each pair.
+        forward: The adapter through which models are called, with the graph; None calls the models themselves.
 
     Returns:
         The subset.
@@ -107,17 +124,31 @@ def build_subset(model: nn.Module, data: Data, parts: Sequence[Tensor], decoder:
         assert all(part is parts[0] for part in parts), "members with different pairs are never in one stack"
         part = parts[0].to(device)
         nodes, ends = data.edge_label_index[:, part].unique(return_inverse=True)
-        arguments, remaining = prepare(model, data, nodes)
-        return Subset(arguments, remaining, data.edge_label[part], ends, decoder)
+        arguments, remaining = _arguments(model, data, nodes, forward)
+        size = len(nodes) if remaining is None else data.num_nodes
+        return Subset(arguments, remaining, data.edge_label[part], ends, decoder, size)
+    y = targets_of(data)
     if all(part is parts[0] for part in parts):
         rows = parts[0].to(device)
-        arguments, remaining = prepare(model, data, rows)
-        return Subset(arguments, remaining, data.y[rows])
+        arguments, remaining = _arguments(model, data, rows, forward)
+        return Subset(arguments, remaining, y[rows], size=len(rows) if remaining is None else len(y))
     if len({len(part) for part in parts}) > 1:
         raise ValueError("runs trained together need splits of equal sizes")
-    arguments, _ = prepare(model, data, None)
+    arguments, _ = _arguments(model, data, None, forward)
     rows = torch.stack(list(parts)).to(device)
-    return Subset(arguments, rows, data.y[rows])
+    return Subset(arguments, rows, y[rows], size=len(y))
+
+
+def _arguments(
+    model: nn.Module, data: Data | HeteroData, rows: Tensor | None, forward: Forward | None
+) -> tuple[tuple[object, ...], Tensor | None]:
+    """The arguments of the models, or of the adapter, and the rows still to be taken from their output."""
+    if forward is None:
+        assert isinstance(data, Data), "a heterogeneous graph is refused without an adapter"
+        return prepare(model, data, rows)
+    if isinstance(data, Data) and is_collection(data) and rows is not None:
+        return (select_graphs(data, rows),), None
+    return (data,), rows
 
 
 def check_links(data: Data, splits: Sequence[Split], decoder: Decoder) -> None:

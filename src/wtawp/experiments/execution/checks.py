@@ -15,7 +15,8 @@ from wtawp.experiments.execution.building import build_model, data_of, split_of
 from wtawp.experiments.measures.shared.registry import check_measure, measure_spec
 from wtawp.experiments.spec import Measure, Plan, PlanError, Run, Setting
 from wtawp.graphs import fetch_dataset, is_collection
-from wtawp.models.inputs import arguments_of, check_kind
+from wtawp.models.calls import arguments_of
+from wtawp.models.inputs import check_kind
 
 
 def check_plan(plan: Plan) -> None:
@@ -64,7 +65,7 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
 
     @torch.no_grad()
     def run_forward() -> None:
-        model.eval()(*arguments_of(data))  # fails if the model needs features that the graph lacks
+        model.eval()(*arguments_of(model, data))  # fails if the model needs features that the graph lacks
 
     once(run_forward, setting.dataset, setting.model, setting.options)
 

@@ -27,7 +27,7 @@ from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.spec import MAX_INITS, Cell, Plan, PlanError, Record, Run, Setting
 from wtawp.graphs import EdgeFlips, Split
-from wtawp.models.inputs import arguments_of
+from wtawp.models.calls import arguments_of
 from wtawp.training import Fit, fit, fit_batches, fit_many
 
 # The fit of one run, the scores of its nodes if they are kept, and the results of its measures.
@@ -267,7 +267,7 @@ def _schedule(setting: Setting) -> dict[str, Any]:
 @torch.no_grad()
 def _scores(model: nn.Module, data: Data, device: str) -> list[float]:
     """The probability of class 1 minus that of class 0, for every node or graph."""
-    p = model.eval()(*arguments_of(copy.copy(data).to(device))).softmax(1)
+    p = model.eval()(*arguments_of(model, copy.copy(data).to(device))).softmax(1)
     return [round(float(s), 4) for s in p[:, 1] - p[:, 0]]
 
 
