@@ -1,12 +1,11 @@
 """`fit`, `fit_many` and `attack` with models as strangers write them: right, or refused in words."""
 
 import copy
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from strangers_models import STRANGERS, TAKE_X_AND_EDGES, Stranger
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data, HeteroData
@@ -14,9 +13,7 @@ from torch_geometric.data import Data, HeteroData
 from wtawp import AwpConfig, Split, attack, evaluate, fit, fit_many
 from wtawp.base import AttackError, DataError, WtawpError
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-from strangers_models import STRANGERS, TAKE_X_AND_EDGES, Stranger
-
+pytestmark = pytest.mark.filterwarnings("ignore:layers='all-but-last'")  # test_strangers_models.py asserts them
 SPLIT = Split(torch.arange(0, 9), torch.arange(9, 14), torch.arange(14, 20))
 BY_HAND: dict[str, Any] = {"epochs": 4, "lr": 0.05, "weight_decay": 0.0, "select_on": "last"}
 REQUIRE_EDGE_INPUTS = ("RGCN", "edge_attr")

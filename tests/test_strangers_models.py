@@ -123,6 +123,7 @@ def test_fit_perturbs_what_a_loop_of_ones_own_does(name: str, monkeypatch: pytes
         return chosen[-1]
 
     monkeypatch.setattr(engine, "select", recorded)
+    del stranger.data.edge_attr, stranger.data.edge_type  # `fit` warns that these models do not take them
     nodes = torch.arange(20)
     split = Split(nodes[:9], nodes[9:15], nodes[15:])
     with warning_of(expected):
