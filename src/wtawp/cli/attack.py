@@ -63,7 +63,6 @@ def attack(
     The model may be your own, as package.module:Class; it is built as Class(num_features, num_classes) and called as
     model(x, edge_index, edge_weight).
     """
-    training.check()
     from wtawp.experiments.plans.robustness import attack_plan
     from wtawp.experiments.store import Store, default_path
 

@@ -50,7 +50,6 @@ def certify(
 
     Votes are stored: a later call with more samples adds to them.
     """
-    training.check()
     from wtawp.experiments.plans.robustness import certificate_plan, certifying, noise_of
 
     with as_bad_parameter():

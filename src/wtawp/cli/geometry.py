@@ -80,6 +80,10 @@ class Subject:
     user_set: frozenset[str] = frozenset()
     command_options: Mapping[str, object] = field(default_factory=dict)
 
+    def check(self) -> None:
+        """Refuse, before anything heavy is imported, what `Training.check` refuses."""
+        self.training.check()
+
     @property
     def name(self) -> str:
         """The name of the model in tables and files."""
@@ -118,7 +122,6 @@ class Subject:
         Raises:
             typer.BadParameter: If an option about training is set although nothing is trained.
         """
-        self.training.check()
         from wtawp.experiments.execution.building import describe_split
         from wtawp.experiments.inspection.models import load_or_train
 

@@ -132,7 +132,6 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare a model with and without WT-AWP in paired runs: does it help on these data, and by how much?"""
-    training.check()
     from wtawp.experiments.spec import Cell, Plan
 
     model, awp = training.model, training.awp()
@@ -165,7 +164,6 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train one model and print its accuracies and losses."""
-    training.check()
     check_outputs({"--save": save}, [training.dataset])
     awp = None if plain else training.awp()
     if awp is None and not plain:

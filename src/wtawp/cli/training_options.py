@@ -243,7 +243,7 @@ def takes(group: type, **defaults: object) -> Callable[[Callable[..., None]], Ca
     Args:
         group: A dataclass whose fields are options; a field that is such a dataclass itself stands for its options. Two
             fields are no options: `user_set`, for the names of the options that the user set, and `command_options`,
-            for the values of the options that only the command has.
+            for the values of the options that only the command has. Its method `check` is called before the command.
         **defaults: Defaults of options of the group that differ for this command.
 
     Returns:
@@ -269,7 +269,9 @@ def takes(group: type, **defaults: object) -> Callable[[Callable[..., None]], Ca
             values_of_group = {p.name: values.pop(p.name) for p in shared}
             options = {name: str(v) if isinstance(v, Path) else v for name, v in values.items() if v is not None}
             with errors_without_traceback():
-                command(_build(group, {**values_of_group, "user_set": user_set, "command_options": options}), **values)
+                built = _build(group, {**values_of_group, "user_set": user_set, "command_options": options})
+                built.check()
+                command(built, **values)
 
         context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
         parameters = [context, *shared[:2], *specific, *shared[2:]]  # the order of the help

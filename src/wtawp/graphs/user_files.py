@@ -64,12 +64,12 @@ def read_csv(path: Path) -> Data:
             f"{path} needs its labels beside it, in {beside.name}: a line 'node,label[,features...]' a node"
         )
     lines_of_edges, lines_of_nodes = _lines(path), _lines(beside)
-    ends = {end for _, row in lines_of_edges for end in row[:2]}
-    nodes = _without_header(lines_of_nodes, NODE_HEADERS, ends)
+    joined = {end for _, row in lines_of_edges for end in row[:2]}
+    nodes = _without_header(lines_of_nodes, NODE_HEADERS, joined)
     pairs = _without_header(lines_of_edges, EDGE_HEADERS, {row[0] for _, row in nodes})
     _check_widths(nodes, beside, None)
     _check_widths(pairs, path, (2, 3))
-    _refuse_unclear_header(nodes, ends, beside)
+    _refuse_unclear_header(nodes, joined, beside)
     number = {row[0]: i for i, (_, row) in enumerate(nodes)}
     if len(number) < len(nodes):
         raise DataError(f"{beside}: {len(nodes) - len(number)} nodes are listed twice; keep one line a node")
@@ -174,10 +174,10 @@ def _check_widths(rows: list[tuple[int, list[str]]], path: Path, widths: tuple[i
             raise DataError(f"{path}, line {line}: expected {wanted} columns, got {len(row)}")
 
 
-def _refuse_unclear_header(nodes: list[tuple[int, list[str]]], ends: set[str], path: Path) -> None:
+def _refuse_unclear_header(nodes: list[tuple[int, list[str]]], joined: set[str], path: Path) -> None:
     """Refuse a first line that looks like a header: a node without edges, and the only one of its class."""
     (line, (name, label, *features)), *others = nodes
-    is_lonely = bool(others) and name not in ends and label not in {row[1] for _, row in others}
+    is_lonely = bool(others) and name not in joined and label not in {row[1] for _, row in others}
     if is_lonely and label not in ("", "-1") and not features and not _is_whole(label):
         raise DataError(
             f"{path}, line {line}: '{name},{label}' may be a header, or a node without edges that is the only one of "
