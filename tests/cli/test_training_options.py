@@ -145,7 +145,7 @@ def test_row_2_a_plan_of_the_user_takes_masks_too(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train", "wine", "--split", "3"), "the number of a split is --split-seed 3"),
+        (("train", "wine", "--split", "3"), "got '3'; the number of a split is --split-seed 3"),
         (("compare", "wine", "--split", "halves"), "it is one of masks, public, random, k-fold, got 'halves'"),
         (("train", "wine", "--split", "k-fold"), "a single training has no folds"),
         (("compare", "wine", "--split", "masks", "--train", "0.5"), "is for random splits"),

@@ -15,11 +15,14 @@ import typer
 from wtawp.base import DataError
 from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter
 from wtawp.cli.shared import errors_without_traceback
+from wtawp.experiments.spec.split_rule import RANDOM, SplitKind, SplitRule
 from wtawp.models.registry import model_spec
 
 if TYPE_CHECKING:
     from wtawp.core import AwpConfig
-    from wtawp.experiments.spec import Setting, SplitRule
+    from wtawp.experiments.spec import Setting
+
+SPLIT_KINDS: dict[str, SplitKind] = {"masks": "masks", "public": "masks", RANDOM: RANDOM, "k-fold": "k-fold"}
 
 
 def _check_options(options: list[str] | None) -> list[str] | None:
@@ -54,7 +57,7 @@ SplitOption = Annotated[
     str | None,
     typer.Option(
         "--split",
-        metavar="[masks|public|random|k-fold]",
+        metavar=f"[{'|'.join(SPLIT_KINDS)}]",
         help="Where training, validation and test parts come from: the masks of the graph, which public names for data "
         "sets of ours; random stratified parts; or folds.",
         show_default="masks, where a graph of yours has them; else random",
@@ -130,15 +133,12 @@ class Training:
             device_name(self.device, tf32=False)
 
     def _check_split_words(self) -> None:
-        """Refuse a text after --split that is no way to split, and shares for parts that are not drawn."""
-        kinds = ("masks", "public", "random", "k-fold")
-        if self.split is not None and self.split.isdecimal():
+        """Refuse a text after --split that is no way to split."""
+        if self.split is not None and self.split not in SPLIT_KINDS:
+            hint = f"; the number of a split is --split-seed {self.split}" * self.split.isdecimal()
             raise typer.BadParameter(
-                f"it is one of {', '.join(kinds)}; the number of a split is --split-seed {self.split}",
-                param_hint="'--split'",
+                f"it is one of {', '.join(SPLIT_KINDS)}, got {self.split!r}{hint}", param_hint="'--split'"
             )
-        if self.split not in (None, *kinds):
-            raise typer.BadParameter(f"it is one of {', '.join(kinds)}, got {self.split!r}", param_hint="'--split'")
 
     def awp(self) -> "AwpConfig | None":
         """The perturbation, with the defaults of the model and the data set.
@@ -151,7 +151,7 @@ class Training:
         with as_bad_parameter():
             return default_awp(self.model, self.dataset, rho=self.rho, lam=self.lam, layers=self.layers)
 
-    def split_rule(self, folds: int | None = None) -> "SplitRule":
+    def split_rule(self, folds: int | None = None) -> SplitRule:
         """How the data are divided, which may need a look into their file.
 
         Args:
@@ -163,22 +163,18 @@ class Training:
         Raises:
             typer.BadParameter: If the options contradict each other.
         """
-        from wtawp.experiments.spec import SplitRule
-
-        with as_bad_parameter():
-            if self.split == "k-fold":
-                if folds is None:
-                    raise ValueError("a single training has no folds; use --split random, or `wtawp compare`")
-                return SplitRule(kind="k-fold", folds=folds, train=self.train, val=self.val)
-            if self.split in ("masks", "public"):
-                return SplitRule(kind="masks", train=self.train, val=self.val)
-            if self.split == "random" or self.train is not None or self.val is not None:
-                return SplitRule(train=self.train, val=self.val)
+        is_chosen = self.split is not None or self.train is not None or self.val is not None
+        if is_chosen:
+            kind = SPLIT_KINDS[self.split or RANDOM]
+            if kind == "k-fold" and folds is None:
+                raise typer.BadParameter("a single training has no folds; use --split random, or `wtawp compare`")
+            with as_bad_parameter():
+                return SplitRule(kind=kind, folds=folds if kind == "k-fold" else None, train=self.train, val=self.val)
         from wtawp.experiments.execution.building import default_split
 
         return default_split(self.dataset)
 
-    def setting(self, split: "SplitRule", **others: Any) -> "Setting":
+    def setting(self, split: SplitRule, **others: Any) -> "Setting":
         """The setting of the training, without perturbation unless one is passed.
 
         Args:
@@ -199,7 +195,7 @@ class Training:
                 **others,
             )  # fmt: skip
 
-    def sizes(self, splits: int | None, inits: int | None, defaults: tuple[int, int]) -> "tuple[SplitRule, int, int]":
+    def sizes(self, splits: int | None, inits: int | None, defaults: tuple[int, int]) -> tuple[SplitRule, int, int]:
         """How the data are divided, how often, and how often each split is trained.
 
         Masks that describe one split are trained as often as the splits of other data are in all, with other

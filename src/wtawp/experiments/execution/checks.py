@@ -40,7 +40,7 @@ def check_plan(plan: Plan) -> None:
     for setting, number in num_splits.items():
         try:
             _check_setting(setting, once)
-            if setting.split_rule.kind != "random":  # of which there are as many as one likes
+            if not setting.split_rule.is_random:
                 split_of(setting, data_of(setting, 0), number - 1)
         except (WtawpError, ValueError, TypeError, ImportError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 SplitKind = Literal["random", "masks", "k-fold"]
+RANDOM: SplitKind = "random"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class SplitRule:
         random; 5-fold
     """
 
-    kind: SplitKind = "random"
+    kind: SplitKind = RANDOM
     train: float | None = None
     val: float | None = None
     folds: int | None = None
@@ -35,7 +36,7 @@ class SplitRule:
             raise ValueError(f"a split is one of {', '.join(get_args(SplitKind))}, got {self.kind!r}")
         for name in ("train", "val"):
             share = getattr(self, name)
-            if share is not None and self.kind != "random":
+            if share is not None and not self.is_random:
                 raise ValueError(f"the share {name}={share} is for random splits, and this one is by {self.kind}")
             if share is not None and not (type(share) in (int, float) and 0 < share < 1):
                 raise ValueError(f"the share {name} must lie between 0 and 1, got {share!r}")
@@ -45,6 +46,11 @@ class SplitRule:
             raise ValueError(f"a k-fold split needs its number of folds, and no other has any, got {self.folds!r}")
         if self.folds is not None and (type(self.folds) is not int or self.folds < 3):
             raise ValueError(f"a k-fold split needs a whole number of folds >= 3, got {self.folds!r}")
+
+    @property
+    def is_random(self) -> bool:
+        """Whether parts are drawn, so that there are as many splits as one likes, all with parts of the same sizes."""
+        return self.kind == RANDOM
 
     def __str__(self) -> str:
         shares = {name: getattr(self, name) for name in ("train", "val")}
