@@ -50,7 +50,7 @@ class SplitRule:
     @property
     def is_random(self) -> bool:
         """Whether parts are drawn, so that there are as many splits as one likes, all with parts of the same sizes."""
-        return self.kind == RANDOM
+        return self.kind not in ("masks", "k-fold")
 
     def __str__(self) -> str:
         shares = {name: getattr(self, name) for name in ("train", "val")}
