@@ -114,7 +114,8 @@ class Training:
         from wtawp.graphs.registry import SUFFIXES, dataset_spec
 
         if self.dataset.endswith(SUFFIXES):
-            if not Path(self.dataset).expanduser().is_file():
+            is_of_home = self.dataset.startswith("~")  # of which user, if there is one, is found when it is loaded
+            if not is_of_home and not Path(self.dataset).is_file():
                 raise DataError(f"there is no file {Path(self.dataset).absolute()}")
         else:
             dataset_spec(self.dataset)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.model_selection import StratifiedKFold, train_test_split
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -101,6 +100,8 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
         >>> len(split.train), len(split.val), len(split.test)
         (10, 10, 80)
     """
+    from sklearn.model_selection import train_test_split  # it takes a second, which splits by masks do not need
+
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
     nodes, labels, counts = _labelled(y)
@@ -145,6 +146,8 @@ def k_fold(y: Tensor, *, folds: int, seed: int) -> list[Split]:
         >>> len(split.train), len(split.val), len(split.test)
         (80, 10, 10)
     """
+    from sklearn.model_selection import StratifiedKFold
+
     nodes, labels, counts = _labelled(y)
     if not 3 <= folds <= int(counts.min()):
         raise DataError(

@@ -139,10 +139,16 @@ def default_split(dataset: str) -> SplitRule:
     Returns:
         The masks of a graph of the user, in a file or from a function, that has any. Otherwise, and for all data sets
         of ours, random splits as in the paper.
+
+    Raises:
+        PlanError: If the data cannot be loaded.
     """
     if dataset in dataset_names() and dataset_spec(dataset).source != "user":
         return SplitRule()
-    graphs = _graphs(dataset, 0, None)
+    try:
+        graphs = _graphs(dataset, 0, None)
+    except (ValueError, TypeError) as error:  # also of a function of the user
+        raise PlanError(f"{dataset} cannot be loaded: {error}") from error
     return SplitRule(kind="masks") if isinstance(graphs, Data) and has_masks(graphs) else SplitRule()
 
 
