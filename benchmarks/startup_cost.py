@@ -8,10 +8,12 @@ bars are those of `docs/architecture.md`.
 
 import argparse
 import os
+import random
 import resource
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 BARS = {  # CPU seconds over `python -c pass`
     "--version": 0.5,
@@ -20,6 +22,7 @@ BARS = {  # CPU seconds over `python -c pass`
     "reproduce": 1.0,
     "results ls": 1.0,
 }
+COMPARE_BAR = 6.0  # CPU seconds of a comparison of 120 nodes, with all of its processes
 HEAVY = ("torch", "torch_geometric", "numba", "matplotlib", "scipy", "sklearn", "pandas")
 
 
@@ -50,6 +53,23 @@ finally:
     return loaded[-1].split()[1:] if loaded else ["?"]
 
 
+def write_small_graph(folder: Path) -> Path:
+    """Write a graph of 120 nodes and 300 edges with three classes as CSV."""
+    draw = random.Random(0)
+    nodes = [f"n{i},{'abc'[i % 3]},{i % 3 + draw.random():.3f},{draw.random():.3f}" for i in range(120)]
+    edges = [f"n{draw.randrange(120)},n{draw.randrange(120)}" for _ in range(300)]
+    (folder / "g.labels.csv").write_text("\n".join(["node,label,x,y", *nodes]))
+    (folder / "g.csv").write_text("\n".join(["source,target", *edges]))
+    return folder / "g.csv"
+
+
+def compare_seconds(folder: Path, repeats: int) -> float:
+    """The least CPU time of a comparison of 120 nodes with 2 splits and 10 epochs, each into a new store."""
+    command = [sys.executable, "-m", "wtawp.cli", "compare", str(write_small_graph(folder)), "--splits", "2",
+               "--epochs", "10", "--store"]  # fmt: skip
+    return min(cpu_seconds([*command, str(folder / f"{i}.sqlite")], 1) for i in range(repeats))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
@@ -63,6 +83,10 @@ def main() -> None:
             spent = cpu_seconds([sys.executable, "-m", "wtawp.cli", *arguments.split()], repeats) - empty
             words = ", ".join(heavy_modules(arguments)) or "none of the large libraries"
             print(f"wtawp {arguments:<14} {spent:>14.2f} {bar:>6.1f}   {words}")
+        spent = compare_seconds(Path(home), repeats)
+        print(f"\nwtawp compare, 120 nodes, 2 splits, 10 epochs: {spent:.2f} CPU s in all, bar {COMPARE_BAR}")
+        imports = cpu_seconds([sys.executable, "-c", "import torch_geometric.data, sklearn.model_selection"], repeats)
+        print(f"of which the imports of PyTorch Geometric and scikit-learn take {imports:.2f}")
 
 
 if __name__ == "__main__":

@@ -58,6 +58,10 @@ class DamagedCacheWarning(UserWarning):
     """Warns that a file of intermediate results is damaged, and that they are computed again."""
 
 
+class UnusedDataWarning(UserWarning):
+    """Warns that a file holds something about a graph that is not used, such as the weights of its edges."""
+
+
 class VanishingGradientWarning(UserWarning):
     """Warns that the gradient at the perturbed weights vanishes although the natural one does not: rho is too large."""
 

@@ -23,4 +23,6 @@ def test_the_demo_prints_a_verdict_and_writes_its_page(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_named_before_any_work(tmp_path: Path) -> None:
     result = RUN.invoke(app, ["demo", "--out", str(tmp_path / "missing" / "page.html")])
     assert result.exit_code == 2
-    assert "is not a folder" in " ".join(result.output.replace("│", " ").split())  # a long path wraps in its frame
+    assert "its folder does not exist" in " ".join(
+        result.output.replace("│", " ").split()
+    )  # a long path wraps in its frame

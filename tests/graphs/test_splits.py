@@ -165,3 +165,10 @@ def test_masks_that_are_no_split_are_refused_with_their_sizes() -> None:
             split_from_masks(data, index)
     with pytest.raises(DataError, match="describes 3 splits"):
         public(masked([0], [1], [2], **several))
+
+
+def test_row_2_a_split_accepts_masks() -> None:
+    split = Split(*(torch.arange(6) % 3 == i for i in range(3)))
+    assert [part.tolist() for part in (split.train, split.val, split.test)] == [[0, 3], [1, 4], [2, 5]]
+    with pytest.raises(DataError, match=r"mask of the val part must be a list of booleans, got \[2, 2\]"):
+        Split(torch.tensor([0]), torch.ones(2, 2, dtype=torch.bool), torch.tensor([1]))

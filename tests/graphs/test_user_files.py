@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from wtawp.base import DataError
+from wtawp.base import DataError, UnusedDataWarning
 from wtawp.graphs.user_files import read, read_csv, read_pt
 
 EDGES = [[0, 1, 1, 2], [1, 0, 2, 1]]
@@ -25,7 +25,7 @@ def write_csv(folder: Path, edges: str, labels: str) -> Path:
         ("source,target\n0,1\n1,2\n", "node,label\n0,5\n1,7\n2,7\n3,5\n"),
         ("from,to\n0,1\n1,2\n", "id,topic\n0,5\n1,7\n2,7\n3,5\n"),  # the only lines that start with no number
         ("0, 1\n\n1, 0\n1, 1\n2, 1\n1, 2\n", "\ufeff0, 5\n1, 7\n2, 7\n3, 5"),  # both ways, a loop, blanks, a mark
-        ("0,1,0.5\n1,2,3\n0,3,0\n", "0,5\n1,7\n2,7\n3,5\n"),  # weights; zero is no edge
+        ("0,1,1\n1,2,1\n0,3,0\n", "0,5\n1,7\n2,7\n3,5\n"),  # a weight of zero is no edge
     ],
 )
 def test_an_edge_list_and_its_labels_make_a_graph(tmp_path: Path, edges: str, labels: str) -> None:
@@ -34,6 +34,36 @@ def test_an_edge_list_and_its_labels_make_a_graph(tmp_path: Path, edges: str, la
     assert data.y.tolist() == [0, 1, 1, 0]
     assert data.classes == [5, 7]
     assert torch.equal(data.x, torch.eye(4))
+
+
+@pytest.mark.parametrize("header", ["id,class", "Name, Label", "node_id,y"])
+def test_row_7_a_header_above_text_is_recognised(tmp_path: Path, header: str) -> None:
+    data = read_csv(write_csv(tmp_path, "from,to\nann,bob\ncy,bob\n", f"{header}\nann,red\nbob,red\ncy,blue\n"))
+    assert data.edge_index.tolist() == EDGES
+    assert data.classes == ["blue", "red"]
+
+
+def test_row_7_words_of_a_header_that_are_nodes_are_nodes(tmp_path: Path) -> None:
+    data = read_csv(write_csv(tmp_path, "from,to\nto,id\n", "id,class\nfrom,class\nto,word\n"))
+    assert data.y.tolist() == [0, 0, 1]
+    assert data.edge_index.tolist() == [[0, 1, 2, 2], [2, 2, 0, 1]]
+
+
+def test_row_7_a_first_line_that_may_be_a_header_is_asked_for(tmp_path: Path) -> None:
+    path = write_csv(tmp_path, "ann,bob\n", "person,team\nann,red\nbob,blue\n")
+    with pytest.raises(DataError, match=r"line 1: 'person,team' may be a header, .* let a header start with 'node'"):
+        read_csv(path)
+    assert read_csv(write_csv(tmp_path, "ann,bob\n", "person,red\nann,red\nbob,blue\n")).num_nodes == 3
+
+
+def test_row_8_weights_types_and_attributes_of_edges_that_are_not_used_are_named(tmp_path: Path) -> None:
+    with pytest.warns(UnusedDataWarning, match=r"g\.csv: the weights of the edges are not used"):
+        data = read_csv(write_csv(tmp_path, "0,1,0.5\n1,2,3\n0,3,0\n", "0,5\n1,7\n2,7\n3,5\n"))
+    assert data.edge_index.tolist() == EDGES
+    edges = {"edge_weight": torch.full((4,), 2.0), "edge_attr": torch.ones(4, 3), "edge_type": torch.zeros(4)}
+    torch.save({**tensors(), **edges}, tmp_path / "g.pt")
+    with pytest.warns(UnusedDataWarning, match="the weights and attributes and types of the edges are not used"):
+        read_pt(tmp_path / "g.pt")
 
 
 def test_ids_and_labels_may_be_names_and_features_follow(tmp_path: Path) -> None:
@@ -85,6 +115,13 @@ def tensors() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("as_data", [True, False])
+def test_row_2_masks_of_several_splits_are_kept(tmp_path: Path, as_data: bool) -> None:
+    content = {**tensors(), "train_mask": torch.eye(4, dtype=torch.bool)[:, :2]}
+    torch.save(Data(**content) if as_data else content, tmp_path / "g.pt")
+    assert read_pt(tmp_path / "g.pt").train_mask.tolist() == content["train_mask"].tolist()
+
+
+@pytest.mark.parametrize("as_data", [True, False])
 def test_a_saved_graph_is_tidied_and_keeps_its_masks(tmp_path: Path, as_data: bool) -> None:
     content = {**tensors(), "train_mask": torch.tensor([True, True, False, False]), "other": torch.zeros(1)}
     torch.save(Data(**content) if as_data else content, tmp_path / "g.pt")
@@ -109,7 +146,7 @@ def test_a_saved_graph_is_tidied_and_keeps_its_masks(tmp_path: Path, as_data: bo
         ({"x": torch.full((4, 2), float("nan"))}, "8 features are NaN"),
         ({"x": torch.ones(3, 2)}, "3 rows of features for 4 labels"),
         ({"y": torch.eye(4)}, r"one label a node, got shape \[4, 4\]"),
-        ({"test_mask": torch.ones(3, dtype=torch.bool)}, r"test_mask must be 4 booleans, got \[3\]"),
+        ({"test_mask": torch.ones(3, dtype=torch.bool)}, r"test_mask must be 4 booleans, .* of shape \[3\]"),
     ],
 )
 def test_a_bad_saved_graph_is_a_clear_error(

@@ -7,24 +7,10 @@ import typer
 
 from wtawp.attacks.registry import attack_names
 from wtawp.base import write_atomic
-from wtawp.cli.options import (
-    Dataset,
-    Device,
-    Epochs,
-    Json,
-    Lam,
-    Model,
-    Plain,
-    Rho,
-    StorePath,
-    Tf32,
-    TimeLimit,
-    Workers,
-    as_bad_parameter,
-    refuse_unwritable,
-)
-from wtawp.cli.shared import app, errors_without_traceback, stderr_console
+from wtawp.cli.options import Fresh, Json, Plain, StorePath, Tf32, TimeLimit, Workers, as_bad_parameter, check_outputs
+from wtawp.cli.shared import app, stderr_console
 from wtawp.cli.sweeps import make_engine, reports_of, sweep
+from wtawp.cli.training_options import Splits, Training, takes
 
 ONLY_POISONING = [name for name in attack_names("poisoning") if name not in attack_names("evasion")]
 Attack = Annotated[
@@ -44,11 +30,12 @@ Budgets = Annotated[
 
 
 @app.command()
+@takes(Training)
 def attack(
-    dataset: Dataset,
+    training: Training,
+    *,
     attack: Attack = "pgd",
     budget: Budgets = ["0.05"],  # noqa: B006, typer copies it
-    model: Model = "GCN",
     poison: Annotated[bool, typer.Option("--poison", help="Attack before the training instead of after it.")] = False,
     adaptive: Annotated[
         bool | None,
@@ -57,16 +44,15 @@ def attack(
             show_default="adaptive; with --poison, a plain GCN",
         ),
     ] = None,
-    rho: Rho = None,
-    lam: Lam = None,
     plain: Plain = False,
-    splits: Annotated[int, typer.Option(min=1, help="Number of splits, paired with and without WT-AWP.")] = 5,
-    inits: Annotated[int, typer.Option(min=1, help="Number of initialisations of each split.")] = 1,
-    epochs: Epochs = 200,
-    device: Device = "cpu",
+    splits: Splits = None,
+    inits: Annotated[
+        int | None, typer.Option(min=1, help="Number of initialisations of each split.", show_default="1")
+    ] = None,
     tf32: Tf32 = False,
     workers: Workers = None,
     time_limit: TimeLimit = None,
+    fresh: Fresh = False,
     store: StorePath = None,
     html: Annotated[Path | None, typer.Option(help="Write an HTML page with tables and curves to this file.")] = None,
     flips: Annotated[Path | None, typer.Option(help="Write the flips to this folder.")] = None,
@@ -77,32 +63,32 @@ def attack(
     The model may be your own, as package.module:Class; it is built as Class(num_features, num_classes) and called as
     model(x, edge_index, edge_weight).
     """
-    with errors_without_traceback():
-        from wtawp.experiments.plans.defaults import default_awp
-        from wtawp.experiments.plans.robustness import attack_plan
-        from wtawp.experiments.spec import Setting
+    from wtawp.experiments.plans.robustness import attack_plan
+    from wtawp.experiments.store import Store, default_path
 
-        refuse_unwritable(html)
-        with as_bad_parameter():
-            base = Setting(dataset=dataset, model=model, epochs=epochs)
-            awp = None if plain else default_awp(model, dataset, rho=rho, lam=lam)
-            plan = attack_plan(
-                base, attack, [_budget(text) for text in budget], awp=awp, poison=poison,
-                adaptive=not poison if adaptive is None else adaptive, splits=splits, inits=inits,
-            )  # fmt: skip
-        sweep([plan], store, device, tf32, make_engine("local", workers, device, time_limit), as_json)
-        written = []
-        if html is not None or flips is not None:
-            from wtawp.experiments.execution.flip_files import save_flips
-            from wtawp.experiments.report.html import render_html
-            from wtawp.experiments.store import Store
+    check_outputs({"--html": html}, [training.dataset, store or default_path()])
+    with as_bad_parameter():
+        budgets = [_budget(text) for text in budget]
+    rule, num_splits, num_inits = training.sizes(splits, inits, (5, 1))
+    base, awp = training.setting(rule), None if plain else training.awp()
+    with as_bad_parameter():
+        plan = attack_plan(
+            base, attack, budgets, awp=awp, poison=poison, adaptive=not poison if adaptive is None else adaptive,
+            splits=num_splits, inits=num_inits,
+        )  # fmt: skip
+    engine = make_engine("local", workers, training.device, time_limit)
+    sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh)
+    written = []
+    if html is not None or flips is not None:
+        from wtawp.experiments.execution.flip_files import save_flips
+        from wtawp.experiments.report.html import render_html
 
-            with Store(store, create=False) as opened:
-                if html is not None:
-                    write_atomic(html, render_html(reports_of([plan], opened)).encode())
-                    written.append(html)
-                if flips is not None:
-                    written += save_flips(plan, opened, flips)
+        with Store(store, create=False) as opened:
+            if html is not None:
+                write_atomic(html, render_html(reports_of([plan], opened)).encode())
+                written.append(html)
+            if flips is not None:
+                written += save_flips(plan, opened, flips)
     if written:
         more = f" and {len(written) - 1} more" * (len(written) > 1)
         stderr_console.print(f"Written: {written[0].resolve()}{more}", highlight=False, soft_wrap=True)

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from wtawp.base import write_atomic
+from wtawp.cli.options import check_outputs
 from wtawp.cli.shared import app, console, errors_without_traceback, progress_bar
 
 
@@ -22,12 +23,11 @@ def demo(
     ] = None,
 ) -> None:
     """Demonstrate WT-AWP: the toy example of the paper, and a GCN with and without WT-AWP, as tables and a page."""
+    check_outputs({"--out": out}, [dataset])
     from wtawp.experiments import demo_page, run_demo
     from wtawp.experiments.demo.page import demo_gain, demo_rows
     from wtawp.experiments.demo.runner import SHARPNESS_RHO, TOY_RHO, demo_dataset
 
-    if not out.parent.is_dir():
-        raise typer.BadParameter(f"{out.parent} is not a folder; create it first or choose another --out")
     chosen, reason = (dataset, "as requested") if dataset is not None else demo_dataset()
     console.print(f"Comparing on {chosen}: {reason}.", highlight=False)
     with progress_bar("training") as progress:

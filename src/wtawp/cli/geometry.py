@@ -3,19 +3,18 @@
 The commands measure a model that they train, with and without WT-AWP, or a checkpoint.
 """
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import wraps
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from wtawp.cli.options import Dataset, Device, Epochs, Json, Lam, Model, Plain, Rho, as_bad_parameter
+from wtawp.cli.options import Json, Plain, as_bad_parameter
 from wtawp.cli.printing import print_table
-from wtawp.cli.shared import app, errors_without_traceback, progress_bar, stderr_console
+from wtawp.cli.shared import announce, app, progress_bar, stderr_console
+from wtawp.cli.training_options import Init, SplitSeed, Training, takes
 from wtawp.models.registry import model_spec
 
 if TYPE_CHECKING:
@@ -42,41 +41,12 @@ def _finite(above: float, *, or_equal: bool = False, below: float = math.inf) ->
     return check
 
 
-def _check_options(options: list[str] | None) -> list[str] | None:
-    """A callback that refuses texts that are not of the form name=value."""
-    from wtawp.experiments.inspection.model_options import parse_options
-
-    with as_bad_parameter():
-        parse_options(options or [])
-    return options
-
-
-Options = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--option",
-        callback=_check_options,
-        help="An option of the model, as hidden=8 (or 8,8) or dropout=0.2; may be repeated.",
-        show_default=False,
-    ),
-]
 Checkpoint = Annotated[
     Path | None, typer.Option(help="Measure the weights in this file (a state dict of --model) without training.")
 ]
-SplitSeed = Annotated[int, typer.Option("--split", help="Seed of the split.")]
-Init = Annotated[int, typer.Option(help="Seed of the initial weights and of dropout.")]
 Out = Annotated[
     Path | None,
     typer.Option(file_okay=False, help="Write the figure (SVG, PNG) and the numbers (JSON) to this folder."),
-]
-SelectOn = Annotated[
-    Literal["either", "loss", "accuracy", "last"] | None,
-    typer.Option(help="Measured weights: those that validation selects on loss or accuracy, or the last epoch's.",
-                 show_default="either; for whole graphs, accuracy"),
-]  # fmt: skip
-PerturbedLayers = Annotated[
-    Literal["all", "all-but-last", "first", "last"] | None,
-    typer.Option(help="Layers that WT-AWP perturbs in training.", show_default="all-but-last; for whole graphs, first"),
 ]
 Scale = Annotated[
     Literal["unit", "layer", "filter"] | None,
@@ -95,37 +65,34 @@ class Subject:
     """The options that these commands share: the model, its training, and the output.
 
     Attributes:
+        training: What is trained, and how.
         user_set: The names of the options that the user set; all others have their defaults.
         command_options: The values of the options that only this command has, for the JSON output.
     """
 
-    dataset: Dataset
-    model: Model = "GCN"
-    option: Options = None
+    training: Training
     checkpoint: Checkpoint = None
-    rho: Rho = None
-    lam: Lam = None
     plain: Plain = False
-    split: SplitSeed = 0
+    split_seed: SplitSeed = 0
     init: Init = 0
-    epochs: Epochs = 200
-    select_on: SelectOn = None
-    layers: PerturbedLayers = None
-    device: Device = "cpu"
     out: Out = None
     as_json: Json = False
     user_set: frozenset[str] = frozenset()
     command_options: Mapping[str, object] = field(default_factory=dict)
 
+    def check(self) -> None:
+        """Refuse, before anything heavy is imported, what `Training.check` refuses."""
+        self.training.check()
+
     @property
     def name(self) -> str:
         """The name of the model in tables and files."""
-        return model_spec(self.model).label
+        return model_spec(self.training.model).label
 
     @property
     def is_pair(self) -> bool:
         """Whether a second model is trained with WT-AWP."""
-        return self.checkpoint is None and not self.plain and model_spec(self.model).is_perturbable
+        return self.checkpoint is None and not self.plain and model_spec(self.training.model).is_perturbable
 
     def run(self, *, perturbed: bool = False) -> "Run":
         """The run of the model.
@@ -136,18 +103,11 @@ class Subject:
         Returns:
             The run.
         """
-        from wtawp.experiments.inspection.model_options import options_of
-        from wtawp.experiments.plans.defaults import default_awp
-        from wtawp.experiments.spec import Run, Setting
+        from wtawp.experiments.spec import Run
 
-        with as_bad_parameter():
-            awp = default_awp(self.model, self.dataset, rho=self.rho, lam=self.lam, layers=self.layers)
-            setting = Setting(
-                dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
-                awp=awp if perturbed else None, epochs=self.epochs,
-                select_on=self.select_on,  # type: ignore[arg-type]  # None: that of the model
-            )  # fmt: skip
-        return Run(setting, self.split, self.init)
+        awp = self.training.awp()
+        setting = self.training.setting(self.training.split_rule(), awp=awp if perturbed else None)
+        return Run(setting, self.split_seed, self.init)
 
     def inspect(self, check: "Check | None" = None, other: Path | None = None) -> "InspectedModels":
         """Train or load the model, and a second one: that of a file, or the same model trained with WT-AWP.
@@ -162,12 +122,13 @@ class Subject:
         Raises:
             typer.BadParameter: If an option about training is set although nothing is trained.
         """
+        from wtawp.experiments.execution.building import describe_split
         from wtawp.experiments.inspection.models import load_or_train
 
         runs, weights = {self.name: self.run()}, {}
         if self.checkpoint is not None:
             weights[self.name] = self.checkpoint
-            for unused in ("rho", "lam", "plain", "init", "epochs", "select_on", "layers"):
+            for unused in ("rho", "lam", "plain", "init", "epochs", "lr", "select_on", "layers"):
                 if unused in self.user_set:
                     raise typer.BadParameter(
                         f"--{unused.replace('_', '-')} is about training, and with --checkpoint nothing is trained"
@@ -177,8 +138,9 @@ class Subject:
             runs[second], weights[second] = self.run(), other
         elif self.is_pair:
             runs[f"{self.name}+WT-AWP"] = self.run(perturbed=True)
+        announce(describe_split(runs[self.name].setting, self.split_seed))
         with progress_bar("training", quiet=self.as_json or len(weights) == len(runs)) as progress:
-            return load_or_train(runs, weights=weights, device=self.device, check=check, progress=progress)
+            return load_or_train(runs, weights=weights, device=self.training.device, check=check, progress=progress)
 
     def show(self, what: str, inspected: "InspectedModels", artifact: "Artifact", *, kind: str | None = None) -> None:
         """Print an artifact, and write it if there is an output folder.
@@ -189,64 +151,20 @@ class Subject:
             artifact: The artifact.
             kind: The kind of landscape, which distinguishes titles and files of one command.
         """
-        title = f"{what}{f' ({kind})' if kind else ''} of {self.model} on {self.dataset}"
+        title = f"{what}{f' ({kind})' if kind else ''} of {self.training.model} on {self.training.dataset}"
         artifact = replace(artifact, content={"options": dict(self.command_options), **artifact.content})
         if self.as_json:
             typer.echo(artifact.to_json(title, inspected.sources))
         else:
             print_table(title, artifact.table)
         if self.out is not None:
-            parts = [what, *([kind] if kind else []), Path(self.dataset).stem, self.name]
+            parts = [what, *([kind] if kind else []), Path(self.training.dataset).stem, self.name]
             paths = artifact.write(self.out, "-".join(parts), title, inspected.sources)
             stderr_console.print(f"Written: {paths[0].resolve()}, .png and .json", highlight=False, soft_wrap=True)
 
 
-def takes_subject(**defaults: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a decorator for a command that takes a `Subject` and further options.
-
-    Typer reads the signature of a function and knows no groups of options, so that a signature with the options of
-    `Subject` and those of the command is put together here.
-
-    Args:
-        **defaults: Defaults of options of `Subject` that differ for this command.
-
-    Returns:
-        The decorator.
-    """
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        specific = list(inspect.signature(command).parameters.values())[1:]
-        shared = [
-            inspect.Parameter(
-                f.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=defaults.get(f.name, inspect.Parameter.empty if f.default is MISSING else f.default),
-                annotation=f.type,
-            )
-            for f in fields(Subject)
-            if f.name not in ("user_set", "command_options")
-        ]
-
-        @wraps(command)
-        def with_subject(context: typer.Context, **values: Any) -> None:
-            sources = {name: context.get_parameter_source(name) for name in values}
-            user_set = frozenset(name for name, source in sources.items() if source and source.name == "COMMANDLINE")
-            with errors_without_traceback():
-                of_subject = {p.name: values.pop(p.name) for p in shared}
-                options = {name: str(v) if isinstance(v, Path) else v for name, v in values.items() if v is not None}
-                command(Subject(**of_subject, user_set=user_set, command_options=options), **values)
-
-        first = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-        parameters = [first, *shared[:2], *specific, *shared[2:]]  # the order of the help
-        vars(with_subject)["__signature__"] = inspect.Signature(parameters)
-        with_subject.__annotations__ = {p.name: p.annotation for p in parameters}
-        return with_subject
-
-    return decorate
-
-
 @app.command()
-@takes_subject()
+@takes(Subject)
 def landscape(
     subject: Subject,
     *,
@@ -310,7 +228,7 @@ def landscape(
 
 
 @app.command()
-@takes_subject(lam=0.5)
+@takes(Subject, lam=0.5)
 def smoothness(
     subject: Subject,
     *,
@@ -333,7 +251,7 @@ def smoothness(
 
 
 @app.command()
-@takes_subject()
+@takes(Subject)
 def sharpness(
     subject: Subject,
     *,
@@ -370,7 +288,7 @@ def sharpness(
 
 
 @app.command()
-@takes_subject()
+@takes(Subject)
 def bound(
     subject: Subject,
     *,

@@ -1,6 +1,6 @@
 """Options and arguments that several commands share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
@@ -60,17 +60,47 @@ Epochs = Annotated[int, typer.Option(min=1, help="Epochs of training.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Train without WT-AWP only.")]
 
 
-def refuse_unwritable(path: Path | None) -> None:
-    """Refuse a path at which no file can be written.
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train all runs anew and replace their stored results.")]
+
+
+def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[str | Path | None] = ()) -> None:
+    """Refuse paths at which no file can be written, and those of files that the command reads.
 
     Args:
-        path: The path; None is accepted.
+        outputs: The path of each output by its option; None for options that are not given.
+        inputs: The files that the command reads, or names that are no files; None is accepted.
 
     Raises:
-        typer.BadParameter: If the path is a folder, or its folder does not exist.
+        typer.BadParameter: If a path is a folder, its folder does not exist, or it is that of an input or of another
+            output, also under another name or through a link.
     """
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise typer.BadParameter(f"{path} cannot be a file: its folder does not exist, or it is a folder itself")
+    read = [Path(path) for path in inputs if path is not None]
+    read += [path.with_name(f"{path.stem}.labels.csv") for path in read if path.suffix == ".csv"]
+    written: dict[str, Path] = {}
+    for option, path in outputs.items():
+        if path is None:
+            continue
+        if path.is_dir() or not path.parent.is_dir():
+            raise typer.BadParameter(f"{path} cannot be a file: its folder does not exist, or it is a folder itself")
+        if any(_is_same_file(path, other) for other in read):
+            raise typer.BadParameter(
+                f"{path} is a file that this command reads, and would be overwritten; choose another one",
+                param_hint=f"'{option}'",
+            )
+        if twice := [name for name, other in written.items() if _is_same_file(path, other)]:
+            raise typer.BadParameter(
+                f"{path} is the file of {twice[0]} already; choose another one", param_hint=f"'{option}'"
+            )
+        written[option] = path
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, which need not exist."""
+    try:
+        one, other = one.expanduser(), other.expanduser()
+        return one.samefile(other) if one.exists() and other.exists() else one.resolve() == other.resolve()
+    except (OSError, RuntimeError, ValueError):  # no name of a file, or no such user: then it is not that file
+        return False
 
 
 @contextmanager

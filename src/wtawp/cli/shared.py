@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -40,6 +41,15 @@ def escape_controls(text: str, *, keep: str = "") -> str:
     return "".join(ascii(c)[1:-1] if c not in keep and category(c) in acting else c for c in text)
 
 
+def announce(sentence: str) -> None:
+    """Print a sentence about what a command is going to do on standard error.
+
+    Args:
+        sentence: Any text, such as one with the name of a file.
+    """
+    stderr_console.print(escape_controls(sentence), style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
 def _print_version(is_wanted: bool) -> None:
     """Print the version and exit, for the option --version."""
     if is_wanted:
@@ -60,7 +70,7 @@ def main(
 def errors_without_traceback() -> Iterator[None]:
     """Print the message of an error of this package without a traceback, and exit with status 1.
 
-    The message says what to do, which a traceback would hide.
+    The message says what to do, which a traceback would hide. Warnings are printed without the place in the code.
 
     Returns:
         A context manager.
@@ -69,7 +79,9 @@ def errors_without_traceback() -> Iterator[None]:
         typer.Exit: In place of a WtawpError.
     """
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: announce(f"Warning: {message}")
+            yield
     except WtawpError as error:
         message = escape_controls(f"Error: {error}", keep="\n")
         stderr_console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)

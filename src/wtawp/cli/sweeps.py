@@ -13,15 +13,11 @@ from rich.table import Table
 from wtawp.base import write_atomic
 from wtawp.cli.options import (
     Columns,
-    Dataset,
     Device,
     EngineName,
-    Epochs,
+    Fresh,
     Json,
     Labels,
-    Lam,
-    Model,
-    Rho,
     Rows,
     Size,
     StorePath,
@@ -29,11 +25,12 @@ from wtawp.cli.options import (
     TimeLimit,
     Workers,
     as_bad_parameter,
-    refuse_unwritable,
+    check_outputs,
 )
 from wtawp.cli.printing import print_table
 from wtawp.cli.shared import (
     StopSignal,
+    announce,
     app,
     console,
     end_by_signal,
@@ -43,6 +40,7 @@ from wtawp.cli.shared import (
     stderr_console,
     stop_signals_as_interrupts,
 )
+from wtawp.cli.training_options import Init, Inits, Splits, SplitSeed, Training, takes
 
 if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine
@@ -62,6 +60,7 @@ def reproduce(
     engine: EngineName = "local",
     workers: Workers = None,
     time_limit: TimeLimit = None,
+    fresh: Fresh = False,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
@@ -92,7 +91,7 @@ def reproduce(
     with errors_without_traceback():
         with as_bad_parameter():
             chosen = [plan.only(row or (), column or ()) for plan in _plans_of_the_paper(labels, scale)]
-        sweep(chosen, store, device, tf32, make_engine(engine, workers, device, time_limit), as_json)
+        sweep(chosen, store, device, tf32, make_engine(engine, workers, device, time_limit), as_json, fresh=fresh)
 
 
 @app.command()
@@ -103,6 +102,7 @@ def run(
     engine: EngineName = "local",
     workers: Workers = None,
     time_limit: TimeLimit = None,
+    fresh: Fresh = False,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
@@ -110,78 +110,77 @@ def run(
     with errors_without_traceback():
         from wtawp.experiments.plans.toml_plan import read_plan
 
-        sweep([read_plan(plan)], store, device, tf32, make_engine(engine, workers, device, time_limit), as_json)
+        read = read_plan(plan)
+        from wtawp.experiments.execution.building import with_default_splits
+
+        chosen = [with_default_splits(read)]
+        sweep(chosen, store, device, tf32, make_engine(engine, workers, device, time_limit), as_json, fresh=fresh)
 
 
 @app.command()
+@takes(Training)
 def compare(
-    dataset: Dataset,
-    model: Model = "GCN",
-    rho: Rho = None,
-    lam: Lam = None,
-    splits: Annotated[int, typer.Option(min=2, help="Number of splits, paired with and without WT-AWP.")] = 5,
-    inits: Annotated[int, typer.Option(min=1, help="Number of initialisations of each split.")] = 2,
-    epochs: Epochs = 200,
-    device: Device = "cpu",
+    training: Training,
+    *,
+    splits: Splits = None,
+    inits: Inits = None,
     tf32: Tf32 = False,
     workers: Workers = None,
     time_limit: TimeLimit = None,
+    fresh: Fresh = False,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
     """Compare a model with and without WT-AWP in paired runs: does it help on these data, and by how much?"""
-    with errors_without_traceback():
-        from wtawp.experiments.plans.defaults import default_awp
-        from wtawp.experiments.spec import Cell, Plan, Setting
+    from wtawp.experiments.spec import Cell, Plan
 
-        with as_bad_parameter():
-            awp = default_awp(model, dataset, rho=rho, lam=lam)
-            if awp is None:
-                raise ValueError(f"the weights of {model} cannot be perturbed; compare another model")
-            rows = {model: None, f"{model}+WT-AWP": awp}
-            cells = tuple(
-                Cell(row, dataset, Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), splits, inits)
-                for row, awp in rows.items()
-            )
-        plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
-        sweep([plan], store, device, tf32, make_engine("local", workers, device, time_limit), as_json)
+    model, awp = training.model, training.awp()
+    if awp is None:
+        raise typer.BadParameter(f"the weights of {model} cannot be perturbed; compare another model")
+    rule, num_splits, num_inits = training.sizes(splits, inits, (5, 2))
+    if num_splits * num_inits < 2 or (num_splits == 1 and rule.kind != "masks"):
+        raise typer.BadParameter("a comparison needs 2 splits or more", param_hint="'--splits'")
+    with as_bad_parameter():
+        cells = tuple(
+            Cell(row, training.dataset, training.setting(rule, awp=method), num_splits, num_inits)
+            for row, method in ((model, None), (f"{model}+WT-AWP", awp))
+        )
+    plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
+    engine = make_engine("local", workers, training.device, time_limit)
+    sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh)
 
 
 @app.command()
+@takes(Training)
 def train(
-    dataset: Dataset,
-    model: Model = "GCN",
-    rho: Rho = None,
-    lam: Lam = None,
+    training: Training,
+    *,
     plain: Annotated[bool, typer.Option("--plain", help="Train without WT-AWP.")] = False,
-    split: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
-    init: Annotated[int, typer.Option(help="Seed of the initial weights and of dropout.")] = 0,
-    epochs: Epochs = 200,
-    device: Device = "cpu",
+    split_seed: SplitSeed = 0,
+    init: Init = 0,
     save: Annotated[
         Path | None, typer.Option(help="Write the weights of the selected epoch to this file (a state dict).")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Train one model and print its accuracies and losses."""
-    with errors_without_traceback():
-        from wtawp.experiments.execution.training import train_one
-        from wtawp.experiments.plans.defaults import default_awp
-        from wtawp.experiments.spec import Run, Setting
+    check_outputs({"--save": save}, [training.dataset])
+    awp = None if plain else training.awp()
+    if awp is None and not plain:
+        raise typer.BadParameter(f"the weights of {training.model} cannot be perturbed; train it with --plain")
+    from wtawp.experiments.execution.building import describe_split
+    from wtawp.experiments.execution.training import train_one
+    from wtawp.experiments.spec import Run
 
-        refuse_unwritable(save)
-        with as_bad_parameter():
-            awp = None if plain else default_awp(model, dataset, rho=rho, lam=lam)
-            if awp is None and not plain:
-                raise ValueError(f"the weights of {model} cannot be perturbed; train it with --plain")
-            run = Run(Setting(dataset=dataset, model=model, awp=awp, epochs=epochs), split, init)
-        with progress_bar("training", quiet=as_json) as progress:
-            fit = train_one(run, device=device, save=save, progress=progress)
+    run = Run(training.setting(training.split_rule(), awp=awp), split_seed, init)
+    announce(describe_split(run.setting, split_seed))
+    with progress_bar("training", quiet=as_json) as progress:
+        fit = train_one(run, device=training.device, save=save, progress=progress)
     if as_json:
         measured = {"epoch": fit.epoch, "accuracy": fit.accuracy, "loss": fit.loss}
         typer.echo(json.dumps({"setting": run.setting.content, **measured}))
         return
-    table = Table("part", "accuracy, %", "loss", title=f"{run.setting}, epoch {fit.epoch} of {epochs}")
+    table = Table("part", "accuracy, %", "loss", title=f"{run.setting}, epoch {fit.epoch} of {training.epochs}")
     for part in ("train", "val", "test"):
         table.add_row(part, f"{100 * fit.accuracy[part]:.2f}", f"{fit.loss[part]:.3f}")
     console.print(table)
@@ -211,8 +210,7 @@ def report(
         from wtawp.experiments.results.summary import summarise
         from wtawp.experiments.store import Store, default_path, load_all
 
-        for path in (html, markdown):
-            refuse_unwritable(path)
+        check_outputs({"--html": html, "--markdown": markdown}, [*(records or ()), store or default_path()])
         artifacts = artifacts or looks
         if artifacts is not None and html is None:
             raise typer.BadParameter("--artifacts are shown on a page; add --html FILE")
@@ -259,7 +257,7 @@ def make_engine(name: str, workers: int | None, device: str, time_limit: float |
 
     Args:
         name: "local" or "ray".
-        workers: The number of worker processes; None uses one for each core, or one on a GPU.
+        workers: The number of worker processes; None uses one for each core if that saves time, or one on a GPU.
         device: "cpu" or "cuda".
         time_limit: Seconds that a chunk may take; None for any time.
 
@@ -276,11 +274,23 @@ def make_engine(name: str, workers: int | None, device: str, time_limit: float |
             from wtawp.experiments.execution.engine_ray import ray_cluster
 
             return ray_cluster(workers=workers, gpus=0 if device == "cpu" else 1, time_limit=time_limit)
-        return local(workers or ((os.cpu_count() or 1) if device == "cpu" else 1), time_limit=time_limit)
+        if workers is not None or time_limit is not None or device != "cpu":
+            most = (os.cpu_count() or 1) if device == "cpu" else 1
+            return local(workers or most, time_limit=time_limit)
+        from wtawp.experiments.execution.costs import local_if_worthwhile
+
+        return local_if_worthwhile(os.cpu_count() or 1)
 
 
 def sweep(
-    plans: "Sequence[Plan]", store: Path | None, device: str, tf32: bool, engine: "Engine", as_json: bool
+    plans: "Sequence[Plan]",
+    store: Path | None,
+    device: str,
+    tf32: bool,
+    engine: "Engine",
+    as_json: bool,
+    *,
+    fresh: bool = False,
 ) -> None:
     """Train the runs of plans that the store does not have, and show the results of all.
 
@@ -291,6 +301,7 @@ def sweep(
         tf32: Whether TF32 matrix products are allowed on a GPU.
         engine: Where chunks are trained.
         as_json: Whether results are printed as JSON.
+        fresh: Whether all runs are trained, also those that the store has.
 
     Raises:
         typer.Exit: With status 1 if a run failed, 130 after Ctrl-C; SIGTERM and SIGHUP end the process.
@@ -298,16 +309,13 @@ def sweep(
     from wtawp.experiments.execution.runner import run_plans
     from wtawp.experiments.store import Store
 
-    def announce(sentence: str) -> None:
-        text = escape_controls(sentence)
-        stderr_console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
-
     with Store(store) as opened:
         try:
             with stop_signals_as_interrupts(), progress_bar("checking", quiet=as_json) as progress:
                 outcome = run_plans(
-                    plans, opened, engine=engine, device=device, tf32=tf32, progress=progress, announce=announce
-                )
+                    plans, opened, engine=engine, device=device, tf32=tf32, fresh=fresh, progress=progress,
+                    announce=announce,
+                )  # fmt: skip
         except KeyboardInterrupt as stop:
             opened.close()
             with suppress(OSError):  # the terminal may be gone

@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from wtawp.graphs.registry import DatasetSpec, dataset_names, dataset_spec, register_dataset
     from wtawp.graphs.sampling import NeighbourLists, Sample, sample_neighbours
     from wtawp.graphs.similarity import cosine, extreme_pairs, jaccard, jaccard_operator, knn_operator
-    from wtawp.graphs.splits import Split, check_split, k_fold, public, split_from_masks, stratified
+    from wtawp.graphs.splits import (
+        Split,
+        check_split,
+        has_masks,
+        k_fold,
+        num_mask_splits,
+        public,
+        split_from_masks,
+        stratified,
+    )
 
 __all__ = [
     "Blocks",
@@ -52,6 +61,7 @@ __all__ = [
     "extreme_pairs",
     "fetch_dataset",
     "gcn_operator",
+    "has_masks",
     "is_collection",
     "is_intact",
     "is_memory_mapped",
@@ -67,6 +77,7 @@ __all__ = [
     "mean_operator",
     "mean_pooling",
     "memory_mapped",
+    "num_mask_splits",
     "power_law",
     "ppr_rows",
     "public",
@@ -102,7 +113,10 @@ _HOMES = {
     **dict.fromkeys(("DatasetSpec", "dataset_names", "dataset_spec", "register_dataset"), "registry"),
     **dict.fromkeys(("NeighbourLists", "Sample", "sample_neighbours"), "sampling"),
     **dict.fromkeys(("cosine", "extreme_pairs", "jaccard", "jaccard_operator", "knn_operator"), "similarity"),
-    **dict.fromkeys(("Split", "check_split", "k_fold", "public", "split_from_masks", "stratified"), "splits"),
+    **dict.fromkeys(
+        ("Split", "check_split", "has_masks", "k_fold", "num_mask_splits", "public", "split_from_masks", "stratified"),
+        "splits",
+    ),
 }
 __getattr__ = lazy_exports(__name__, _HOMES)
 

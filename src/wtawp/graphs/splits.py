@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.model_selection import StratifiedKFold, train_test_split
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -17,15 +16,32 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 class Split:
     """Disjoint parts of the nodes, or of the graphs of a collection, as sorted indices.
 
+    A boolean mask, [n], may be passed for each part; it becomes the indices of what it holds.
+
     Attributes:
         train: Whose labels are trained on, [n_train].
         val: On which the epoch is selected, [n_val].
         test: On which the result is measured, [n_test].
+
+    Raises:
+        DataError: If a mask has more than one dimension.
+
+    Example:
+        >>> Split(torch.tensor([True, False, True]), torch.tensor([False, True, False]), torch.tensor([3])).train
+        tensor([0, 2])
     """
 
     train: Tensor
     val: Tensor
     test: Tensor
+
+    def __post_init__(self) -> None:
+        for name in ("train", "val", "test"):
+            part = getattr(self, name)
+            if part.dtype == torch.bool:
+                if part.ndim != 1:
+                    raise DataError(f"the mask of the {name} part must be a list of booleans, got {list(part.shape)}")
+                object.__setattr__(self, name, part.nonzero()[:, 0])
 
 
 def check_split(split: Split, y: Tensor) -> Split:
@@ -84,6 +100,8 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
         >>> len(split.train), len(split.val), len(split.test)
         (10, 10, 80)
     """
+    from sklearn.model_selection import train_test_split  # it takes a second, which splits by masks do not need
+
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
     nodes, labels, counts = _labelled(y)
@@ -128,6 +146,8 @@ def k_fold(y: Tensor, *, folds: int, seed: int) -> list[Split]:
         >>> len(split.train), len(split.val), len(split.test)
         (80, 10, 10)
     """
+    from sklearn.model_selection import StratifiedKFold
+
     nodes, labels, counts = _labelled(y)
     if not 3 <= folds <= int(counts.min()):
         raise DataError(
@@ -201,7 +221,40 @@ def split_from_masks(data: Data, index: int | None = None) -> Split:
         unlabelled = int(((y < 0) & torch.stack(chosen).any(0).to(y.device)).sum())
         if unlabelled:
             raise DataError(f"{unlabelled} nodes of the masks have no label (-1); leave them out. They hold {sizes}")
-    return Split(*(mask.nonzero()[:, 0] for mask in chosen))
+    return Split(*chosen)
+
+
+def has_masks(data: Data) -> bool:
+    """Whether a graph has any of the masks that describe a split.
+
+    Args:
+        data: The graph.
+
+    Returns:
+        True if train_mask, val_mask or test_mask is there, even if the others are not, or are not usable.
+
+    Example:
+        >>> has_masks(Data(x=torch.ones(2, 1)))
+        False
+    """
+    return any(getattr(data, name, None) is not None for name in MASKS)
+
+
+def num_mask_splits(data: Data) -> int | None:
+    """Count the splits that the masks of a graph describe.
+
+    Args:
+        data: A graph with a train_mask.
+
+    Returns:
+        The number of columns of the mask, [n, k]; None if it has no columns, [n], and so describes one split.
+
+    Example:
+        >>> num_mask_splits(Data(train_mask=torch.ones(6, 10, dtype=torch.bool)))
+        10
+    """
+    mask = getattr(data, "train_mask", None)
+    return int(mask.shape[1]) if mask is not None and mask.dim() == 2 else None
 
 
 def _mask(data: Data, name: str, index: int | None) -> Tensor:  # -> [n]

@@ -1,6 +1,7 @@
 """Graphs in a user's files: metattack `.npz`, an edge list with labels in CSV, a saved PyG `Data`, a TU `.zip`."""
 
 import csv
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.base import DataError
+from wtawp.base import DataError, UnusedDataWarning, find_stack_level
 from wtawp.graphs.files import read_npz, read_tu
 from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
@@ -19,6 +20,14 @@ from wtawp.graphs.saved_tensors import SavedTensors
 
 DENSE = ("edge_index", "y", "edge_weight")
 MASKS = ("train_mask", "val_mask", "test_mask")
+NODE_HEADERS = (  # words that name the columns of nodes and labels
+    {"id", "name", "node", "node_id", "nodeid", "vertex"},
+    {"category", "class", "class_id", "label", "labels", "target", "y"},
+)
+EDGE_HEADERS = (  # and those of the ends of edges
+    {"from", "from_id", "node1", "source", "source_id", "src", "u"},
+    {"dst", "node2", "target", "target_id", "to", "to_id", "v"},
+)
 
 
 def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
@@ -45,19 +54,25 @@ def read_csv(path: Path) -> Data:
     """Read an edge list `NAME.csv` (source, target[, weight]) and `NAME.labels.csv` (node, label[, features]).
 
     The nodes are those of the file of labels, in its order; names of nodes may be any text. An empty label or -1 is
-    unknown. A first line is a header if it starts with `node` or `source`, or if it is the only one that does not start
-    with a whole number.
+    unknown. A first line is a header if it starts with `node` or `source`, if it is the only one that does not start
+    with a whole number, or if it consists of words such as `id,class` and `from,to` and names no node of an edge. A
+    first line that may be a header or a node is refused.
     """
     beside = path.with_name(f"{path.stem}.labels.csv")
     if not beside.is_file():
         raise DataError(
             f"{path} needs its labels beside it, in {beside.name}: a line 'node,label[,features...]' a node"
         )
-    nodes = _rows(beside, widths=None)
+    lines_of_edges, lines_of_nodes = _lines(path), _lines(beside)
+    joined = {end for _, row in lines_of_edges for end in row[:2]}
+    nodes = _without_header(lines_of_nodes, NODE_HEADERS, joined)
+    pairs = _without_header(lines_of_edges, EDGE_HEADERS, {row[0] for _, row in nodes})
+    _check_widths(nodes, beside, None)
+    _check_widths(pairs, path, (2, 3))
+    _refuse_unclear_header(nodes, joined, beside)
     number = {row[0]: i for i, (_, row) in enumerate(nodes)}
     if len(number) < len(nodes):
         raise DataError(f"{beside}: {len(nodes) - len(number)} nodes are listed twice; keep one line a node")
-    pairs = _rows(path, widths=(2, 3))
     for line, row in pairs:
         for end in row[:2]:
             if end not in number:
@@ -66,7 +81,9 @@ def read_csv(path: Path) -> Data:
     weight = _numbers([(line, row[2:] or ["1"]) for line, row in pairs], path).reshape(-1)
     edges = undirected(ends[:, 0], ends[:, 1], len(nodes), weight=weight, where=str(path))
     features = _numbers([(line, row[2:]) for line, row in nodes], beside) if len(nodes[0][1]) > 2 else None
-    return node_graph(edges, _labels([row[1] for _, row in nodes]), features, where=str(beside))
+    data = node_graph(edges, _labels([row[1] for _, row in nodes]), features, where=str(beside))
+    _warn_of_unused(path, ["weights"] * (not np.isin(weight, (0, 1)).all()))
+    return data
 
 
 def read_pt(path: Path) -> Data:
@@ -84,7 +101,12 @@ def read_pt(path: Path) -> Data:
     features = None
     if saved.is_tensor("x"):
         features = saved.matrix("x", tensors["y"].numel()) if saved.is_sparse("x") else saved.dense("x").float().numpy()
-    return _from_tensors(tensors, features, str(path))
+    data = _from_tensors(tensors, features, str(path))
+    weight = tensors.get("edge_weight", torch.ones(1))
+    unused = ["weights"] * (not bool(((weight == 0) | (weight == 1)).all()))
+    unused += [word for key, word in (("edge_attr", "attributes"), ("edge_type", "types")) if saved.is_tensor(key)]
+    _warn_of_unused(path, unused)
+    return data
 
 
 def _from_tensors(tensors: dict[str, Tensor], features: csr_matrix | np.ndarray | None, where: str) -> Data:
@@ -105,14 +127,18 @@ def _from_tensors(tensors: dict[str, Tensor], features: csr_matrix | np.ndarray 
     data = node_graph(edges, labels.numpy(), features, where=where)
     for name in MASKS:
         if name in tensors:
-            if tensors[name].shape != labels.shape or tensors[name].dtype != torch.bool:
-                raise DataError(f"{where}: {name} must be {len(labels)} booleans, got {list(tensors[name].shape)}")
+            mask = tensors[name]
+            if mask.dtype != torch.bool or mask.ndim not in (1, 2) or len(mask) != len(labels):
+                raise DataError(
+                    f"{where}: {name} must be {len(labels)} booleans, or a column of them for each split, got "
+                    f"{mask.dtype} of shape {list(mask.shape)}"
+                )
             data[name] = tensors[name]
     return data
 
 
-def _rows(path: Path, widths: tuple[int, ...] | None) -> list[tuple[int, list[str]]]:
-    """The rows of a CSV file with their line numbers, without header and empty lines; all must be equally wide."""
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    """The lines of a CSV file with their numbers, without empty ones."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
             reader = csv.reader(lines, skipinitialspace=True)
@@ -121,8 +147,24 @@ def _rows(path: Path, widths: tuple[int, ...] | None) -> list[tuple[int, list[st
         raise DataError(f"{path} is not a CSV in UTF-8: {error}") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    if rows and _is_header(rows[0][1][0], [row[0] for _, row in rows[1:]]):
-        rows = rows[1:]
+    return rows
+
+
+def _without_header(
+    rows: list[tuple[int, list[str]]], words: tuple[set[str], set[str]], names: set[str]
+) -> list[tuple[int, list[str]]]:
+    """The lines after the header, if there is one; words of a header that are names in the other file are none."""
+    if not rows:
+        return rows
+    first, *others = (row for _, row in rows)
+    starts_with_word = first[0].lower() in ("node", "source")
+    is_only_text = bool(others) and not _is_whole(first[0]) and all(_is_whole(row[0]) for row in others)
+    are_words = all(cell.lower() in known for cell, known in zip(first, words, strict=False)) and len(first) > 1
+    return rows[1:] if starts_with_word or is_only_text or (are_words and first[0] not in names) else rows
+
+
+def _check_widths(rows: list[tuple[int, list[str]]], path: Path, widths: tuple[int, ...] | None) -> None:
+    """Refuse a file without lines, or with lines of another number of columns than the first, or than `widths`."""
     if not rows:
         raise DataError(f"{path} is empty; expected a line for each node or edge")
     width = len(rows[0][1])
@@ -130,14 +172,27 @@ def _rows(path: Path, widths: tuple[int, ...] | None) -> list[tuple[int, list[st
         if len(row) != width or width < 2 or (widths and width not in widths):
             wanted = " or ".join(map(str, widths)) if widths else f"{max(width, 2)}"
             raise DataError(f"{path}, line {line}: expected {wanted} columns, got {len(row)}")
-    return rows
 
 
-def _is_header(first: str, others: list[str]) -> bool:
-    """Whether a line with this first cell is a header, the later lines having these first cells."""
-    if first.lower() in ("node", "source"):
-        return True
-    return bool(others) and not _is_whole(first) and all(map(_is_whole, others))
+def _refuse_unclear_header(nodes: list[tuple[int, list[str]]], joined: set[str], path: Path) -> None:
+    """Refuse a first line that looks like a header: a node without edges, and the only one of its class."""
+    (line, (name, label, *features)), *others = nodes
+    is_lonely = bool(others) and name not in joined and label not in {row[1] for _, row in others}
+    if is_lonely and label not in ("", "-1") and not features and not _is_whole(label):
+        raise DataError(
+            f"{path}, line {line}: '{name},{label}' may be a header, or a node without edges that is the only one of "
+            "its class; let a header start with 'node', or remove the line"
+        )
+
+
+def _warn_of_unused(path: Path, unused: list[str]) -> None:
+    """Warn that a file says something about the edges that is not used; nothing is said if there is nothing."""
+    if unused:
+        warnings.warn(
+            f"{path}: the {' and '.join(unused)} of the edges are not used: all edges count alike, in both directions",
+            UnusedDataWarning,
+            stacklevel=find_stack_level(),
+        )
 
 
 def _is_whole(text: str) -> bool:

@@ -53,7 +53,9 @@ def with_gains(demo: Demo, gains: list[float]) -> Demo:
         ([-0.0100, -0.0101], "is worse here"),
         ([0.00, 0.02], "is ahead on average, but 2 splits cannot tell"),
         ([-0.02, 0.01], "is behind on average"),
-        ([0.0, 0.0], "is level on average"),
+        ([0.01, -0.01], "is level on average"),
+        ([0.001, 0.001], "changes the accuracy by +0.10 points in each of the 2 splits; without any spread"),  # row 6
+        ([0.0, 0.0], "nothing can be said about chance"),
     ],
 )
 def test_the_verdict_follows_the_interval_whoever_wins(small_demo: Demo, gains: list[float], verdict: str) -> None:

@@ -2,10 +2,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
-from wtawp.base import rng
-from wtawp.experiments.execution.building import build_model, data_of, split_of
-from wtawp.experiments.spec import PlanError, Run, Setting
+from wtawp.base import DataError, rng
+from wtawp.experiments.execution.building import (
+    build_model,
+    data_of,
+    default_split,
+    describe_split,
+    mask_splits_of,
+    split_of,
+    with_default_splits,
+)
+from wtawp.experiments.spec import Cell, Plan, PlanError, Run, Setting, SplitRule
+from wtawp.graphs import load
 from wtawp.models import GCN
 
 SOURCE = """
@@ -47,7 +57,74 @@ def test_a_user_s_class_is_built_from_the_working_folder_without_touching_the_ra
 
 
 def test_nodes_are_split_10_10_80() -> None:
-    data = data_of(Setting(dataset="digits"), 0)
-    split = split_of(data, 0)
+    setting = Setting(dataset="digits")
+    data = data_of(setting, 0)
+    split = split_of(setting, data, 0)
     shares = [len(part) / len(data.y) for part in (split.train, split.val, split.test)]
     assert shares == pytest.approx([0.1, 0.1, 0.8], abs=0.01)
+
+
+def save_with_masks(path: Path, parts: Tensor) -> None:
+    """Save wine with masks: `parts` says, for each node (and split), 0 for train, 1 for val, 2 for test."""
+    data = load("wine")
+    masks = {name: parts == i for i, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+    torch.save({"x": data.x, "edge_index": data.edge_index, "y": data.y, **masks}, path)
+
+
+def test_row_2_the_masks_of_a_graph_are_its_split(tmp_path: Path) -> None:
+    path, parts = str(tmp_path / "one.pt"), torch.arange(178) % 4
+    save_with_masks(tmp_path / "one.pt", parts)
+    assert default_split(path) == SplitRule(kind="masks")
+    setting = Setting(dataset=path, split=SplitRule(kind="masks"))
+    data = data_of(setting, 0)
+    split = split_of(setting, data, 0)
+    for i, part in enumerate((split.train, split.val, split.test)):
+        assert part.tolist() == [node for node in range(178) if node % 4 == i]
+    assert describe_split(setting) == (
+        f"{path}: split by the masks of the graph: 45 nodes to train, 45 to validate, 44 to test."
+    )
+    assert "not used" in describe_split(Setting(dataset=path, split=SplitRule()))
+    with pytest.raises(DataError, match="describe one split, so there is no split 1"):
+        split_of(setting, data, 1)
+
+
+def test_row_2_masks_with_columns_are_several_splits(tmp_path: Path) -> None:
+    path, parts = str(tmp_path / "three.pt"), torch.stack([torch.arange(178) % size for size in (3, 4, 5)], 1)
+    save_with_masks(tmp_path / "three.pt", parts)
+    setting = Setting(dataset=path, split=SplitRule(kind="masks"))
+    sizes = [len(split_of(setting, data_of(setting, 0), i).train) for i in range(3)]
+    assert sizes == [60, 45, 36]
+    assert mask_splits_of(path) == 3
+    with pytest.raises(DataError, match="0 to 2, got 3"):
+        split_of(setting, data_of(setting, 0), 3)
+
+
+def test_row_2_empty_and_overlapping_masks_are_refused(tmp_path: Path) -> None:
+    save_with_masks(tmp_path / "empty.pt", torch.arange(178) % 2)
+    data = torch.load(tmp_path / "empty.pt")
+    data["test_mask"] = data["train_mask"]
+    torch.save(data, tmp_path / "overlapping.pt")
+    for name, message in (("empty", "test_mask 0"), ("overlapping", "must be disjoint")):
+        setting = Setting(dataset=str(tmp_path / f"{name}.pt"), split=SplitRule(kind="masks"))
+        with pytest.raises(DataError, match=message):
+            split_of(setting, data_of(setting, 0), 0)
+
+
+def test_shares_and_folds_are_those_of_the_rule() -> None:
+    shares = Setting(dataset="wine", split=SplitRule(train=0.5, val=0.2))
+    data = data_of(shares, 0)
+    split = split_of(shares, data, 0)
+    assert [len(part) for part in (split.train, split.val, split.test)] == [88, 36, 54]
+    folds = Setting(dataset="wine", split=SplitRule(kind="k-fold", folds=4))
+    tests = torch.cat([split_of(folds, data, i).test for i in range(4)])
+    assert tests.sort().values.tolist() == list(range(178))
+    with pytest.raises(DataError, match="has the splits 0 to 3, got 4"):
+        split_of(folds, data, 4)
+
+
+def test_data_sets_of_ours_are_split_at_random_unless_the_plan_says_otherwise(tmp_path: Path) -> None:
+    save_with_masks(tmp_path / "own.pt", torch.arange(178) % 3)
+    own, chosen = str(tmp_path / "own.pt"), Setting(dataset=str(tmp_path / "own.pt"), split=SplitRule())
+    cells = [Cell(str(i), "", s) for i, s in enumerate((Setting(dataset="wine"), Setting(dataset=own), chosen))]
+    rules = [cell.setting.split for cell in with_default_splits(Plan("mine", "", tuple(cells))).cells]
+    assert rules == [SplitRule(), SplitRule(kind="masks"), SplitRule()]

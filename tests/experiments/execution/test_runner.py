@@ -52,6 +52,9 @@ PROCESSES = get_context("forkserver")  # children of a process that has loaded e
 PROCESSES.set_forkserver_preload(["wtawp.experiments.execution.runner"])
 
 
+SPLIT_OF_WINE = "wine: split at random: 17 nodes to train, 18 to validate, 143 to test."
+
+
 def outcomes(store: Store) -> list[tuple[object, ...]]:
     return [record.outcome for record in store.records()]
 
@@ -193,20 +196,41 @@ def test_a_sweep_continued_on_another_kind_of_cpu_says_so_and_keeps_both(tmp_pat
     sentences: list[str] = []
     with Store(tmp_path / "s.sqlite") as store:
         run_plans([plan], store, engine=local(1), announce=sentences.append)
-        assert sentences == []
+        assert sentences == [SPLIT_OF_WINE]
+        sentences.clear()
         records = store.records()
         other = [replace(r, device="cpu (other, numba)", loss={"test": 9.0}) for r in records]
         store.prune(device=HERE)
         store.add([other[0]])
         assert run_plans([plan], store, engine=local(1), announce=sentences.append).trained == 2
         assert sentences == [
+            SPLIT_OF_WINE,
             "The store has 1 from cpu (other, numba) of the 2 runs to train. Another kind of device rounds differently,"
-            f" so they are kept apart and trained again on {HERE}; a report uses the runs of one device."
+            f" so they are kept apart and trained again on {HERE}; a report uses the runs of one device.",
         ]
         assert [r.outcome for r in store.records(device=HERE)] == [r.outcome for r in records]
         assert store.add([other[1]]) == (1, 0)  # as an import does: both are answers of their machines
+        sentences.clear()
         run_plans([plan], store, engine=local(1), announce=sentences.append)
-        assert len(sentences) == 1  # nothing is trained, so nothing is to be said
+        assert sentences[0] == SPLIT_OF_WINE
+        when = records[0].created[:10]
+        assert sentences[1].startswith(f"2 of 2 runs are known from before: they were trained at {when}")
+        assert len(sentences) == 2
+
+
+def test_row_1_fresh_trains_known_runs_again_and_replaces_their_records(tmp_path: Path) -> None:
+    plan = Plan("short", "", (Cell("GCN", "wine", replace(PLAIN, epochs=2), 2, 1),))
+    sentences: list[str] = []
+    with Store(tmp_path / "s.sqlite") as store:
+        run_plans([plan], store, engine=local(1))
+        right = outcomes(store)
+        store.add([replace(r, loss={"test": 9.0}) for r in store.records()], replace=True)
+        assert outcomes(store) != right
+        assert run_plans([plan], store, engine=local(1)).known == 2
+        outcome = run_plans([plan], store, engine=local(1), fresh=True, announce=sentences.append)
+        assert outcome == Outcome(trained=2, known=0, failed=0)
+        assert outcomes(store) == right
+        assert sentences == [SPLIT_OF_WINE]
 
 
 def test_malformed_surrogate_records_do_not_stop_a_sweep(tmp_path: Path) -> None:

@@ -46,7 +46,21 @@ def test_a_plan_is_read_with_its_base_and_pairs(tmp_path: Path) -> None:
 
 def test_the_example_of_the_module_is_a_plan(tmp_path: Path) -> None:
     text = (toml_plan.__doc__ or "").split("\n\n", 1)[1]
-    assert len(read_plan(written(tmp_path, text)).runs()) == 40
+    assert len(read_plan(written(tmp_path, text)).runs()) == 50
+
+
+def test_row_2_a_split_is_a_word_or_a_table(tmp_path: Path) -> None:
+    head = 'splits = 2\n[base]\ndataset = "wine"\n'
+    splits = ['"masks"', '"random"', "{ train = 0.5 }", '{ kind = "k-fold", folds = 4 }']
+    cells = [f'[[cell]]\nrow = "{i}"\nsplit = {split}\n' for i, split in enumerate(splits)]
+    plan = read_plan(written(tmp_path, head + "".join(cells)))
+    assert [str(cell.setting.split) for cell in plan.cells] == ["masks", "random", "random (train 0.5)", "4-fold"]
+    for split, words in (
+        ('"halves"', "a split is one of"),
+        ("{ share = 1 }", r"cell\[0\].split.share: expected one of"),
+    ):
+        with pytest.raises(PlanError, match=words):
+            read_plan(written(tmp_path, f'{head}[[cell]]\nrow = "a"\nsplit = {split}\n'))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ def test_it_agrees_with_scipy_and_with_the_textbook() -> None:
     test = stats.ttest_rel(after, before)
     interval = test.confidence_interval(0.95)
     assert found.p_value == pytest.approx(test.pvalue)
+    assert found.low is not None
+    assert found.high is not None
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
     differences = np.subtract(after, before)
     half = 3.182446 * differences.std(ddof=1) / math.sqrt(4)  # t(0.975, 3) from a printed table
@@ -23,10 +25,13 @@ def test_it_agrees_with_scipy_and_with_the_textbook() -> None:
     assert found.high - found.mean == pytest.approx(half, rel=1e-5)
 
 
-def test_equal_differences_have_no_spread() -> None:
-    assert paired_difference([1.0, 2.0], [2.0, 3.0]).p_value == 1  # two equal gains are no proof
-    same = paired_difference([1.0, 2.0], [1.0, 2.0])
-    assert (same.mean, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+def test_row_6_equal_differences_have_no_interval() -> None:
+    for gain in (0.0, 0.1):  # equal gains are no proof
+        found = paired_difference([1.0, 2.0], [1.0 + gain, 2.0 + gain])
+        assert found.mean == pytest.approx(gain)
+        assert (found.low, found.high, found.p_value) == (None, None, 1)
+        assert found.interval("+.2f") == "none, all pairs differ equally"
+    assert paired_difference([1.0, 2.0], [1.5, 3.0]).interval("+.2f") == "-2.43 to +3.93"
 
 
 @pytest.mark.parametrize(("before", "after"), [([1.0], [2.0]), ([1.0, 2.0], [1.0])])

@@ -1,10 +1,12 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import Measure, Setting
+from wtawp.experiments.spec import Measure, Setting, SplitRule
+from wtawp.experiments.spec.record_checks import wrong_setting_fields
 
 PLAIN = Setting(dataset="karate", epochs=5)
 PERTURBED = replace(PLAIN, awp=AwpConfig(rho=1.0, lam=0.7))
@@ -67,8 +69,24 @@ def test_data_of_a_user_s_function_are_known_by_its_source(tmp_path: Path, monke
 def test_a_setting_from_content_has_its_hashes_and_looks_for_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     content = Setting(dataset="karate").content | {"model": "json.decoder:JSONDecoder"}
     assert Setting(dataset="karate", model="json.decoder:JSONDecoder").code is not None
-    monkeypatch.setattr("wtawp.experiments.spec.setting.find_spec", lambda _: pytest.fail("it looked for a module"))
+    monkeypatch.setattr("wtawp.experiments.spec.sources.find_spec", lambda _: pytest.fail("it looked for a module"))
     monkeypatch.setattr("wtawp.experiments.spec.setting.source_digest", lambda _: pytest.fail("it read the source"))
     assert Setting.from_content(content).content == content
     with pytest.raises(ValueError, match="lr must be a finite number"):
         Setting.from_content(content | {"lr": 10**400})
+
+
+def test_the_key_has_the_split_only_if_it_is_another_than_the_paper_s() -> None:
+    old = Setting(dataset="cora").content_json
+    assert Setting(dataset="cora", split=SplitRule()).content_json == old
+    assert "split" not in old
+    for rule in (SplitRule(kind="masks"), SplitRule(train=0.2), SplitRule(kind="k-fold", folds=5)):
+        setting = Setting(dataset="cora", split=rule)
+        assert setting.content_json != old
+        assert Setting.from_content(json.loads(setting.content_json)) == setting
+        assert f"split: {rule}" in str(setting)
+        assert not wrong_setting_fields(json.loads(setting.content_json))
+    assert wrong_setting_fields({**json.loads(old), "split": {"kind": "other"}}).keys() == {"split"}
+    poisoned = Setting(dataset="cora", split=SplitRule(kind="masks"), poison=Measure("poison", (("attack", "dice"),)))
+    assert poisoned.surrogate is not None
+    assert poisoned.surrogate.split == SplitRule(kind="masks")

@@ -102,6 +102,25 @@ def test_only_a_failed_run_gives_way(store: Store, make_record: Make) -> None:
     assert texts(store) == [make_record().to_json()]
 
 
+def test_a_result_is_replaced_on_request_by_one_that_succeeded(store: Store, make_record: Make) -> None:
+    store.add([make_record()])
+    other = make_record(loss={"test": 9.0})
+    assert store.add([make_record(**FAILED)], replace=True) == (0, 1)
+    assert store.add([other], replace=True) == (1, 0)
+    assert texts(store) == [other.to_json()]
+
+
+def test_dates_are_those_of_runs_that_succeeded_on_a_device(store: Store, make_record: Make) -> None:
+    created = {0: "2026-01-02T03:04:05+00:00", 1: "2026-05-06T07:08:09+00:00"}
+    runs = [make_record(split, created=when) for split, when in created.items()]
+    failed = make_record(2, **{**FAILED, "created": "2020"})
+    store.add([*runs, failed, make_record(3, device="H200", created="2030")])
+    keys = [run.key for run in (*runs, failed)]
+    assert store.dates(keys, "cpu") == (created[0], created[1])
+    assert store.dates(keys[:1], "cpu") == (created[0], created[0])
+    assert store.dates(keys, "H200") is None
+
+
 def test_done_is_asked_for_a_device_and_a_torch(store: Store, make_record: Make) -> None:
     runs = [make_record(split) for split in range(3)]
     store.add([runs[0], make_record(1, **FAILED), make_record(2, device="H200")])

@@ -43,7 +43,7 @@ def demo_gain(demo: Demo) -> str:
         A phrase such as "+0.50 points (95 % interval ...)".
     """
     g = demo.gain
-    return f"{g.mean:+.2f} points (95 % interval {g.low:+.2f} to {g.high:+.2f}, {g.num_pairs} paired splits)"
+    return f"{g.mean:+.2f} points (95 % interval: {g.interval('+.2f')}; {g.num_pairs} paired splits)"
 
 
 def demo_page(demo: Demo) -> str:

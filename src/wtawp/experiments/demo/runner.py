@@ -130,6 +130,11 @@ class Demo:
     def verdict(self) -> str:
         """One sentence on what the difference means."""
         g = self.gain
+        if g.low is None or g.high is None:
+            return (
+                f"WT-AWP changes the accuracy by {g.mean:+.2f} points in each of the {g.num_pairs} splits; without any "
+                "spread between them, nothing can be said about chance; more splits may differ."
+            )
         if g.low > 0:
             return "WT-AWP is better here, by more than chance between splits explains."
         if g.high < 0:

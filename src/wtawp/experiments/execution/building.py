@@ -1,13 +1,27 @@
 """Build what a setting describes: load its data, draw its split, construct its model."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.base import rng
-from wtawp.experiments.spec import PlanError, Run, Setting, add_cwd_to_sys_path
-from wtawp.graphs import Split, batched, is_collection, load, stratified
+from wtawp.base import DataError, rng
+from wtawp.experiments.spec import Plan, PlanError, Run, Setting, SplitRule, add_cwd_to_sys_path
+from wtawp.graphs import (
+    Split,
+    batched,
+    check_split,
+    dataset_names,
+    dataset_spec,
+    has_masks,
+    is_collection,
+    k_fold,
+    load,
+    num_mask_splits,
+    split_from_masks,
+    stratified,
+)
 from wtawp.models.registry import model_spec
 
 
@@ -61,17 +75,108 @@ def graphs_of(setting: Setting) -> Data | list[Data]:
     return _graphs(setting.dataset, 0, setting.features)
 
 
-def split_of(data: Data, number: int) -> Split:
-    """Draw a split with the paper's shares: 10 / 10 / 80 per cent of nodes, 80 / 10 / 10 of graphs (sec:datagraphc).
+def split_of(setting: Setting, data: Data, number: int) -> Split:
+    """Divide data as a setting says.
+
+    Random splits have the paper's shares by default: 10 / 10 / 80 per cent of nodes, 80 / 10 / 10 of graphs
+    (sec:datagraphc).
 
     Args:
+        setting: The setting.
         data: The graph, or all graphs as one batch.
-        number: The number of the split, which is its seed.
+        number: The number of the split: the seed of a random one, the column of masks, or the fold.
 
     Returns:
         The split into training, validation and test.
+
+    Raises:
+        DataError: If the masks or the shares are not usable, or if there are fewer splits.
     """
-    return stratified(data.y, seed=number, train=0.8 if is_collection(data) else 0.1, val=0.1)
+    rule = setting.split_rule
+    if rule.kind == "masks":
+        if is_collection(data):
+            raise DataError(f"{setting.dataset} is a list of graphs, and masks divide the nodes of one graph")
+        count = num_mask_splits(data)
+        if count is None and number > 0:
+            raise DataError(f"the masks of {setting.dataset} describe one split, so there is no split {number}")
+        return check_split(split_from_masks(data, None if count is None else number), data.y)
+    if rule.kind == "k-fold":
+        assert rule.folds is not None
+        if number >= rule.folds:
+            raise DataError(f"a {rule.folds}-fold split has the splits 0 to {rule.folds - 1}, got {number}")
+        return k_fold(data.y, folds=rule.folds, seed=0)[number]
+    default = 0.8 if is_collection(data) else 0.1
+    train, val = (default if rule.train is None else rule.train), (0.1 if rule.val is None else rule.val)
+    return stratified(data.y, seed=number, train=train, val=val)
+
+
+def describe_split(setting: Setting, number: int = 0) -> str:
+    """Say in a sentence how the data of a setting are divided, and how large the parts are.
+
+    Args:
+        setting: The setting.
+        number: The number of the split; others may have parts of other sizes.
+
+    Returns:
+        The sentence.
+    """
+    data = data_of(setting, number)
+    split, rule = split_of(setting, data, number), setting.split_rule
+    unit = "graphs" if is_collection(data) else "nodes"
+    ways = {"random": "at random", "masks": "by the masks of the graph", "k-fold": f"into {rule.folds} folds"}
+    has_unused = not is_collection(data) and has_masks(data) and rule.kind != "masks"
+    unused = "; the masks of the graph are not used (--split masks uses them)" * has_unused
+    sizes = f"{len(split.train):,} {unit} to train, {len(split.val):,} to validate, {len(split.test):,} to test"
+    return f"{setting.dataset}: split {ways[rule.kind]}: {sizes}{unused}."
+
+
+def default_split(dataset: str) -> SplitRule:
+    """Choose the split of data for which the user chose none.
+
+    Args:
+        dataset: The name of a data set, or the path of a graph in a file.
+
+    Returns:
+        The masks of a graph of the user, in a file or from a function, that has any. Otherwise, and for all data sets
+        of ours, random splits as in the paper.
+
+    Raises:
+        PlanError: If the data cannot be loaded.
+    """
+    if dataset in dataset_names() and dataset_spec(dataset).source != "user":
+        return SplitRule()
+    try:
+        graphs = _graphs(dataset, 0, None)
+    except (ValueError, TypeError) as error:  # also of a function of the user
+        raise PlanError(f"{dataset} cannot be loaded: {error}") from error
+    return SplitRule(kind="masks") if isinstance(graphs, Data) and has_masks(graphs) else SplitRule()
+
+
+def mask_splits_of(dataset: str) -> int:
+    """Count the splits that the masks of a graph describe.
+
+    Args:
+        dataset: The name of a data set, or the path of a graph in a file.
+
+    Returns:
+        The number of splits; 1 for masks without columns, and where there are none, which is refused later.
+    """
+    graphs = _graphs(dataset, 0, None)
+    return (num_mask_splits(graphs) or 1) if isinstance(graphs, Data) else 1
+
+
+def with_default_splits(plan: Plan) -> Plan:
+    """Choose the splits of the cells for which the plan chooses none.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        The plan with those that `default_split` chooses.
+    """
+    rules = {dataset: default_split(dataset) for dataset in {c.setting.dataset for c in plan.cells}}
+    settings = [replace(c.setting, split=c.setting.split or rules[c.setting.dataset]) for c in plan.cells]
+    return replace(plan, cells=tuple(replace(c, setting=s) for c, s in zip(plan.cells, settings, strict=True)))
 
 
 @lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ from wtawp.base import DataError, WtawpError
 from wtawp.certificates import Noise, noisy_training
 from wtawp.certificates.noise import Augment
 from wtawp.core import select
-from wtawp.experiments.execution.building import build_model, data_of, split_of
+from wtawp.experiments.execution.building import build_model, data_of, default_split, split_of
 from wtawp.experiments.measures.shared.registry import check_measure, measure_spec
 from wtawp.experiments.spec import Measure, Plan, PlanError, Run, Setting
 from wtawp.graphs import fetch_dataset, is_collection
@@ -35,9 +35,14 @@ def check_plan(plan: Plan) -> None:
             check()
             checked.add(subject)
 
-    for setting in dict.fromkeys(cell.setting for cell in plan.cells):
+    num_splits: dict[Setting, int] = {}
+    for cell in plan.cells:
+        num_splits[cell.setting] = max(cell.splits, num_splits.get(cell.setting, 0))
+    for setting, number in num_splits.items():
         try:
             _check_setting(setting, once)
+            if not setting.split_rule.is_random:
+                split_of(setting, data_of(setting, 0), number - 1)
         except (WtawpError, ValueError, TypeError, ImportError) as error:
             raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
 
@@ -47,7 +52,12 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
     if not Path(setting.dataset).suffix:
         fetch_dataset(setting.dataset)
     data = data_of(setting, 0)
-    split = split_of(data, 0)
+    if setting.split is None and default_split(setting.dataset).kind == "masks":
+        raise DataError(
+            f"{setting.dataset} has masks, and nobody chose between them and random splits; add "
+            'split=SplitRule(kind="masks") or split=SplitRule(kind="random")'
+        )
+    split = split_of(setting, data, 0)
     model = build_model(Run(setting, 0, 0), data)
     _check_level(setting, model, data)
     if setting.awp is not None and not setting.awp.is_plain:

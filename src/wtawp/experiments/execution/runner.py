@@ -1,23 +1,23 @@
 """Run plans: train the runs that the store does not have, and store every result as soon as it arrives."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
+from wtawp.experiments.execution.building import describe_split
 from wtawp.experiments.execution.checks import check_plan
+from wtawp.experiments.execution.costs import cost_of
 from wtawp.experiments.execution.engines import Engine, LostChunk
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import failed_records, train_job
 from wtawp.experiments.measures.shared.flips import flips_from_result
-from wtawp.experiments.measures.shared.registry import measure_spec, options_of
 from wtawp.experiments.spec import Plan, Run, chunks
 from wtawp.experiments.store import Store
 from wtawp.graphs import EdgeFlips
-from wtawp.models.registry import model_spec
 
 Progress = Callable[[float, str], None]  # is called with the share that is done, and what was done last
 
@@ -44,6 +44,7 @@ def run_plans(
     engine: Engine,
     device: str = "cpu",
     tf32: bool = False,
+    fresh: bool = False,
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> Outcome:
@@ -60,9 +61,10 @@ def run_plans(
         engine: Where chunks are trained.
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed on a GPU; such runs are stored as those of another device.
+        fresh: Whether all runs are trained, also those that the store has, whose records are then replaced.
         progress: Called with the share that is done, and a description, after each chunk.
-        announce: Called with a sentence, before anything is trained, if the store has the results of runs to train from
-            other devices.
+        announce: Called with sentences, before anything is trained: how the data are split, which results are known
+            and since when, and whether the store has some from other devices.
 
     Returns:
         How many runs were trained, known and failed.
@@ -72,19 +74,21 @@ def run_plans(
         StoreError: If the store cannot be written.
         EngineError: If worker processes cannot be started, or cannot load the work.
     """
+    where = device_name(device, tf32=tf32), str(torch.__version__)  # a device that is not there is noticed now
     store.add([])  # a store that cannot be written is noticed now, not after the first chunk
     for plan in plans:
         check_plan(plan)
     runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
-    where = device_name(device, tf32=tf32), str(torch.__version__)
-    known = store.done((run.key for run in runs), *where)
+    known: set[str] = set() if fresh else store.done((run.key for run in runs), *where)
     to_train = [chunk for chunk in chunks(runs, together=device != "cpu") if not all(run.key in known for run in chunk)]
     surrogates = tuple({run.key: run for c in to_train if (run := surrogate_of(c[0])) is not None}.values())
-    attacked = {record.key for record in store.records((run.key for run in surrogates), status="done")}  # on any device
+    attacks = () if fresh else store.records((run.key for run in surrogates), status="done")  # on any device
+    attacked = {record.key for record in attacks}
     to_attack = [c for c in chunks(surrogates, together=device != "cpu") if not all(run.key in attacked for run in c)]
-    if announce is not None and (sentence := _describe_elsewhere(store, runs, known, where[0])):
-        announce(sentence)
-    total, done, failed = sum(map(_cost, to_attack + to_train)), 0.0, 0
+    if announce is not None:
+        for sentence in _announcements(store, runs, known, where[0], fresh=fresh):
+            announce(sentence)
+    total, done, failed = sum(map(cost_of, to_attack + to_train)), 0.0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
         jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
@@ -96,13 +100,28 @@ def run_plans(
                 else:
                     records = outcome
                 new = [record for record in records if record.key not in known | attacked]
-                store.add(new)
+                store.add(new, replace=fresh)
                 failed += sum(record.status == "failed" for record in new)
-                done += _cost(stage[i])
+                done += cost_of(stage[i])
                 if progress is not None:
                     progress(done / total, str(stage[i][0].setting))
     total_runs = len(runs) + sum(map(len, to_attack))
     return Outcome(trained=total_runs - len(known) - failed, known=len(known), failed=failed)
+
+
+def _announcements(store: Store, runs: Sequence[Run], known: set[str], device: str, *, fresh: bool) -> Iterator[str]:
+    """Sentences for the user about what is going to be trained, and what is not."""
+    described = {(run.setting.dataset, run.setting.features, run.setting.split_rule): run.setting for run in runs}
+    yield from map(describe_split, described.values())
+    if known and (dates := store.dates(known, device)) is not None:
+        first, last = (date[:16].replace("T", " ") for date in dates)
+        when = f"at {first}" if first == last else f"between {first} and {last}"
+        yield (
+            f"{len(known):,} of {len(runs):,} runs are known from before: they were trained {when} UTC, with the same "
+            "data, code and settings, and are not trained again (--fresh trains them)."
+        )
+    if not fresh and (sentence := _describe_elsewhere(store, runs, known, device)):
+        yield sentence
 
 
 def _describe_elsewhere(store: Store, runs: Sequence[Run], known: set[str], device: str) -> str | None:
@@ -143,12 +162,3 @@ def _poisoning_flips(run: Run, store: Store, where: tuple[str, str]) -> EdgeFlip
     records = store.records([surrogate.key], status="done")
     records.sort(key=lambda record: ((record.device, record.versions.get("torch")) == where, record.created))
     return flips_from_result((records[-1].measured or [])[0]) if records else None
-
-
-def _cost(chunk: tuple[Run, ...]) -> float:
-    """An estimate of the time that a chunk takes, in epochs of a GCN."""
-    setting = chunk[0].setting
-    passes = 1 if setting.awp is None else 1 + setting.awp.steps
-    epochs = setting.epochs * model_spec(setting.model).cost * (passes + 0.5)
-    cost = epochs * (1 if setting.batch_size is None else 20)
-    return len(chunk) * (cost + sum(measure_spec(m.name).cost(options_of(m)) for m in setting.measures))

@@ -187,9 +187,9 @@ def untrained_model(run: Run, *, device: str) -> tuple[nn.Module, Data, Split]:
     device_name(device, tf32=False)
     if setting.batch_size is not None:
         raise PlanError("a single training uses the full batch; put batch_size into a plan, or call fit_batches")
-    check_plan(Plan("this training", "", (Cell("", "", setting),)))
+    check_plan(Plan("this training", "", (Cell("", "", setting, splits=run.split + 1),)))
     data = data_of(setting, run.split)
-    return build_model(run, data).to(device), copy.copy(data).to(device), split_of(data, run.split)
+    return build_model(run, data).to(device), copy.copy(data).to(device), split_of(setting, data, run.split)
 
 
 def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callable[[float, str], None] | None) -> Fit:
@@ -216,7 +216,7 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
             )
         data = flips.apply(data)
     models = [build_model(run, data).to(device) for run in runs]
-    by_number = {number: split_of(data, number) for number in dict.fromkeys(run.split for run in runs)}
+    by_number = {number: split_of(setting, data, number) for number in dict.fromkeys(run.split for run in runs)}
     splits = [by_number[run.split] for run in runs]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", VanishingGradientWarning)  # some plans provoke it; it shows in the history

@@ -21,6 +21,10 @@ row = "GCN, attacked"       # after training; `poison = { ... }` attacks before 
 evasion = { attack = "pgd", budget = 0.05 }
 
 [[cell]]
+row = "GCN, more labels"    # or split = "masks", or split = { kind = "k-fold", folds = 5 }
+split = { train = 0.5, val = 0.1 }
+
+[[cell]]
 row = "GCN, how flat"       # any measure by its name, with its options
 measures = [{ name = "sharpness", rho = 0.1 }, { name = "spectrum", top = 1 }]
 """
@@ -35,7 +39,7 @@ from wtawp.attacks.registry import attack_names
 from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
 from wtawp.experiments.plans.robustness import evading, poisoning
-from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting
+from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting, SplitRule
 from wtawp.experiments.spec.run import MAX_INITS
 
 MAX_BYTES = 2**20  # of a plan: thousands of cells
@@ -44,7 +48,8 @@ TOP = {"name": str, "title": str, "splits": int, "inits": int, "base": dict, "ce
 CELL = {"row": str, "column": str, "compare_with": str}
 SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs": int, "lr": float,
            "weight_decay": float, "select_on": str, "keep": list, "features": str, "batch_size": int,
-           "poison": dict, "evasion": dict, "measures": list}  # fmt: skip
+           "split": (str, dict), "poison": dict, "evasion": dict, "measures": list}  # fmt: skip
+SPLIT = {"kind": str, "train": float, "val": float, "folds": int}
 AWP = {"rho": float, "lam": float, "layers": (str, list), "radius": str, "projection": str, "steps": int,
        "step_size": float, "balance": float, "exact": bool}  # fmt: skip
 
@@ -124,7 +129,7 @@ class _Reader:
         awp = content.get("awp")
         try:
             config = None if awp is None else self.awp(awp, f"{where}awp.")
-            fixed = {"awp": config, "keep": tuple(content.get("keep", ())), "options": tuple(
+            fixed: dict[str, Any] = {"awp": config, "keep": tuple(content.get("keep", ())), "options": tuple(
                 (k, tuple(v) if isinstance(v, list) else v) for k, v in options.items())}  # fmt: skip
             poison = self.attack(content, "poison", where)
             evasion = self.attack(content, "evasion", where)
@@ -133,6 +138,8 @@ class _Reader:
                 self.measure(table, f"{where}measures[{i}]") for i, table in enumerate(content.get("measures", []))
             ]
             attacks = {"poison": poison, "measures": tuple(measures)}
+            if "split" in content:
+                fixed["split"] = self.split(content["split"], f"{where}split.")
             plain = {k: v for k, v in content.items() if k != "evasion"}
             return Setting(**{**plain, **fixed, **attacks})
         except (ValueError, TypeError) as error:
@@ -159,6 +166,13 @@ class _Reader:
         options = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content.items() if k != "name")
         measure_spec(content["name"]).parse(dict(options))
         return Measure(content["name"], options)
+
+    def split(self, content: str | dict[str, Any], where: str) -> SplitRule:
+        """How the data are divided: a kind, or a table of it with its shares or folds."""
+        if isinstance(content, str):
+            return SplitRule(kind=content)  # type: ignore[arg-type]  # it is checked there
+        self.check(content, SPLIT, where)
+        return SplitRule(**content)
 
     def awp(self, content: dict[str, Any], where: str) -> AwpConfig:
         """The perturbation of a table."""

@@ -143,7 +143,8 @@ def gains(report: PlanReport) -> str:
             ax.scatter(differences, height, s=9, color=COLOURS[5], linewidths=0)
             gain = pair.gain
             assert gain is not None
-            ax.plot([gain.low, gain.high], [i, i], color=COLOURS[0], linewidth=2.2, solid_capstyle="butt")
+            if gain.low is not None and gain.high is not None:
+                ax.plot([gain.low, gain.high], [i, i], color=COLOURS[0], linewidth=2.2, solid_capstyle="butt")
             ax.plot([gain.mean], [i], color=COLOURS[0], marker="D", markersize=5)
         ax.set_yticks(range(len(pairs)), [f"{p.after}, {p.column}" for p in pairs])
         ax.set(ylim=(len(pairs) - 0.5, -0.5), xlabel="gain in test accuracy, points")

@@ -2,7 +2,7 @@
 
 from wtawp.experiments.report.tables import NOTHING, Entry, Table, mean_and_std, number, p_value
 from wtawp.experiments.results.claims import check
-from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
+from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, has_only_split
 
 
 def cell_table(report: PlanReport) -> Table:
@@ -45,7 +45,9 @@ def pair_table(report: PlanReport) -> Table:
     return Table(
         "Gain in points, paired over splits (the initialisations of a split share it, so they are averaged first), "
         "with its 95 % interval; Holm corrects for the number of pairs; the effect size is the mean gain in standard "
-        "deviations of it over splits. The last column is the paper's t-test, which takes all runs for independent.",
+        "deviations of it over splits. The last column is the paper's t-test, which takes all runs for independent."
+        + " Masks describe the only split, so that initialisations are paired here: nothing is said about other splits."
+        * any(has_only_split(c.cell) for c in report.cells),
         ("without", "with", "column", "gain", "95 % interval", "p", "p (Holm)", "effect size", "splits won",
          "p over runs"),
         tuple(_pair_row(p) for p in report.pairs),
@@ -59,9 +61,9 @@ def _pair_row(p: PairReport) -> tuple[Entry, ...]:
     if g is None:
         return Entry(p.before), Entry(p.after), column, *[Entry(NOTHING)] * 6, p_value(p.runs_p_value)
     return (
-        Entry(p.before), Entry(p.after), column, number(g.mean, "+.2f"), Entry(f"{g.low:+.2f} to {g.high:+.2f}", g.low),
-        p_value(g.p_value), p_value(p.holm_p_value), number(g.effect_size, "+.2f"),
-        Entry(f"{g.won} of {g.num_pairs}", g.won / g.num_pairs), p_value(p.runs_p_value),
+        Entry(p.before), Entry(p.after), column, number(g.mean, "+.2f"), Entry(g.interval("+.2f"), g.low),
+        *(p_value(None if g.low is None else each) for each in (g.p_value, p.holm_p_value)),
+        number(g.effect_size, "+.2f"), Entry(f"{g.won} of {g.num_pairs}", g.won / g.num_pairs), p_value(p.runs_p_value),
     )  # fmt: skip
 
 

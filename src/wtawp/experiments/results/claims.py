@@ -91,7 +91,7 @@ def first_row_is_not_beaten(report: PlanReport) -> Outcome:
     return Outcome(
         "does not hold" if beaten else "holds",
         f"The best of the others is {where}: {best.mean:+.2f} points against the first row (95 % interval "
-        f"{best.low:+.2f} to {best.high:+.2f}, p = {p:.2g} after Holm's correction over {len(judged)} rows, "
+        f"{best.interval('+.2f')}, p = {p:.2g} after Holm's correction over {len(judged)} rows, "
         f"{best.num_pairs} splits).",
     )
 
@@ -132,7 +132,7 @@ def _all_significant(
         if change is None or p is None:
             return Outcome("incomplete", f"{column}: a comparison needs two splits, and two runs in each.")
         holds &= sign * change.mean > 0 and p < SIGNIFICANCE_LEVEL
-        interval = f"95 % interval {change.low:+.2f} to {change.high:+.2f}"
+        interval = f"95 % interval {change.interval('+.2f')}"
         sentences.append(f"{column} {change.mean:+.2f} ({interval}, p = {p:.2g})")
     return Outcome(
         "holds" if holds else "does not hold", f"{unit.capitalize()}, paired over splits: {'; '.join(sentences)}."

@@ -15,8 +15,8 @@ class PairedDifference:
 
     Attributes:
         mean: The mean difference.
-        low: The lower end of its 95 % confidence interval.
-        high: The upper end.
+        low: The lower end of its 95 % confidence interval; None where the differences do not vary.
+        high: The upper end, likewise.
         p_value: Of the two-sided paired t-test; 1 where the differences do not vary.
         num_pairs: The number of pairs.
         won: The number of pairs in which `after` is larger.
@@ -24,12 +24,30 @@ class PairedDifference:
     """
 
     mean: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     p_value: float
     num_pairs: int
     won: int
     effect_size: float | None
+
+    def interval(self, form: str) -> str:
+        """Write the confidence interval for people.
+
+        Args:
+            form: The format of a number, as in "+.2f".
+
+        Returns:
+            Both ends; or that there is no interval, and why: without spread between pairs, nothing tells how far chance
+            reaches.
+
+        Example:
+            >>> paired_difference([1.0, 2.0], [1.5, 2.5]).interval("+.2f")
+            'none, all pairs differ equally'
+        """
+        if self.low is None or self.high is None:
+            return "none, all pairs differ equally"
+        return f"{self.low:{form}} to {self.high:{form}}"
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float]) -> PairedDifference:
@@ -40,7 +58,8 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Paired
         after: Values of the second method, in the same order.
 
     Returns:
-        The mean difference with its 95 % confidence interval and the paired t-test.
+        The mean difference with its 95 % confidence interval and the paired t-test; without an interval, and with a
+        p-value of 1, if all differences are equal.
 
     Raises:
         ValueError: If the series differ in length, or have fewer than two values.
@@ -56,7 +75,7 @@ def paired_difference(before: Sequence[float], after: Sequence[float]) -> Paired
     differences = np.asarray(after, dtype=float) - np.asarray(before, dtype=float)
     mean, pairs, won = float(differences.mean()), len(differences), int((differences > 0).sum())
     if _is_constant(differences, [before, after]):  # without spread there is no estimate of chance: never significant
-        return PairedDifference(mean, mean, mean, 1.0, pairs, won, None)
+        return PairedDifference(mean, None, None, 1.0, pairs, won, None)
     spread = float(differences.std(ddof=1))
     error = spread / math.sqrt(pairs)
     half = error * float(stats.t.ppf(0.975, pairs - 1))

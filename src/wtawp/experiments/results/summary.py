@@ -218,14 +218,28 @@ def split_means(before: CellReport, after: CellReport) -> tuple[list[float], lis
         after: The second cell.
 
     Returns:
-        The means of the first and of the second cell, one for each split that both have.
+        The means of the first and of the second cell, one for each split that both have; or one for each
+        initialisation, if masks describe the only split.
     """
     one, other = before.accuracies, after.accuracies
-    by_split: dict[int, list[tuple[int, int]]] = {}
+    position = 1 if has_only_split(before.cell) and has_only_split(after.cell) else 0
+    groups: dict[int, list[tuple[int, int]]] = {}
     for run in sorted(one.keys() & other.keys()):
-        by_split.setdefault(run[0], []).append(run)
-    means = [[fmean(cell[run] for run in runs) for runs in by_split.values()] for cell in (one, other)]
+        groups.setdefault(run[position], []).append(run)
+    means = [[fmean(cell[run] for run in runs) for runs in groups.values()] for cell in (one, other)]
     return means[0], means[1]
+
+
+def has_only_split(cell: Cell) -> bool:
+    """Whether the data of a cell have a single split, that of their masks, so that only initialisations can be paired.
+
+    Args:
+        cell: The cell.
+
+    Returns:
+        False for a cell that asks for one of many splits.
+    """
+    return cell.splits == 1 and cell.setting.split_rule.kind == "masks"
 
 
 def paired_over_splits(before: CellReport, after: CellReport) -> PairedDifference | None:
@@ -238,7 +252,8 @@ def paired_over_splits(before: CellReport, after: CellReport) -> PairedDifferenc
         after: The second cell.
 
     Returns:
-        The difference of the second less the first; None with fewer than two common splits.
+        The difference of the second less the first, paired over initialisations if masks describe the only split;
+        None with fewer than two common splits, or initialisations of that split.
     """
     first, second = split_means(before, after)
     return paired_difference(first, second) if len(first) > 1 else None

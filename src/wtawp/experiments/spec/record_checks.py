@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from wtawp.experiments.spec.measure import is_option
+from wtawp.experiments.spec.split_rule import SplitRule
 
 PARTS = frozenset({"train", "val", "test"})  # of a split, in accuracies and losses
 MAX_WHOLE = 2**63 - 1  # the largest whole number that SQLite holds
@@ -249,6 +250,15 @@ def _done_checks(setting: Mapping[str, Any]) -> dict[str, Check]:
     }
 
 
+def _is_split_rule(value: object) -> bool:
+    """Whether a value is the content of a `SplitRule`."""
+    try:
+        SplitRule(**value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 _FAILED: dict[str, Check] = {
     **dict.fromkeys(("accuracy", "loss", "history", "scores", "measured"), (_is_none, "None for a run that failed")),
     "epoch": (lambda v: v is None or is_whole(v), "None or a whole number >= 0"),
@@ -270,6 +280,7 @@ _SETTING_LATER: dict[str, Check] = {  # fields that are left out at their defaul
     **{name: (lambda v: v is None or _is_measure(v), "None, or a measure") for name in ("poison", "noise")},
     "measures": (lambda v: isinstance(v, list | tuple) and all(map(_is_measure, v)), "a list of measures"),
     "batch_size": (lambda v: v is None or (is_whole(v) and v >= 1), "None or a whole number >= 1"),
+    "split": (_is_split_rule, "a kind of split with its shares or folds"),
 }
 _ALWAYS: dict[str, Check] = {
     "setting": (lambda v: _is_setting(json.dumps(v)), "the content of a setting"),

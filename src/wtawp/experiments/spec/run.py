@@ -64,7 +64,7 @@ def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
     Args:
         runs: All runs.
         together: Whether splits of a setting are trained together, as on a GPU. Splits with a graph of their own,
-            redrawn or poisoned, never are.
+            redrawn or poisoned, never are, and neither are masks and folds, whose sizes may differ.
 
     Returns:
         Chunks of at most MAX_TOGETHER runs of one setting.
@@ -72,7 +72,8 @@ def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
     groups: dict[tuple[Setting, int | None], list[Run]] = {}
     for run in runs:
         has_own_graph = run.setting.is_redrawn or run.setting.poison is not None
-        split = None if together and not has_own_graph else run.split
+        has_own_sizes = not run.setting.split_rule.is_random  # parts of one stack must be equally large
+        split = None if together and not has_own_graph and not has_own_sizes else run.split
         groups.setdefault((run.setting, split), []).append(run)
     stacks = (group[i : i + MAX_TOGETHER] for group in groups.values() for i in range(0, len(group), MAX_TOGETHER))
     return [tuple(stack) for stack in stacks]

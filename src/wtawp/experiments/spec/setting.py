@@ -5,14 +5,14 @@ import json
 import sys
 from dataclasses import InitVar, asdict, dataclass, fields, replace
 from functools import cached_property
-from importlib import invalidate_caches
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from wtawp.base import is_reference
 from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
+from wtawp.experiments.spec.sources import source_digest
+from wtawp.experiments.spec.split_rule import SplitRule
 from wtawp.graphs.registry import dataset_names, dataset_spec
 from wtawp.models.registry import model_spec
 from wtawp.training.options import SelectOn
@@ -26,7 +26,7 @@ class Setting:
     """Everything about a training, and what is measured after it, but its seeds.
 
     With `hash_sources=False`, which is no attribute, neither `digest` nor `code` is computed if not given: for that,
-    files are read, and packages of the user may be imported.
+    files are read.
 
     Attributes:
         dataset: The name of a data set, or the path of a graph in a file.
@@ -40,12 +40,13 @@ class Setting:
         keep: What is recorded beside accuracies: curves over epochs, the prediction score of every node.
         digest: The hash of the data set's files, or of the source of the function that loads it, where it is one of the
             user; computed if not given.
-        code: The hash of the source of the user's model; computed if not given.
+        code: The hash of the source of the user's model and of what it imports of the user's; computed if not given.
         poison: The attack that flips edges of the graph before the training.
         measures: What is measured on the trained models.
         noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
+        split: How the data are divided into training, validation and test parts; None, if nobody chose, is random.
 
     Raises:
         ValueError: If a value is out of its range, or there is no such model.
@@ -67,6 +68,7 @@ class Setting:
     noise: Measure | None = None
     features: str | None = None
     batch_size: int | None = None
+    split: SplitRule | None = None
     hash_sources: InitVar[bool] = True
 
     def __post_init__(self, hash_sources: bool) -> None:
@@ -109,13 +111,20 @@ class Setting:
         return known and dataset_spec(self.dataset).is_redrawn
 
     @property
+    def split_rule(self) -> SplitRule:
+        """How the data are divided: `split`, or random if nobody chose."""
+        return SplitRule() if self.split is None else self.split
+
+    @property
     def content(self) -> dict[str, Any]:
         """The setting as plain data for JSON; newer fields are left out at their defaults, so that old keys stay."""
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
-                 "batch_size": None}  # fmt: skip
+                 "batch_size": None, "split": None}  # fmt: skip
         content = {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
         if self.awp is not None and self.awp.every == 1:
             del content["awp"]["every"]
+        if self.split == SplitRule():
+            del content["split"]
         return content
 
     @cached_property
@@ -139,8 +148,9 @@ class Setting:
             ValueError: If a value is out of its range, or there is no such model.
         """
         awp, poison, noise = content["awp"], content.get("poison"), content.get("noise")
+        split = content.get("split")
         return Setting(**{**content, "options": options_from_json(content["options"]), "keep": tuple(content["keep"]),
-                          "hash_sources": False,
+                          "hash_sources": False, "split": None if split is None else SplitRule(**split),
                           "awp": None if awp is None else AwpConfig(**awp),
                           "poison": None if poison is None else Measure.from_content(poison),
                           "noise": None if noise is None else Measure.from_content(noise),
@@ -160,10 +170,11 @@ class Setting:
         known = model_spec(model).surrogate_options
         options = self.options if known is None else known
         return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest, select_on="last",  # type: ignore[arg-type]
-                       epochs=self.epochs, measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
+                       epochs=self.epochs, split=self.split,
+                       measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
 
     def __str__(self) -> str:
-        shown = ("dataset", "model", "awp", "options", "keep", "digest", "code", "poison", "measures", "noise")
+        shown = ("dataset", "model", "awp", "options", "keep", "digest", "code", "poison", "measures", "noise", "split")
         defaults = {f.name: f.default for f in fields(self)}
         defaults |= {name: getattr(model_spec(self.model), name) for name in ("weight_decay", "select_on")}
         others = [f for f in fields(self) if f.name not in shown and getattr(self, f.name) != defaults[f.name]]
@@ -171,7 +182,8 @@ class Setting:
         method = "plain" if self.awp is None else str(self.awp)
         graph = self.dataset if self.poison is None else f"{self.dataset} after {self.poison}"
         later = (*(() if self.noise is None else (self.noise,)), *self.measures)
-        parts = [f"{self.model} on {graph}", method, *(f"{k}={v!r}" for k, v in details), *map(str, later)]
+        parts = [f"{self.model} on {graph}", method, *(f"{k}={v!r}" for k, v in details)]
+        parts += [f"split: {self.split}"] * (self.split_rule != SplitRule()) + list(map(str, later))
         return ", ".join(parts)
 
 
@@ -190,32 +202,3 @@ def _digest(dataset: str) -> str | None:
         return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
     except (OSError, RuntimeError, ValueError):  # no name of a file, no such user, or not readable: refused then, too
         return None
-
-
-def add_cwd_to_sys_path() -> None:
-    """Make modules of the working folder importable, as `python -m` does and an installed command does not."""
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    invalidate_caches()  # files may have appeared since
-
-
-def source_digest(reference: str) -> str | None:
-    """The hash of the source of the module that defines a user's model, attack or data: other source, other content.
-
-    Args:
-        reference: "package.module:name"; the module may be the program itself.
-
-    Returns:
-        16 hexadecimal digits; None where there is no source, or no such module (which is refused later).
-    """
-    add_cwd_to_sys_path()
-    module = reference.partition(":")[0]
-    loaded = getattr(sys.modules.get(module), "__file__", None)  # also of the program itself, __main__
-    try:
-        spec = None if loaded else find_spec(module)
-    except (ImportError, ValueError):
-        return None
-    origin = loaded or getattr(spec, "origin", None)
-    if origin is None or not Path(origin).is_file():
-        return None
-    return hashlib.sha256(Path(origin).read_bytes()).hexdigest()[:16]

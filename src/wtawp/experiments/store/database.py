@@ -120,13 +120,14 @@ class Store:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def add(self, records: Iterable[Record]) -> tuple[int, int]:
+    def add(self, records: Iterable[Record], *, replace: bool = False) -> tuple[int, int]:
         """Add records: all of them or, after an error, none.
 
         The record of a failed run is replaced by one that succeeded, or that failed later.
 
         Args:
             records: The records, each with its version of torch.
+            replace: Whether records of runs that succeeded replace stored ones, also if they contradict them.
 
         Returns:
             How many were new, and how many the store had already.
@@ -136,10 +137,10 @@ class Store:
             StoreError: If the file cannot be written.
         """
         with self._transaction():
-            is_new = [self._insert(record) for record in records]
+            is_new = [self._insert(record, replace) for record in records]
         return sum(is_new), len(is_new) - sum(is_new)
 
-    def _insert(self, record: Record) -> bool:
+    def _insert(self, record: Record, replace: bool = False) -> bool:
         """Add one record inside a transaction; returns whether the store changed."""
         if not isinstance(torch := record.versions.get("torch"), str):
             raise RecordError(f"run {record.key} on {record.device} does not name its version of torch")
@@ -147,7 +148,8 @@ class Store:
         query = f"SELECT {_ROW} FROM records WHERE key = ? AND device = ? AND torch = ?"
         row = self._db.execute(query, identity).fetchone()
         stored = None if row is None else _record_of(*row)
-        if isinstance(stored, Record):  # otherwise there is none, or an unreadable one, which is replaced
+        is_replaced = replace and record.status == "done"
+        if isinstance(stored, Record) and not is_replaced:  # otherwise there is none, or an unreadable one
             difference = first_difference(stored, record)
             if difference is None or (stored.status, record.status) == ("done", "failed"):
                 return False
@@ -195,6 +197,22 @@ class Store:
         """
         query = f"SELECT device, count(DISTINCT key) FROM records WHERE status = 'done' AND key {_IS_AMONG}"
         return dict(self._read(f"{query} GROUP BY device ORDER BY device", (_text(list(keys)),)))
+
+    def dates(self, keys: Iterable[str], device: str) -> tuple[str, str] | None:
+        """Find when runs were trained that succeeded on a kind of device.
+
+        Args:
+            keys: Keys of runs, any number of them.
+            device: The kind of device, as in the records.
+
+        Returns:
+            When the first and when the last record was created, UTC in ISO 8601; None if there is none.
+        """
+        query = (
+            f"SELECT min(created), max(created) FROM records WHERE status = 'done' AND device = ? AND key {_IS_AMONG}"
+        )
+        ((first, last),) = self._read(query, (device, _text(list(keys))))
+        return None if first is None else (str(first), str(last))
 
     def records(
         self, keys: Iterable[str] | None = None, status: Status | None = None, device: str | None = None

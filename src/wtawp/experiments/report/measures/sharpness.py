@@ -47,7 +47,7 @@ def _flatness_table(report: PlanReport, compared: list[GeometryComparison]) -> T
     rows = []
     for i, c in enumerate(compared):
         p, d = corrected.get(i, 1.0), c.difference
-        interval = NOTHING if d is None else f"{d.mean:+.4g} ({d.low:+.4g} to {d.high:+.4g})"
+        interval = NOTHING if d is None else f"{d.mean:+.4g} ({d.interval('+.4g')})"
         interval = f"not finite in {c.num_gaps}" if c.num_gaps else interval
         smaller = NOTHING if d is None else f"{c.num_smaller} of {d.num_pairs}"
         rows.append((

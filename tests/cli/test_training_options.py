@@ -1,0 +1,238 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import Result
+from typer.testing import CliRunner
+
+from wtawp.cli import app
+from wtawp.experiments.execution import runner, training
+from wtawp.experiments.spec import Plan, Run, SplitRule
+from wtawp.graphs import load
+
+RUN = CliRunner()
+SMALL = ("--epochs", 2, "--workers", 1)
+MODEL = """
+from torch import nn
+from pk_compare.helper import OFFSET
+
+class M(nn.Module):
+    def __init__(self, d_in, d_out):
+        super().__init__()
+        self.first, self.last = nn.Linear(d_in, 4), nn.Linear(4, d_out)
+
+    def forward(self, x, edge_index):
+        return self.last(self.first(x)) + OFFSET
+"""
+
+
+def invoke(*arguments: object, code: int = 0) -> str:
+    result: Result = RUN.invoke(app, list(map(str, arguments)))
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    text = result.stdout if "--json" in arguments else result.output
+    return " ".join(text.replace("│", " ").split())
+
+
+def save_wine(path: Path, columns: int | None = None) -> Path:
+    """Save wine with masks that divide its nodes by their numbers, as one split or as several columns."""
+    data = load("wine")
+    parts = torch.arange(178) % 4 if columns is None else torch.stack([torch.arange(178) % 4] * columns, 1)
+    masks = {name: parts == i for i, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+    torch.save({"x": data.x, "edge_index": data.edge_index, "y": data.y, **masks}, path)
+    return path
+
+
+class StoppedError(Exception):
+    """Raised in place of a training."""
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Plan:
+    """The plan that a command would run."""
+    plans: list[Plan] = []
+
+    def stop(chosen: list[Plan], *_: object, **__: object) -> None:
+        plans.extend(chosen)
+        raise StoppedError
+
+    monkeypatch.setattr(runner, "run_plans", stop)
+    assert isinstance(RUN.invoke(app, list(map(str, arguments))).exception, StoppedError)
+    return plans[0]
+
+
+def test_row_1_a_model_whose_helper_was_edited_is_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pk_compare"
+    folder.mkdir()
+    (folder / "m.py").write_text(MODEL)
+    (folder / "helper.py").write_text("OFFSET = 0.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    compare = (
+        "compare",
+        "wine",
+        "--model",
+        "pk_compare.m:M",
+        "--splits",
+        2,
+        "--inits",
+        1,
+        *SMALL,
+        "--store",
+        "s.sqlite",
+    )
+    assert "4 runs trained, 0 known before" in invoke(*compare)
+    again = invoke(*compare)
+    assert "0 runs trained, 4 known before" in again
+    assert "4 of 4 runs are known from before: they were trained" in again
+    assert "4 runs trained, 0 known before" in invoke(*compare, "--fresh")
+    (folder / "helper.py").write_text("OFFSET = 1.0\n")
+    changed = invoke(*compare)
+    assert "4 runs trained, 0 known before" in changed
+    assert "known from before" not in changed
+
+
+def test_row_2_masks_are_the_split_and_sizes_are_printed(tmp_path: Path) -> None:
+    path = save_wine(tmp_path / "g.pt")
+    compare = ("compare", path, *SMALL, "--store", tmp_path / "s.sqlite")
+    output = invoke(*compare, "--inits", 2)
+    assert "split by the masks of the graph: 45 nodes to train, 45 to validate, 44 to test." in output
+    assert "initialisations are paired here: nothing is said about other splits" in output
+    assert "of 2" in output, "two pairs"
+    assert "split at random: 17 nodes to train, 18 to validate, 143 to test; the masks of the graph are not used" in (
+        invoke(*compare, "--split", "random", "--splits", 2, "--inits", 1)
+    )
+    trained = invoke("train", path, "--plain", "--epochs", 2, "--train", 0.5, "--val", 0.25)
+    assert "88 nodes to train, 45 to validate, 45 to test" in trained
+    sharp = invoke("sharpness", path, "--plain", "--epochs", 1, "--points", 1, "--top", 1, "--steps", 1)
+    assert "split by the masks of the graph: 45 nodes to train" in sharp
+
+
+def test_row_2_every_column_of_masks_is_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_wine(tmp_path / "g.pt", columns=3)
+    plan = planned(monkeypatch, "compare", path)
+    assert [(cell.splits, cell.inits, cell.setting.split) for cell in plan.cells] == [
+        (3, 2, SplitRule(kind="masks"))
+    ] * 2
+    plan = planned(monkeypatch, "attack", path, "--splits", 2)
+    assert {(cell.splits, cell.inits) for cell in plan.cells} == {(2, 1)}
+    assert "describe 3 splits, got 4" in invoke("compare", path, "--splits", 4, code=2)
+
+
+def test_row_2_shares_and_folds_are_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = planned(monkeypatch, "compare", "wine", "--split", "k-fold", "--splits", 4).cells[0].setting.split
+    assert rule == SplitRule(kind="k-fold", folds=4)
+    rule = planned(monkeypatch, "certify", "wine", "--train", 0.3).cells[0].setting.split
+    assert rule == SplitRule(train=0.3)
+    assert planned(monkeypatch, "compare", "wine").cells[0].setting.split == SplitRule()
+
+
+def test_row_2_a_plan_of_the_user_takes_masks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, file = save_wine(tmp_path / "g.pt"), tmp_path / "plan.toml"
+    file.write_text(
+        f'splits = 1\n[base]\ndataset = "{path}"\n[[cell]]\nrow = "a"\n[[cell]]\nrow = "b"\nsplit = "random"\n'
+    )
+    assert [cell.setting.split for cell in planned(monkeypatch, "run", file).cells] == [
+        SplitRule(kind="masks"),
+        SplitRule(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "wine", "--split", "3"), "got '3'; the number of a split is --split-seed 3"),
+        (("compare", "wine", "--split", "halves"), "it is one of masks, public, random, k-fold, got 'halves'"),
+        (("train", "wine", "--split", "k-fold"), "a single training has no folds"),
+        (("compare", "wine", "--split", "masks", "--train", "0.5"), "is for random splits"),
+        (("compare", "wine", "--train", "0.5", "--val", "0.5"), "must leave a share for testing"),
+        (("compare", "wine", "--splits", "1"), "a comparison needs 2 splits or more"),
+        (("compare", "wine", "--lr", "nan"), "lr must be a finite number"),
+        (("compare", "wine", "--option", "width=3"), "GCN has no option 'width'"),
+        (("compare", "wine", "--model", "no_such_module:M"), "there is no module no_such_module"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...], message: str) -> None:
+    assert message in invoke(*arguments, code=2)
+
+
+def test_row_2_public_is_for_data_with_masks(tmp_path: Path) -> None:
+    output = invoke("compare", "wine", "--split", "public", *SMALL, "--store", tmp_path / "s.sqlite", code=1)
+    assert "the graph has no train_mask" in output
+
+
+@pytest.mark.parametrize("command", ["compare", "attack", "certify"])
+def test_row_5_every_command_that_trains_takes_the_options_of_the_training(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--option", "hidden=8", "--lr", 0.1, "--layers", "all", "--select-on", "last", "--rho", 2, "--lam", 0.2)
+    cells = planned(monkeypatch, command, "wine", *options).cells
+    for cell in cells:
+        setting = cell.setting
+        assert (setting.options, setting.lr, setting.select_on) == ((("hidden", (8,)),), 0.1, "last")
+    assert str(cells[-1].setting.awp) == "rho=2.0, lam=0.2, layers='all'"
+
+
+def test_row_5_train_takes_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Run] = []
+    monkeypatch.setattr(training, "train_one", lambda run, **_: runs.append(run))
+    RUN.invoke(app, ["train", "wine", "--lr", "0.1", "--layers", "all", "--select-on", "last", "--option", "hidden=8"])
+    setting = runs[0].setting
+    assert (setting.options, setting.lr, setting.select_on) == ((("hidden", (8,)),), 0.1, "last")
+    assert str(setting.awp) == "rho=1.0, lam=0.7, layers='all'"
+
+
+def test_row_9_the_weights_do_not_overwrite_the_graph(tmp_path: Path) -> None:
+    path = save_wine(tmp_path / "g.pt")
+    before = path.read_bytes()
+    (tmp_path / "link.pt").symlink_to(path)
+    for target in (path, tmp_path / "link.pt"):
+        assert "is a file that this command reads" in invoke("train", path, "--save", target, "--epochs", 1, code=2)
+        assert "is a file that this command reads" in invoke("attack", path, "--html", target, "--epochs", 1, code=2)
+    assert path.read_bytes() == before
+
+
+REFUSED = (
+    ("compare", "no_such_file.csv"),
+    ("attack", "no-such-graph"),
+    ("certify", "wine", "--model", "NoSuchModel"),
+    ("train", "wine", "--model", "no_such_module:M"),
+    ("landscape", "no_such_file.pt"),
+    ("compare", "wine", "--split", "halves"),
+    ("compare", "wine", "--option", "hidden"),
+    ("attack", "wine", "--budget", "much"),
+    ("train", "wine", "--save", "no_such_folder/weights.pt"),
+)
+
+
+def test_build_4_arguments_are_checked_before_torch_is_imported() -> None:
+    program = f"""
+import sys
+from typer.testing import CliRunner
+from wtawp.cli import app
+for arguments in {REFUSED!r}:
+    result = CliRunner().invoke(app, arguments)
+    print(result.exit_code in (1, 2), "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True False"] * len(REFUSED), done.stdout
+
+
+def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
+    compare = (
+        "compare",
+        save_wine(tmp_path / "g.pt"),
+        *SMALL,
+        "--inits",
+        1,
+        "--store",
+        tmp_path / "s.sqlite",
+        "--json",
+    )
+    assert "needs 2 splits or more" in RUN.invoke(app, list(map(str, compare))).output.replace("\n", " ")
+    compare = (*compare, "--split", "random", "--splits", 2)
+    assert json.loads(invoke(*compare))[0]["cells"]

@@ -1,0 +1,43 @@
+import os
+
+import pytest
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.execution import costs
+from wtawp.experiments.execution.costs import cost_of, local_if_worthwhile, seconds_of, worthwhile_workers
+from wtawp.experiments.spec import Run, Setting
+
+
+def job(**options: object) -> tuple[tuple[Run, ...], None]:
+    return (Run(Setting(dataset="wine", **options), 0, 0),), None  # type: ignore[arg-type]
+
+
+def test_a_chunk_costs_its_epochs_passes_and_runs() -> None:
+    plain, perturbed = (job(epochs=100, awp=awp)[0] for awp in (None, AwpConfig(rho=1.0, lam=0.5)))
+    assert cost_of(plain) == 150
+    assert cost_of(perturbed) == 250
+    assert cost_of(plain * 3) == 450
+
+
+def test_large_graphs_take_longer_than_small_ones() -> None:
+    large = (Run(Setting(dataset="citation"), 0, 0),), None
+    assert seconds_of(job()) < seconds_of(large) < 10 * seconds_of(job())
+
+
+def test_workers_are_started_only_if_they_save_time() -> None:
+    assert worthwhile_workers(9.0, 2) == 1
+    assert worthwhile_workers(11.0, 2) == 2
+    assert worthwhile_workers(1000.0, 1) == 1
+
+
+def test_tiny_jobs_are_done_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(local_if_worthwhile(2)([job(epochs=1), job(epochs=2)], process_of)) == [
+        (0, os.getpid()),
+        (1, os.getpid()),
+    ]
+    monkeypatch.setattr(costs, "START_SECONDS", 0.0)
+    assert os.getpid() not in dict(local_if_worthwhile(2)([job(epochs=1)], process_of)).values()
+
+
+def process_of(_: object) -> int:
+    return os.getpid()
