@@ -173,6 +173,24 @@ def write_atomic(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def shortened(text: str, length: int = 160) -> str:
+    """Shorten a text of unknown length for a message.
+
+    Args:
+        text: Any text, for example from a file.
+        length: The largest length that is shown whole.
+
+    Returns:
+        The text on one line, without its middle if it is long.
+
+    Example:
+        >>> shortened("a long text", 6)
+        'a l ... ext'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= length else f"{line[: length // 2]} ... {line[-(length // 2) :]}"
+
+
 def seed_of(*names: str | int) -> int:
     """Derive a seed from names.
 

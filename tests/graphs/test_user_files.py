@@ -191,3 +191,11 @@ def test_the_ending_chooses_the_reader(tmp_path: Path) -> None:
         read(tmp_path / "g.npz")
     with pytest.raises(DataError, match="got 'no ending'"):
         read(tmp_path / "g")
+
+
+def test_messages_do_not_repeat_cells_of_any_length(tmp_path: Path) -> None:
+    (tmp_path / "g.labels.csv").write_text("0,a\n1,b\n")
+    (tmp_path / "g.csv").write_text(f"0,{'(' * 100_000}\n")
+    with pytest.raises(DataError, match=r"node '\(+ \.\.\. \(+' is not in g\.labels\.csv") as caught:
+        read_csv(tmp_path / "g.csv")
+    assert len(str(caught.value)) < 400 + len(str(tmp_path))

@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, UnusedDataWarning, find_stack_level
+from wtawp.base import DataError, UnusedDataWarning, find_stack_level, shortened
 from wtawp.graphs.files import read_npz, read_tu
 from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
@@ -76,7 +76,8 @@ def read_csv(path: Path) -> Data:
     for line, row in pairs:
         for end in row[:2]:
             if end not in number:
-                raise DataError(f"{path}, line {line}: node {end!r} is not in {beside.name}; add it or drop the edge")
+                node = shortened(repr(end))
+                raise DataError(f"{path}, line {line}: node {node} is not in {beside.name}; add it or drop the edge")
     ends = np.array([[number[row[0]], number[row[1]]] for _, row in pairs], dtype=np.int64).reshape(-1, 2)
     weight = _numbers([(line, row[2:] or ["1"]) for line, row in pairs], path).reshape(-1)
     edges = undirected(ends[:, 0], ends[:, 1], len(nodes), weight=weight, where=str(path))
@@ -180,7 +181,7 @@ def _refuse_unclear_header(nodes: list[tuple[int, list[str]]], joined: set[str],
     is_lonely = bool(others) and name not in joined and label not in {row[1] for _, row in others}
     if is_lonely and label not in ("", "-1") and not features and not _is_whole(label):
         raise DataError(
-            f"{path}, line {line}: '{name},{label}' may be a header, or a node without edges that is the only one of "
+            f"{path}, line {line}: '{shortened(f'{name},{label}')}' may be a header, or a node without edges that is the only one of "
             "its class; let a header start with 'node', or remove the line"
         )
 
@@ -214,5 +215,6 @@ def _numbers(rows: list[tuple[int, list[str]]], path: Path) -> np.ndarray:
         try:
             values.append([float(cell) for cell in row])
         except ValueError:
-            raise DataError(f"{path}, line {line}: expected numbers, got {row}; a header starts with 'node'") from None
+            got = shortened(str(row))
+            raise DataError(f"{path}, line {line}: expected numbers, got {got}; a header starts with 'node'") from None
     return np.array(values)

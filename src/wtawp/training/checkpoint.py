@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wtawp.base import CheckpointError, DataError, write_atomic
+from wtawp.base import CheckpointError, DataError, shortened, write_atomic
 from wtawp.graphs.saved_tensors import SavedTensors
 
 KIND, FORMAT = "wtawp training checkpoint", 1
@@ -59,8 +59,7 @@ class Checkpoint:
             content = SavedTensors(self.path).restored()
         except DataError as error:
             raise CheckpointError(
-                f"{self.path} cannot be read, it is damaged or is not a checkpoint"
-                f" ({_shortened(str(error))}); {WAY_OUT}"
+                f"{self.path} cannot be read, it is damaged or is not a checkpoint ({shortened(str(error))}); {WAY_OUT}"
             ) from error
         match content:
             case {"kind": str(kind), "format": int(form)} if kind == KIND and form != FORMAT:
@@ -104,7 +103,7 @@ class Checkpoint:
             culprit = re.search(r"asks for (\S+);", str(error))
             raise CheckpointError(
                 "the state of this training cannot be saved: the optimizer, the scheduler or the model holds something"
-                f" other than tensors and plain values ({culprit[1] if culprit else _shortened(str(error))}); train"
+                f" other than tensors and plain values ({culprit[1] if culprit else shortened(str(error))}); train"
                 " without checkpoint="
             ) from error
         try:
@@ -116,8 +115,8 @@ class Checkpoint:
         """Refuse the file of another training, naming what differs."""
         names = dict.fromkeys([*self.identity, *saved])
         differing = [
-            f"{name} ({_shortened(saved.get(name, 'not given'))} in the file,"
-            f" {_shortened(self.identity.get(name, 'not given'))} now)"
+            f"{name} ({shortened(saved.get(name, 'not given'))} in the file,"
+            f" {shortened(self.identity.get(name, 'not given'))} now)"
             for name in names
             if saved.get(name) != self.identity.get(name)
         ]
@@ -178,9 +177,3 @@ def _update(content: "hashlib._Hash", value: object) -> None:
         content.update(f"{type(value).__name__} {len(text)} {text} ".encode())
     else:
         raise TypeError(f"there is no digest of {type(value).__name__}")
-
-
-def _shortened(text: str, length: int = 160) -> str:
-    """The text on one line, without its middle if it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[: length // 2]} ... {line[-length // 2 :]}"
