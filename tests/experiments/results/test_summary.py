@@ -8,7 +8,7 @@ from scipy import stats
 
 from wtawp.experiments.results.statistics import holm
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec import Cell, Plan, Record, Setting
+from wtawp.experiments.spec import Cell, Plan, Record, Setting, SplitRule
 
 MakeRecords = Callable[..., list[Record]]
 
@@ -78,6 +78,17 @@ def test_pairs_are_compared_over_runs_and_honestly_over_splits(small_plan: Plan,
     assert (pair.gain.low, pair.gain.high) == pytest.approx((interval.low, interval.high))
     assert (pair.gain.p_value, pair.gain.num_pairs, pair.gain.won) == (pytest.approx(honest.pvalue), 4, 4)
     assert [p.holm_p_value for p in report.pairs] == holm([p.gain.p_value for p in report.pairs if p.gain])
+
+
+def test_row_2_initialisations_are_paired_if_masks_describe_the_only_split(
+    small_plan: Plan, make_records: MakeRecords
+) -> None:
+    masks = SplitRule(kind="masks")
+    for rule, pairs in ((masks, 4), (SplitRule(), None)):
+        cells = (replace(c, splits=1, inits=4, setting=replace(c.setting, split=rule)) for c in small_plan.cells)
+        plan = replace(small_plan, cells=tuple(cells))
+        gain = summarise(plan, make_records(plan)).pairs[0].gain
+        assert (None if gain is None else gain.num_pairs) == pairs
 
 
 def test_only_runs_that_both_rows_have_are_paired(small_plan: Plan, make_records: MakeRecords) -> None:
