@@ -323,7 +323,7 @@ def reports_of(plans: "Sequence[Plan]", store: "Store") -> "list[PlanReport]":
     """
     from wtawp.experiments.results.summary import summarise
 
-    return [summarise(plan, store.records(run.key for run in plan.runs())) for plan in plans]
+    return [summarise(plan, store.records(run.key for run in (*plan.runs(), *plan.clean_runs()))) for plan in plans]
 
 
 def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
