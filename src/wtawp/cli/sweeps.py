@@ -16,6 +16,7 @@ from wtawp.cli.options import (
     Device,
     EngineName,
     Epochs,
+    Html,
     Json,
     Labels,
     Lam,
@@ -29,13 +30,13 @@ from wtawp.cli.options import (
     as_bad_parameter,
     refuse_unwritable,
 )
-from wtawp.cli.printing import print_table
+from wtawp.cli.printing import escape, print_table
 from wtawp.cli.shared import app, console, errors_without_traceback, escape_controls, progress_bar, stderr_console
 
 if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine
     from wtawp.experiments.results.summary import PlanReport
-    from wtawp.experiments.spec import Plan, Scale
+    from wtawp.experiments.spec import Plan, Record, Scale
     from wtawp.experiments.store import Store
 
 
@@ -90,13 +91,15 @@ def run(
     engine: EngineName = "local",
     workers: Workers = None,
     store: StorePath = None,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Run a plan of your own; the documentation lists the keys of its file."""
     with errors_without_traceback():
         from wtawp.experiments.plans.toml_plan import read_plan
 
-        sweep([read_plan(plan)], store, device, tf32, make_engine(engine, workers, device), as_json)
+        refuse_unwritable(html)
+        sweep([read_plan(plan)], store, device, tf32, make_engine(engine, workers, device), as_json, html)
 
 
 @app.command()
@@ -112,6 +115,7 @@ def compare(
     tf32: Tf32 = False,
     workers: Workers = None,
     store: StorePath = None,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Compare a model with and without WT-AWP in paired runs: does it help on these data, and by how much?"""
@@ -119,6 +123,7 @@ def compare(
         from wtawp.experiments.plans.defaults import default_awp
         from wtawp.experiments.spec import Cell, Plan, Setting
 
+        refuse_unwritable(html)
         with as_bad_parameter():
             awp = default_awp(model, dataset, rho=rho, lam=lam)
             if awp is None:
@@ -129,7 +134,7 @@ def compare(
                 for row, awp in rows.items()
             )
         plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
-        sweep([plan], store, device, tf32, make_engine("local", workers, device), as_json)
+        sweep([plan], store, device, tf32, make_engine("local", workers, device), as_json, html)
 
 
 @app.command()
@@ -176,7 +181,7 @@ def train(
 def report(
     labels: Labels = None,
     scale: Size = "full",
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page with tables and figures to this file.")] = None,
+    html: Html = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown to this file.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Write Markdown and figures to this folder.")] = None,
     artifacts: Annotated[
@@ -190,10 +195,12 @@ def report(
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Show stored results beside the numbers of the paper, without training anything."""
+    """Show stored results without training anything: those of the paper beside its numbers, and your own.
+
+    Without a label, everything that is stored is shown.
+    """
     with errors_without_traceback():
         from wtawp.experiments.report.artifacts import read_artifacts
-        from wtawp.experiments.results.summary import summarise
         from wtawp.experiments.store import Store, default_path, load_all
 
         for path in (html, markdown):
@@ -204,13 +211,15 @@ def report(
         shown = [] if artifacts is None else read_artifacts(artifacts)
         plans = _plans_of_the_paper(labels or ["all"], scale)
         if records:
-            loaded = load_all(records)
-            reports = [summarise(plan, loaded) for plan in plans]
+            reports = _reports_of_records(plans, load_all(records), everything=not labels)
         elif shown and not labels and store is None and not default_path().exists():
             reports = []  # a page of artifacts alone
         else:
             with Store(store, create=False) as opened:
-                reports = reports_of(plans, opened)
+                if labels:
+                    reports = reports_of(plans, opened)
+                else:
+                    reports = _reports_of_records(plans, opened.records(), everything=True)
         if folder is not None:
             from wtawp.experiments.report.markdown import write_folder
 
@@ -228,6 +237,25 @@ def report(
             stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
     if as_json or html is markdown is folder is None:
         _show(reports, as_json)
+
+
+def _reports_of_records(plans: "list[Plan]", records: "list[Record]", *, everything: bool) -> "list[PlanReport]":
+    """Summarise plans of the paper; with `everything`, those of which a run is stored, after the user's own runs."""
+    from wtawp.experiments.plans.own_runs import own_plans
+    from wtawp.experiments.results.summary import summarise
+
+    reports = [summarise(plan, records) for plan in plans]
+    if not everything:
+        return reports
+    own, num_unreadable = own_plans(records)
+    if num_unreadable:
+        stderr_console.print(
+            f"{num_unreadable} records are left out: their settings name a model, an attack or a data set that is not "
+            "registered here, or are of another version; `wtawp results ls` shows them.",
+            style="yellow", highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    stored = [summarise(plan, records) for plan in own] + [r for r in reports if r.records or r.failed]
+    return stored or reports
 
 
 def _plans_of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
@@ -260,7 +288,13 @@ def make_engine(name: str, workers: int | None, device: str) -> "Engine":
 
 
 def sweep(
-    plans: "Sequence[Plan]", store: Path | None, device: str, tf32: bool, engine: "Engine", as_json: bool
+    plans: "Sequence[Plan]",
+    store: Path | None,
+    device: str,
+    tf32: bool,
+    engine: "Engine",
+    as_json: bool,
+    html: Path | None = None,
 ) -> None:
     """Train the runs of plans that the store does not have, and show the results of all.
 
@@ -271,6 +305,7 @@ def sweep(
         tf32: Whether TF32 matrix products are allowed on a GPU.
         engine: Where chunks are trained.
         as_json: Whether results are printed as JSON.
+        html: A file for the page with the results; by default none is written.
 
     Raises:
         typer.Exit: With status 1 if a run failed, and 130 if the sweep was interrupted.
@@ -293,7 +328,13 @@ def sweep(
                 "Stopped. Finished runs are stored: the same command continues from here.", highlight=False
             )
             raise typer.Exit(130) from None
-        _show(reports_of(plans, opened), as_json)
+        reports = reports_of(plans, opened)
+        _show(reports, as_json)
+        if html is not None:
+            from wtawp.experiments.report.html import render_html
+
+            write_atomic(html, render_html(reports).encode())
+            stderr_console.print(f"Written: {html.resolve()}", highlight=False, soft_wrap=True)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
         counts = (
             f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
@@ -328,6 +369,7 @@ def reports_of(plans: "Sequence[Plan]", store: "Store") -> "list[PlanReport]":
 
 def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
     """Print the tables of reports, or their numbers as JSON."""
+    from wtawp.experiments.report.answers import answers, is_own
     from wtawp.experiments.report.contents import tables_of
     from wtawp.experiments.report.export import export_data
 
@@ -335,5 +377,7 @@ def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
         typer.echo(json.dumps([export_data(r) for r in reports]))
         return
     for each in reports:
+        for answer in answers(each) if is_own(each) else []:
+            console.print(escape(answer) + "\n", highlight=False)
         for table in tables_of(each):
             print_table(f"{each.plan.name}: {each.plan.title}", table)
