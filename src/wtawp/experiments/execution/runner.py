@@ -8,6 +8,7 @@ import torch
 
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.engines import Engine
+from wtawp.experiments.execution.estimate import describe_cost
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import train_job
@@ -59,8 +60,8 @@ def run_plans(
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed on a GPU; such runs are stored as those of another device.
         progress: Called with the share that is done, and a description, after each chunk.
-        announce: Called with a sentence, before anything is trained, if the store has the results of runs to train from
-            other devices.
+        announce: Called with sentences before anything is trained: how much there is to train and how long it may
+            take; and, if the store has results of these runs from other devices, that they are trained again.
 
     Returns:
         How many runs were trained, known and failed.
@@ -80,8 +81,10 @@ def run_plans(
     surrogates = tuple({run.key: run for c in to_train if (run := surrogate_of(c[0])) is not None}.values())
     attacked = {record.key for record in store.records((run.key for run in surrogates), status="done")}  # on any device
     to_attack = [c for c in chunks(surrogates, together=device != "cpu") if not all(run.key in attacked for run in c)]
-    if announce is not None and (sentence := _describe_elsewhere(store, runs, known, where[0])):
-        announce(sentence)
+    if announce is not None and (to_attack or to_train):
+        announce(describe_cost(store, to_attack + to_train, where[0], _cost))
+        if sentence := _describe_elsewhere(store, runs, known, where[0]):
+            announce(sentence)
     total, done, failed = sum(map(_cost, to_attack + to_train)), 0.0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
