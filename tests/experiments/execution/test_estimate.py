@@ -29,6 +29,11 @@ def test_the_estimate_scales_what_a_stored_run_of_the_same_data_and_model_took(
             "models took."
         )
         assert "there is no estimate" in describe_cost(store, chunks, "another device", cost)
+
+        def refuse(_: tuple[Run, ...]) -> float:
+            raise ValueError("a measure that nobody registered")
+
+        assert "there is no estimate" in describe_cost(store, chunks, "cpu", refuse)
         other = replace(LONG, dataset="wine")
         assert "there is no estimate" in describe_cost(store, [*chunks, (Run(other, 0, 0),)], "cpu", cost)
 

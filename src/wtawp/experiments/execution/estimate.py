@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from wtawp.experiments.spec import Run
+from wtawp.experiments.spec import Run, Setting
 from wtawp.experiments.store import Store
 
 Chunk = tuple[Run, ...]
@@ -34,7 +34,7 @@ def describe_cost(store: Store, chunks: Sequence[Chunk], device: str, cost: Call
 
 
 def _estimate(store: Store, chunks: Sequence[Chunk], device: str, cost: Callable[[Chunk], float]) -> float | None:
-    """The seconds that all chunks take one after the other; None where no run of a data set and model is stored."""
+    """The seconds that all chunks take one after the other; None where no readable run of data and model is stored."""
     newest = {
         (row.setting["dataset"], row.setting["model"]): row.key
         for row in sorted(store.summary(), key=lambda row: row.last)
@@ -48,8 +48,11 @@ def _estimate(store: Store, chunks: Sequence[Chunk], device: str, cost: Callable
             return None
         if place not in rates:
             record = store.records([newest[place]], status="done", device=device)[0]
-            run = Run(chunk[0].setting.from_content(record.setting), record.split, record.init)
-            rates[place] = record.seconds / cost((run,))
+            try:
+                run = Run(Setting.from_content(record.setting), record.split, record.init)
+                rates[place] = record.seconds / cost((run,))
+            except (KeyError, TypeError, ValueError):  # options or measures that this program does not know
+                return None
         total += rates[place] * cost(chunk)
     return total
 
