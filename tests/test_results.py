@@ -5,14 +5,17 @@ import math
 import re
 from collections import Counter
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.report.figures import figures_of
 from wtawp.experiments.report.markdown import render_markdown
 from wtawp.experiments.results.claims import check
+from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.geometry import (
     bounds_of,
     geometry_comparisons,
@@ -91,6 +94,49 @@ def test_the_robustness_tables_agree_as_far_as_documented_and_every_gain_has_the
     assert significant == {"tab:poison": 27, "tab:dicepoison": 20, "tab:evasion": 12}
 
 
+def test_the_documented_drops_are_those_of_the_records(reports: dict[str, PlanReport]) -> None:
+    compared = {(d.before, d.column): d for name in AGREE for d in compare_drops(reports[name])}
+    smaller = {place for place, d in compared.items() if d.is_smaller}
+    larger = {place for place, d in compared.items() if d.is_larger}
+    assert (len(compared), len(smaller), len(larger)) == (44, 6, 3)
+    assert {place for place in smaller if not re.match(r"PGD \d+ %", place[1])} == {("SimPGCN", "PGD, cora")}
+    assert larger == {("GCN", "Metattack, citeseer"), ("SimPGCN", "DICE, cora"), ("SimPGCN", "DICE, citeseer")}
+    readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    assert "significantly less accuracy from WT-AWP in 6 of 44 pairs and significantly more in 3" in readme
+    gains = [mean([getattr(d, name) for d in compared.values()]) for name in ("gain", "clean_gain")]
+    assert "the mean gain is {:.2f} points under attack and {:.2f} on the clean graphs".format(*gains) in readme
+    columns = [compared["GCN", column] for column in ("PGD, cora", "Metattack, cora", "PGD 5 %, cora")]
+    shown = {
+        "GCN": [f"{d.drop_before:.2f}" for d in columns],
+        "GCN+WT-AWP": [f"{d.drop_after:.2f}" for d in columns],
+        "gain, change of the drop": [f"{d.change.mean:+.2f}" for d in columns],
+    }
+    rows = [line.strip("| ").split(" | ") for line in readme.splitlines() if line.count("|") == 11]
+    assert {row[0]: [row[2], row[5], row[8]] for row in rows if row[0] in shown} == shown
+    text = (DOCS / "attacks.md").read_text(encoding="utf-8")
+    for d in (compared["GCN", "Metattack, citeseer"], compared["GCN", "PGD 10 %, polblogs"]):
+        numbers = (
+            f"{d.clean_gain:+.2f} | {d.gain:+.2f} | {d.drop_before:.2f} | {d.drop_after:.2f} | {d.change.mean:+.2f}"
+        )
+        assert f"| {numbers} ({d.change.low:+.2f} to {d.change.high:+.2f}) |" in text
+
+
+def test_a_drop_of_the_evasion_table_is_that_of_a_loop_over_the_records(reports: dict[str, PlanReport]) -> None:
+    drops: dict[bool, dict[int, list[float]]] = {False: {}, True: {}}
+    for r in load_all([RESULTS / "attacks.jsonl.gz"]):
+        measures = r.setting.get("measures", [])
+        if r.setting["dataset"] == "cora" and len(measures) == 2 and dict(measures[0]["options"])["attack"] == "pgd":
+            assert r.accuracy is not None
+            assert r.measured is not None
+            drop = 100 * (r.accuracy["test"] - r.measured[0]["accuracy"])
+            drops[r.setting["awp"] is not None].setdefault(r.split, []).append(drop)
+    changes = [mean(drops[True][split]) - mean(drops[False][split]) for split in range(20)]
+    (compared,) = (d for d in compare_drops(reports["tab:evasion"]) if d.column == "PGD 5 %, cora")
+    honest = stats.ttest_1samp(changes, 0.0)
+    assert compared.change.mean == pytest.approx(mean(changes))
+    assert compared.change.p_value == pytest.approx(honest.pvalue)
+
+
 def test_attacks_are_as_strong_as_the_paper_s_on_cora(reports: dict[str, PlanReport]) -> None:
     evaded = {c.cell.column: c for c in reports["tab:evasion"].cells if c.cell.row == "GCN"}
     for column in ("PGD 5 %, cora", "PGD 10 %, cora"):
@@ -127,11 +173,11 @@ def test_the_documented_cost_of_attacks_is_that_of_the_records() -> None:
 
 @pytest.mark.parametrize("name", ["fig:certcora", "fig:certcite"])
 def test_wt_awp_certifies_more_against_feature_flips_at_every_radius(reports: dict[str, PlanReport], name: str) -> None:
-    def mean(row: str) -> np.ndarray:
+    def certified(row: str) -> np.ndarray:
         (cell,) = (c for c in reports[name].cells if (c.cell.row, c.cell.measure) == (row, 0))
         return np.mean([(r.measured or [])[0]["certified"] for r in cell.records], axis=0)
 
-    plain, perturbed = mean("GCN"), mean("GCN+WT-AWP")
+    plain, perturbed = certified("GCN"), certified("GCN+WT-AWP")
     somewhere = (plain > 0) | (perturbed > 0)
     assert somewhere.sum() == 70
     assert (perturbed > plain)[somewhere].all()

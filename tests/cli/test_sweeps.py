@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,6 +96,26 @@ def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: 
     (report,) = json.loads(invoke(*same, "--store", store, "--json"))
     assert [cell["runs"] for cell in report["cells"]] == [2, 2]
     assert report["claims"] == []  # two short runs prove nothing
+
+
+def test_a_comparison_and_a_plan_of_ones_own_have_a_page_and_are_in_the_report(tmp_path: Path, store: Path) -> None:
+    compared, ran, reported = (tmp_path / f"{name}.html" for name in ("compare", "run", "report"))
+    short = ("--epochs", 2, "--splits", 2, "--inits", 1, "--workers", 1, "--store", store)
+    shown = invoke("compare", "wine", *short, "--html", compared)
+    assert "4 runs to train in 4 chunks" in shown
+    assert "points of test accuracy" in shown
+    plan = tmp_path / "plan.toml"
+    plan.write_text('splits = 2\ninits = 1\n[base]\ndataset = "wine"\nepochs = 2\n[[cell]]\nrow = "GCN"\n')
+    invoke("run", plan, "--store", store, "--workers", 1, "--html", ran)
+    invoke("report", "--store", store, "--html", reported)
+    for page in (compared, ran, reported):
+        text = page.read_text(encoding="utf-8")
+        assert "<h1>Results</h1>" in text
+        assert "paper" not in re.sub("<style>.*?</style>", "", text, flags=re.DOTALL)
+    assert re.search("<h1>Results</h1>\\s*<div class=.summary.>\\s*<p>GCN\\+WT-AWP .wine.", compared.read_text())
+    assert "GCN on wine" in reported.read_text()
+    assert "your own runs, epochs=2" in reported.read_text()
+    assert "cannot be a file" in invoke("compare", "wine", *short, "--html", tmp_path, code=2)
 
 
 def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> None:

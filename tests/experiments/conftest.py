@@ -6,6 +6,7 @@ import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments import Demo, run_demo
+from wtawp.experiments.plans.robustness import attack_plan
 from wtawp.experiments.report.drawing import observe_figures
 from wtawp.experiments.spec import Cell, Plan, Record, Run, Setting
 
@@ -88,3 +89,24 @@ def plotted() -> Iterator[list[list[Any]]]:
     drawn: list[list[Any]] = []
     with observe_figures(lambda figure: drawn.append(list(figure.axes))):
         yield drawn
+
+
+@pytest.fixture(scope="session")
+def poisoned_plan() -> Plan:
+    """A GCN with and without WT-AWP on a clean and on a poisoned graph, three splits of two initialisations."""
+    return attack_plan(
+        Setting(dataset="wine"), "dice", [0.05], awp=AwpConfig(rho=1.0, lam=0.7), poison=True, adaptive=False, splits=3,
+        inits=2,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def poisoned_records(poisoned_plan: Plan, make_records: MakeRecords) -> list[Record]:
+    """The attack takes 10 points from the GCN, and 1.0, 1.5 and 0.5 less than that from WT-AWP, split by split."""
+
+    def accuracy(cell: Cell, split: int, init: int) -> float:
+        clean = 90.0 + split + 0.1 * init + (2.0 if cell.setting.awp else 0.0)
+        less = (1.0, 1.5, 0.5)[split] if cell.setting.awp else 0.0
+        return clean if cell.setting.poison is None else clean - 10.0 + less
+
+    return make_records(poisoned_plan, accuracy)

@@ -31,6 +31,7 @@ TimeLimit = Annotated[
         show_default="none",
     ),
 ]
+Html = Annotated[Path | None, typer.Option(help="Write an HTML page with tables and figures to this file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")]
 RHO_DEFAULT, LAM_DEFAULT = "1; for whole graphs, the paper's", "0.7; for whole graphs, the paper's"
 Labels = Annotated[

@@ -16,6 +16,7 @@ from wtawp.cli.options import (
     Device,
     EngineName,
     Fresh,
+    Html,
     Json,
     Labels,
     Rows,
@@ -27,7 +28,7 @@ from wtawp.cli.options import (
     as_bad_parameter,
     check_outputs,
 )
-from wtawp.cli.printing import print_table
+from wtawp.cli.printing import escape, print_table
 from wtawp.cli.shared import (
     StopSignal,
     announce,
@@ -45,7 +46,7 @@ from wtawp.cli.training_options import Init, Inits, Splits, SplitSeed, Training,
 if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine
     from wtawp.experiments.results.summary import PlanReport
-    from wtawp.experiments.spec import Plan, Scale
+    from wtawp.experiments.spec import Plan, Record, Scale
     from wtawp.experiments.store import Store
 
 
@@ -104,17 +105,29 @@ def run(
     time_limit: TimeLimit = None,
     fresh: Fresh = False,
     store: StorePath = None,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Run a plan of your own; the documentation lists the keys of its file."""
     with errors_without_traceback():
         from wtawp.experiments.plans.toml_plan import read_plan
+        from wtawp.experiments.store import default_path
 
+        check_outputs({"--html": html}, [plan, store or default_path()])
         read = read_plan(plan)
         from wtawp.experiments.execution.building import with_default_splits
 
         chosen = [with_default_splits(read)]
-        sweep(chosen, store, device, tf32, make_engine(engine, workers, device, time_limit), as_json, fresh=fresh)
+        sweep(
+            chosen,
+            store,
+            device,
+            tf32,
+            make_engine(engine, workers, device, time_limit),
+            as_json,
+            fresh=fresh,
+            html=html,
+        )
 
 
 @app.command()
@@ -129,11 +142,14 @@ def compare(
     time_limit: TimeLimit = None,
     fresh: Fresh = False,
     store: StorePath = None,
+    html: Html = None,
     as_json: Json = False,
 ) -> None:
     """Compare a model with and without WT-AWP in paired runs: does it help on these data, and by how much?"""
     from wtawp.experiments.spec import Cell, Plan
+    from wtawp.experiments.store import default_path
 
+    check_outputs({"--html": html}, [training.dataset, store or default_path()])
     model, awp = training.model, training.awp()
     if awp is None:
         raise typer.BadParameter(f"the weights of {model} cannot be perturbed; compare another model")
@@ -147,7 +163,7 @@ def compare(
         )
     plan = Plan("comparison", f"{model} with and without WT-AWP", cells, ((model, f"{model}+WT-AWP"),))
     engine = make_engine("local", workers, training.device, time_limit)
-    sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh)
+    sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh, html=html)
 
 
 @app.command()
@@ -190,7 +206,7 @@ def train(
 def report(
     labels: Labels = None,
     scale: Size = "full",
-    html: Annotated[Path | None, typer.Option(help="Write an HTML page with tables and figures to this file.")] = None,
+    html: Html = None,
     markdown: Annotated[Path | None, typer.Option(help="Write Markdown to this file.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Write Markdown and figures to this folder.")] = None,
     artifacts: Annotated[
@@ -204,10 +220,12 @@ def report(
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
-    """Show stored results beside the numbers of the paper, without training anything."""
+    """Show stored results without training anything: those of the paper beside its numbers, and your own.
+
+    Without a label, everything that is stored is shown.
+    """
     with errors_without_traceback():
         from wtawp.experiments.report.artifacts import read_artifacts
-        from wtawp.experiments.results.summary import summarise
         from wtawp.experiments.store import Store, default_path, load_all
 
         check_outputs({"--html": html, "--markdown": markdown}, [*(records or ()), store or default_path()])
@@ -217,13 +235,15 @@ def report(
         shown = [] if artifacts is None else read_artifacts(artifacts)
         plans = _plans_of_the_paper(labels or ["all"], scale)
         if records:
-            loaded = load_all(records)
-            reports = [summarise(plan, loaded) for plan in plans]
+            reports = _reports_of_records(plans, load_all(records), everything=not labels)
         elif shown and not labels and store is None and not default_path().exists():
             reports = []  # a page of artifacts alone
         else:
             with Store(store, create=False) as opened:
-                reports = reports_of(plans, opened)
+                if labels:
+                    reports = reports_of(plans, opened)
+                else:
+                    reports = _reports_of_records(plans, opened.records(), everything=True)
         if folder is not None:
             from wtawp.experiments.report.markdown import write_folder
 
@@ -241,6 +261,25 @@ def report(
             stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
     if as_json or html is markdown is folder is None:
         _show(reports, as_json)
+
+
+def _reports_of_records(plans: "list[Plan]", records: "list[Record]", *, everything: bool) -> "list[PlanReport]":
+    """Summarise plans of the paper; with `everything`, those of which a run is stored, after the user's own runs."""
+    from wtawp.experiments.plans.own_runs import own_plans
+    from wtawp.experiments.results.summary import summarise
+
+    reports = [summarise(plan, records) for plan in plans]
+    if not everything:
+        return reports
+    own, num_unreadable = own_plans(records)
+    if num_unreadable:
+        stderr_console.print(
+            f"{num_unreadable} records are left out: their settings name a model, an attack or a data set that is not "
+            "registered here, or are of another version; `wtawp results ls` shows them.",
+            style="yellow", highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    stored = [summarise(plan, records) for plan in own] + [r for r in reports if r.records or r.failed]
+    return stored or reports
 
 
 def _plans_of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
@@ -291,6 +330,7 @@ def sweep(
     as_json: bool,
     *,
     fresh: bool = False,
+    html: Path | None = None,
 ) -> None:
     """Train the runs of plans that the store does not have, and show the results of all.
 
@@ -302,6 +342,7 @@ def sweep(
         engine: Where chunks are trained.
         as_json: Whether results are printed as JSON.
         fresh: Whether all runs are trained, also those that the store has.
+        html: A file for the page with the results; by default none is written.
 
     Raises:
         typer.Exit: With status 1 if a run failed, 130 after Ctrl-C; SIGTERM and SIGHUP end the process.
@@ -325,7 +366,13 @@ def sweep(
             if isinstance(stop, StopSignal):
                 end_by_signal(stop.number)
             raise typer.Exit(130) from None
-        _show(reports_of(plans, opened), as_json)
+        reports = reports_of(plans, opened)
+        _show(reports, as_json)
+        if html is not None:
+            from wtawp.experiments.report.html import render_html
+
+            write_atomic(html, render_html(reports).encode())
+            stderr_console.print(f"Written: {html.resolve()}", highlight=False, soft_wrap=True)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
         counts = (
             f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
@@ -355,11 +402,12 @@ def reports_of(plans: "Sequence[Plan]", store: "Store") -> "list[PlanReport]":
     """
     from wtawp.experiments.results.summary import summarise
 
-    return [summarise(plan, store.records(run.key for run in plan.runs())) for plan in plans]
+    return [summarise(plan, store.records(run.key for run in (*plan.runs(), *plan.clean_runs()))) for plan in plans]
 
 
 def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
     """Print the tables of reports, or their numbers as JSON."""
+    from wtawp.experiments.report.answers import answers, is_own
     from wtawp.experiments.report.contents import tables_of
     from wtawp.experiments.report.export import export_data
 
@@ -367,5 +415,7 @@ def _show(reports: "Sequence[PlanReport]", as_json: bool) -> None:
         typer.echo(json.dumps([export_data(r) for r in reports]))
         return
     for each in reports:
+        for answer in answers(each) if is_own(each) else []:
+            console.print(escape(answer) + "\n", highlight=False)
         for table in tables_of(each):
             print_table(f"{each.plan.name}: {each.plan.title}", table)

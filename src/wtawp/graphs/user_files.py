@@ -181,8 +181,8 @@ def _refuse_unclear_header(nodes: list[tuple[int, list[str]]], joined: set[str],
     is_lonely = bool(others) and name not in joined and label not in {row[1] for _, row in others}
     if is_lonely and label not in ("", "-1") and not features and not _is_whole(label):
         raise DataError(
-            f"{path}, line {line}: '{shortened(f'{name},{label}')}' may be a header, or a node without edges that is the only one of "
-            "its class; let a header start with 'node', or remove the line"
+            f"{path}, line {line}: '{shortened(f'{name},{label}')}' may be a header, or a node without edges that is"
+            " the only one of its class; let a header start with 'node', or remove the line"
         )
 
 

@@ -196,6 +196,7 @@ def test_a_sweep_continued_on_another_kind_of_cpu_says_so_and_keeps_both(tmp_pat
     sentences: list[str] = []
     with Store(tmp_path / "s.sqlite") as store:
         run_plans([plan], store, engine=local(1), announce=sentences.append)
+        assert sentences.pop().startswith("2 runs to train in ")
         assert sentences == [SPLIT_OF_WINE]
         sentences.clear()
         records = store.records()
@@ -203,6 +204,7 @@ def test_a_sweep_continued_on_another_kind_of_cpu_says_so_and_keeps_both(tmp_pat
         store.prune(device=HERE)
         store.add([other[0]])
         assert run_plans([plan], store, engine=local(1), announce=sentences.append).trained == 2
+        assert sentences.pop().startswith("2 runs to train in ")
         assert sentences == [
             SPLIT_OF_WINE,
             "The store has 1 from cpu (other, numba) of the 2 runs to train. Another kind of device rounds differently,"
@@ -230,6 +232,7 @@ def test_row_1_fresh_trains_known_runs_again_and_replaces_their_records(tmp_path
         outcome = run_plans([plan], store, engine=local(1), fresh=True, announce=sentences.append)
         assert outcome == Outcome(trained=2, known=0, failed=0)
         assert outcomes(store) == right
+        assert sentences.pop().startswith("2 runs to train in ")
         assert sentences == [SPLIT_OF_WINE]
 
 

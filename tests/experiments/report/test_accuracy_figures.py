@@ -50,6 +50,17 @@ def test_gains_have_their_sign_their_splits_and_their_interval(
     assert ax.get_ylim() == (1.5, -0.5)
 
 
+def test_under_attack_a_second_panel_shows_the_change_of_the_drop(
+    poisoned_plan: Plan, poisoned_records: list[Record], plotted: Plotted
+) -> None:
+    gains(summarise(poisoned_plan, poisoned_records))
+    ((gained, drops),) = plotted
+    assert [label.get_text() for label in gained.get_yticklabels()] == ["GCN+WT-AWP, no attack", "GCN+WT-AWP, 5 %"]
+    (dots,) = drops.collections  # nothing for the column without attack
+    assert np.asarray(dots.get_offsets())[:, 0] == pytest.approx([-1.0, -1.5, -0.5])
+    assert np.asarray(dots.get_offsets())[:, 1].mean() == pytest.approx(1)
+
+
 def test_without_pairs_or_runs_there_are_no_gains(small_plan: Plan) -> None:
     assert gains(summarise(small_plan, [])) == ""
     assert accuracy_over_rho(summarise(small_plan, [])) == ""
@@ -98,14 +109,16 @@ def test_accuracy_is_drawn_over_the_budget_of_each_attack(
     measured = [[{"accuracy": 0.7 + 0.1 * r.split}, {"accuracy": 0.8}] for r in records]
     changed = [replace(r, measured=each) for r, each in zip(records, measured, strict=True)]
     accuracy_over_budget(summarise(plan, changed))
-    ((ax,),) = plotted
+    ((ax, drops),) = plotted
     assert [line.get_label() for line in ax.lines] == ["GCN"] + ["GCN+WT-AWP"] * (awp is not None)
     for i, line in enumerate(ax.lines):
         assert list(line.get_xdata()) == [0, 0.05, 0.1]
         assert line.get_ydata() == pytest.approx([90.5 + 2 * i, 80.0, 75.0])
         assert line.get_color() == method_style((None, WT)[i])["color"]
         assert band(ax.collections[i], 0.1) == pytest.approx((75 - stdev([70, 80]), 75 + stdev([70, 80])))
-    assert ax.get_xlabel() == "budget, % of the edges"
+        assert list(drops.lines[i].get_xdata()) == [0, 0.05, 0.1]
+        assert drops.lines[i].get_ydata() == pytest.approx([0.0, 10.5 + 2 * i, 15.5 + 2 * i])
+    assert ax.get_xlabel() == drops.get_xlabel() == "budget, % of the edges"
     assert ax.xaxis.get_major_formatter()(0.05, 0) == "5"
 
 
@@ -114,6 +127,7 @@ def test_the_budget_of_a_poisoned_training_counts_edges(make_records: MakeRecord
                        inits=1)  # fmt: skip
     columns = {"no attack": 90.0, "20 edges": 70.0, "5 edges": 80.0}
     accuracy_over_budget(summarise(plan, make_records(plan, lambda cell, *_: columns[cell.column])))
-    ((ax,),) = plotted
+    ((ax, drops),) = plotted
     assert ax.lines[0].get_xydata() == pytest.approx(np.array([(0, 90), (5, 80), (20, 70)]))
+    assert drops.lines[0].get_xydata() == pytest.approx(np.array([(0, 0), (5, 10), (20, 20)]))
     assert ax.get_xlabel() == "budget, edges"

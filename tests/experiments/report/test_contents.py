@@ -1,8 +1,15 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from wtawp.experiments.report.contents import anchors, claim_verdicts, headlines, provenance, tables_of
-from wtawp.experiments.report.plan_tables import cell_table, claim_table, pair_table
+from wtawp.experiments.report.contents import (
+    anchors,
+    claim_verdicts,
+    headlines,
+    provenance,
+    robustness_headline,
+    tables_of,
+)
+from wtawp.experiments.report.plan_tables import cell_table, claim_table, drop_table, pair_table
 from wtawp.experiments.results.summary import summarise
 from wtawp.experiments.spec import Claim, Plan, Record
 
@@ -30,6 +37,19 @@ def test_headlines_count_verdicts(small_plan: Plan, make_records: MakeRecords) -
         "0 are incomplete.",
         "Of 1 claims of the text, 1 holds, 0 do not, 0 wait for runs.",
     ]
+
+
+def test_the_headline_on_robustness_follows_from_the_drops(
+    poisoned_plan: Plan, poisoned_records: list[Record], small_plan: Plan, make_records: MakeRecords
+) -> None:
+    report = summarise(poisoned_plan, poisoned_records)
+    assert headlines([report]) == [
+        "Of 1 pairs without and with perturbed weights under attack, the perturbation makes the drop (clean accuracy "
+        "less that under attack) significantly smaller in 0 and significantly larger in 0; 1 are undecided. The mean "
+        "gain is +3.00 points under attack and +2.00 on the clean graphs."
+    ]
+    assert tables_of(report) == [cell_table(report), pair_table(report), drop_table(report)]
+    assert robustness_headline([summarise(small_plan, make_records(small_plan))]) == []
 
 
 def test_tables_are_claims_then_cells_then_pairs(small_plan: Plan, make_records: MakeRecords) -> None:

@@ -15,7 +15,7 @@ def test_the_numbers_go_through_json(small_plan: Plan, make_records: MakeRecords
     claimed = replace(small_plan, claims=(Claim("Rows agree.", "rows_agree_within_3"),))
     records = make_records(claimed, lambda cell, split, _: 80.0 + split + (1.0 + split if cell.setting.awp else 0.0))
     data = json.loads(json.dumps(export_data(summarise(claimed, records[1:]))))
-    assert list(data) == ["plan", "device", "cells", "pairs", "claims"]
+    assert list(data) == ["plan", "device", "cells", "pairs", "drops", "claims"]
     first, second, *_ = data["cells"]
     assert (first["row"], first["column"], first["runs"], first["wanted"]) == ("GCN", "cora", 7, 8)
     assert (first["verdict"], second["printed"], second["mean"]) == ("incomplete", [85.0, 0.5], pytest.approx(84.0))

@@ -4,6 +4,7 @@ from dataclasses import replace
 from wtawp.experiments.report.plan_tables import (
     cell_table,
     claim_table,
+    drop_table,
     failure_table,
     pair_table,
     record_table,
@@ -67,3 +68,28 @@ def test_claims_settings_and_records_are_listed(small_plan: Plan, make_records: 
     assert texts(setting_table(report))[1] == ["WT-AWP", "cora", "GCN on cora, rho=1.0, lam=0.7", "200", "4", "2"]
     key = next(small_plan.cells[0].runs()).key
     assert texts(record_table(report))[0] == ["GCN", "cora", key, "8", "0", "4.0", f"wtawp results show {key}"]
+
+
+def test_where_nothing_is_printed_no_column_is_about_the_paper(small_plan: Plan, make_records: MakeRecords) -> None:
+    own = replace(small_plan, cells=tuple(replace(cell, printed=None) for cell in small_plan.cells))
+    report = summarise(own, by_hand(own, make_records))
+    assert cell_table(report).headers == ("row", "column", "accuracy", "runs")
+    assert "paper" not in cell_table(report).caption + pair_table(report).caption
+    assert pair_table(report).headers[-1] == "splits won"
+    assert texts(pair_table(report))[0][3:5] == ["+1.00", "+0.82 to +1.18"]
+
+
+def test_under_attack_the_drop_stands_beside_accuracy_and_gain(
+    poisoned_plan: Plan, poisoned_records: list[Record], small_plan: Plan, make_records: MakeRecords
+) -> None:
+    report = summarise(poisoned_plan, poisoned_records)
+    assert cell_table(report).headers == ("row", "column", "accuracy", "drop", "runs")
+    assert [row[3] for row in texts(cell_table(report))] == ["–", "10.00", "–", "9.00"]  # noqa: RUF001
+    ((*names, clean, gain, before, after, change, interval, p, holm),) = texts(drop_table(report))
+    assert names == ["GCN", "GCN+WT-AWP", "5 %"]
+    # Differences -1.0, -1.5, -0.5: deviation 0.5, t(0.975, 2) = 4.303, so the interval is -1 +- 1.242.
+    assert (clean, gain, before, after) == ("+2.00", "+3.00", "10.00", "9.00")
+    assert (change, interval, p, holm) == ("-1.00", "-2.24 to +0.24", "0.074", "0.074")
+    assert drop_table(summarise(small_plan, make_records(small_plan))).rows == ()
+    flat = [replace(r, accuracy={"test": 0.8 if "poison" in r.setting else 0.9}) for r in poisoned_records]
+    assert texts(drop_table(summarise(poisoned_plan, flat)))[0][7:9] == ["+0.00", "–"]  # noqa: RUF001

@@ -11,6 +11,7 @@ from wtawp.experiments.execution.building import describe_split
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import cost_of
 from wtawp.experiments.execution.engines import Engine, LostChunk
+from wtawp.experiments.execution.estimate import describe_cost
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import failed_records, train_job
@@ -64,7 +65,8 @@ def run_plans(
         fresh: Whether all runs are trained, also those that the store has, whose records are then replaced.
         progress: Called with the share that is done, and a description, after each chunk.
         announce: Called with sentences, before anything is trained: how the data are split, which results are known
-            and since when, and whether the store has some from other devices.
+            and since when, whether the store has some from other devices, how much there is to train and how long it
+            may take.
 
     Returns:
         How many runs were trained, known and failed.
@@ -88,6 +90,8 @@ def run_plans(
     if announce is not None:
         for sentence in _announcements(store, runs, known, where[0], fresh=fresh):
             announce(sentence)
+        if to_attack or to_train:
+            announce(describe_cost(store, to_attack + to_train, where[0], cost_of))
     total, done, failed = sum(map(cost_of, to_attack + to_train)), 0.0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds

@@ -1,5 +1,6 @@
 """Figures of test accuracy: over the radius, over the attacker's budget, and the gains of pairs."""
 
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ from wtawp.experiments.report.drawing import (
     row_styles,
     use_log_scale,
 )
+from wtawp.experiments.results.drops import compare_drops, split_drops
+from wtawp.experiments.results.statistics import PairedDifference
 from wtawp.experiments.results.summary import CellReport, PlanReport, split_means
 
 if TYPE_CHECKING:
@@ -79,7 +82,7 @@ def _rho(cell: CellReport) -> float:
 
 
 def accuracy_over_budget(report: PlanReport) -> str:
-    """Draw test accuracy over the attacker's budget, a line for each row.
+    """Draw test accuracy, and the drop that the attack causes, over the attacker's budget, a line for each row.
 
     Args:
         report: A plan whose rows have cells of several budgets.
@@ -95,34 +98,42 @@ def accuracy_over_budget(report: PlanReport) -> str:
             rows.setdefault(cell.cell.row, []).append(cell)
     if not rows:
         return ""
-    with drawing(1, 1, 6.5, 3.8) as ((ax,), out):
+    with drawing(1, 2, 10.5, 3.8) as (axes, out):
         styles = row_styles({row: cells[0].cell.setting.awp for row, cells in rows.items()})
         for row, cells in rows.items():
             cells.sort(key=_budget)
-            budgets, means = [_budget(c) for c in cells], np.array([c.mean for c in cells])
-            spread = np.array([c.std or 0.0 for c in cells])
-            colour = styles[row]["color"]
-            ax.fill_between(budgets, means - spread, means + spread, color=colour, alpha=0.15, linewidth=0)
-            ax.plot(budgets, means, linewidth=1.5, marker="o", markersize=4, label=row, **styles[row])
+            _draw_over_budget(axes[0], row, [(_budget(c), list(c.accuracies.values())) for c in cells], styles[row])
+            attacked = [(_budget(c), list(c.drops.values())) for c in cells if c.mean_drop is not None]
+            _draw_over_budget(axes[1], row, [(0, [0.0]), *attacked], styles[row])
         are_shares = any(isinstance(budget, float) for cells in rows.values() for budget in map(_budget, cells))
-        ax.set(xlabel="budget, % of the edges" if are_shares else "budget, edges", ylabel="test accuracy, %")
-        if are_shares:
-            ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
-        legend_beside(ax)
+        axes[0].set(ylabel="test accuracy, %")
+        axes[1].set(ylabel="drop from the clean graph, points")
+        for ax in axes:
+            ax.set(xlabel="budget, % of the edges" if are_shares else "budget, edges")
+            if are_shares:
+                ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}"))
+        legend_beside(axes[1])
     return out[0]
+
+
+def _draw_over_budget(ax: "Axes", row: str, points: list[tuple[float, list[float]]], style: LineStyle) -> None:
+    """Draw the means of a row over budgets, with a band of one standard deviation over runs."""
+    budgets, means = [budget for budget, _ in points], np.array([fmean(runs) for _, runs in points])
+    spread = np.array([stdev(runs) if len(runs) > 1 else 0.0 for _, runs in points])
+    ax.fill_between(budgets, means - spread, means + spread, color=style["color"], alpha=0.15, linewidth=0)
+    ax.plot(budgets, means, linewidth=1.5, marker="o", markersize=4, label=row, **style)
 
 
 def _budget(cell: CellReport) -> float | int:
     """The budget of the attack whose accuracy the cell shows, a share as a float; 0 where there is no attack."""
-    setting, index = cell.cell.setting, cell.cell.measure
-    attack = setting.poison if index is None else setting.measures[index]
+    attack = cell.cell.attack
     budget = 0 if attack is None else dict(attack.options)["budget"]
     assert isinstance(budget, int | float)
     return budget
 
 
 def gains(report: PlanReport) -> str:
-    """Draw the paired difference of each split, with their mean and its 95 % interval.
+    """Draw the paired difference of each split, with their mean and its 95 % interval; under attack also of the drops.
 
     Args:
         report: A plan with pairs.
@@ -134,18 +145,34 @@ def gains(report: PlanReport) -> str:
     pairs = [pair for pair in report.pairs if pair.gain is not None]
     if not pairs:
         return ""
-    with drawing(1, 1, 7.5, 0.9 + 0.42 * len(pairs)) as ((ax,), out):
-        ax.axvline(0, color=GREY, linewidth=0.8)
+    drops = {(d.before, d.after, d.column): d.change for d in compare_drops(report)}
+    panels = 2 if drops else 1
+    with drawing(1, panels, 3.5 + 4.0 * panels, 0.9 + 0.42 * len(pairs)) as (axes, out):
+        for ax in axes:
+            ax.axvline(0, color=GREY, linewidth=0.8)
+            ax.set(ylim=(len(pairs) - 0.5, -0.5))
         for i, pair in enumerate(pairs):
-            before, after = split_means(cells[pair.before, pair.column], cells[pair.after, pair.column])
-            differences = np.subtract(after, before)
-            height = i + np.linspace(-0.22, 0.22, len(differences))  # in the order of the splits
-            ax.scatter(differences, height, s=9, color=COLOURS[5], linewidths=0)
-            gain = pair.gain
-            assert gain is not None
-            if gain.low is not None and gain.high is not None:
-                ax.plot([gain.low, gain.high], [i, i], color=COLOURS[0], linewidth=2.2, solid_capstyle="butt")
-            ax.plot([gain.mean], [i], color=COLOURS[0], marker="D", markersize=5)
-        ax.set_yticks(range(len(pairs)), [f"{p.after}, {p.column}" for p in pairs])
-        ax.set(ylim=(len(pairs) - 0.5, -0.5), xlabel="gain in test accuracy, points")
+            both = cells[pair.before, pair.column], cells[pair.after, pair.column]
+            assert pair.gain is not None
+            _draw_differences(axes[0], i, split_means(*both), pair.gain)
+            if change := drops.get((pair.before, pair.after, pair.column)):
+                _draw_differences(axes[1], i, split_drops(*both), change)
+        axes[0].set_yticks(range(len(pairs)), [f"{p.after}, {p.column}" for p in pairs])
+        axes[0].set(xlabel="gain in test accuracy, points")
+        if drops:
+            axes[1].set_yticks(range(len(pairs)), [""] * len(pairs))
+            axes[1].set(xlabel="change of the drop under attack, points\n(below 0: the attack takes less)")
     return out[0]
+
+
+def _draw_differences(
+    ax: "Axes", height: int, values: tuple[list[float], list[float]], difference: PairedDifference
+) -> None:
+    """Draw a dot for the difference of each split, a diamond for their mean, a bar for its 95 % interval."""
+    differences = np.subtract(values[1], values[0])
+    heights = height + np.linspace(-0.22, 0.22, len(differences))  # in the order of the splits
+    ax.scatter(differences, heights, s=9, color=COLOURS[5], linewidths=0)
+    if difference.low is not None and difference.high is not None:
+        bar = [difference.low, difference.high]
+        ax.plot(bar, [height, height], color=COLOURS[0], linewidth=2.2, solid_capstyle="butt")
+    ax.plot([difference.mean], [height], color=COLOURS[0], marker="D", markersize=5)

@@ -3,33 +3,68 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
-from wtawp.experiments.report.plan_tables import cell_table, claim_table, pair_table
+from wtawp.experiments.report.plan_tables import cell_table, claim_table, drop_table, pair_table
 from wtawp.experiments.report.reporters import reporters_of
 from wtawp.experiments.report.tables import Table
 from wtawp.experiments.results.claims import Verdict, check
+from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.summary import PlanReport
 
 
 def headlines(reports: Sequence[PlanReport]) -> list[str]:
-    """Count the verdicts on cells and on claims.
+    """Count the verdicts on cells and on claims, and what attacks take from the methods that are compared.
 
     Args:
         reports: Plans with their measurements.
 
     Returns:
-        Two sentences.
+        A sentence each on the cells that the paper prints, its claims, and robustness; those that say nothing are left
+        out.
     """
+    sentences = []
     verdicts = Counter(c.verdict for r in reports for c in r.cells)
-    judged = verdicts["agrees"] + verdicts["differs"]
+    if any(r.is_printed for r in reports):
+        sentences.append(
+            f"Of {verdicts['agrees'] + verdicts['differs']} judged cells, {verdicts['agrees']} agree with the paper "
+            f"within 0.5 points and {verdicts['differs']} differ; {verdicts['reported']} are reported without a "
+            f"verdict, {verdicts['incomplete']} are incomplete."
+        )
     outcomes = Counter(verdict for r in reports for verdict in claim_verdicts(r))
+    if outcomes:
+        sentences.append(
+            f"Of {sum(outcomes.values())} claims of the text, {outcomes['holds']} "
+            f"{'holds' if outcomes['holds'] == 1 else 'hold'}, {outcomes['does not hold']} "
+            f"{'does' if outcomes['does not hold'] == 1 else 'do'} not, {outcomes['incomplete']} wait for runs."
+        )
+    return [*sentences, *robustness_headline(reports)]
+
+
+def robustness_headline(reports: Sequence[PlanReport]) -> list[str]:
+    """Say how often a perturbation of the weights makes the drop under attack smaller, and how large gains are.
+
+    Args:
+        reports: Plans with their measurements.
+
+    Returns:
+        A sentence; none where no pair differs in its perturbation and has drops in two splits.
+    """
+    compared = [
+        d
+        for r in reports
+        for d in compare_drops(r)
+        if len({c.cell.setting.awp for c in r.column(d.column) if c.cell.row in (d.before, d.after)}) > 1
+    ]
+    if not compared:
+        return []
+    smaller, larger = sum(d.is_smaller for d in compared), sum(d.is_larger for d in compared)
+    clean, attacked = fmean(d.clean_gain for d in compared), fmean(d.gain for d in compared)
     return [
-        f"Of {judged} judged cells, {verdicts['agrees']} agree with the paper within 0.5 points and "
-        f"{verdicts['differs']} differ; {verdicts['reported']} are reported without a verdict, "
-        f"{verdicts['incomplete']} are incomplete.",
-        f"Of {sum(outcomes.values())} claims of the text, {outcomes['holds']} "
-        f"{'holds' if outcomes['holds'] == 1 else 'hold'}, {outcomes['does not hold']} "
-        f"{'does' if outcomes['does not hold'] == 1 else 'do'} not, {outcomes['incomplete']} wait for runs.",
+        f"Of {len(compared)} pairs without and with perturbed weights under attack, the perturbation makes the drop "
+        f"(clean accuracy less that under attack) significantly smaller in {smaller} and significantly larger in "
+        f"{larger}; {len(compared) - smaller - larger} are undecided. The mean gain is {attacked:+.2f} points under "
+        f"attack and {clean:+.2f} on the clean graphs."
     ]
 
 
@@ -70,7 +105,7 @@ def provenance(report: PlanReport) -> str:
 
 
 def tables_of(report: PlanReport) -> list[Table]:
-    """The tables of a plan: claims, cells, those of its measures, and pairs, as far as the plan has them.
+    """The tables of a plan: claims, cells, those of its measures, pairs and drops, as far as the plan has them.
 
     Args:
         report: A plan with its measurements.
@@ -83,7 +118,9 @@ def tables_of(report: PlanReport) -> list[Table]:
     for reporter in reporters_of(report.plan):
         for make_tables in reporter.tables:
             tables += make_tables(report)
-    return [*tables, pair_table(report)] if report.pairs else tables
+    if report.pairs:
+        tables.append(pair_table(report))
+    return [*tables, drops] if (drops := drop_table(report)).rows else tables
 
 
 def anchors(names: Iterable[str]) -> list[str]:

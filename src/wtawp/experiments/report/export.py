@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from wtawp.experiments.report.reporters import reporters_of
 from wtawp.experiments.results.claims import check
+from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.summary import PlanReport
 
 
@@ -14,11 +15,12 @@ def export_data(report: PlanReport) -> dict[str, object]:
         report: A plan with its measurements.
 
     Returns:
-        Name, device, cells, pairs and claims, and what the reporters of the plan's measures export.
+        Name, device, cells, pairs, drops under attack and claims, and what the reporters of the plan's measures export.
     """
     cells = [
-        {"row": c.cell.row, "column": c.cell.column, "mean": c.mean, "std": c.std, "runs": c.num_finished,
-         "wanted": c.num_runs, "failed": len(c.failed), "printed": c.cell.printed, "verdict": c.verdict}
+        {"row": c.cell.row, "column": c.cell.column, "mean": c.mean, "std": c.std, "drop": c.mean_drop,
+         "runs": c.num_finished, "wanted": c.num_runs, "failed": len(c.failed), "printed": c.cell.printed,
+         "verdict": c.verdict}
         for c in report.cells
     ]  # fmt: skip
     pairs = [
@@ -30,6 +32,7 @@ def export_data(report: PlanReport) -> dict[str, object]:
         "device": report.device,
         "cells": cells,
         "pairs": pairs,
+        "drops": [asdict(comparison) for comparison in compare_drops(report)],
         "claims": [{"text": claim.text, **asdict(check(claim, report))} for claim in report.plan.claims],
     }
     for reporter in reporters_of(report.plan):

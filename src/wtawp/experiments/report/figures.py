@@ -18,7 +18,8 @@ from wtawp.experiments.spec import Plan
 _FIGURES = {
     "accuracy_over_budget": FigureSpec(
         accuracy_over_budget,
-        "Test accuracy over the number of flipped edges, with bands of one standard deviation over runs.",
+        "Test accuracy, and the drop from the clean graph, over the number of flipped edges, with bands of one "
+        "standard deviation over runs.",
     ),
     "accuracy_over_rho": FigureSpec(
         accuracy_over_rho,
@@ -33,7 +34,8 @@ _FIGURES = {
     "gains": FigureSpec(
         gains,
         "What the method adds: a dot for each split (its initialisations averaged, the first split on top), a diamond "
-        "for their mean, a bar for its 95 % interval.",
+        "for their mean, a bar for its 95 % interval. Where there are attacks, the second panel shows in the same way "
+        "how much more of the clean accuracy they take from the method; below 0 they take less.",
     ),
     "gradient_norms": FigureSpec(
         gradient_norms,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from wtawp.experiments.report.answers import answers, is_own
 from wtawp.experiments.report.artifacts import StoredArtifact
 from wtawp.experiments.report.contents import anchors, claim_verdicts, headlines, provenance, tables_of
 from wtawp.experiments.report.drawing import with_ids
@@ -38,6 +39,7 @@ class Section:
     Attributes:
         anchor: The id of its heading.
         report: The plan with its measurements.
+        answers: What the comparisons of the user say, in sentences; none for plans of the paper.
         provenance: Where the numbers come from.
         claims: The verdicts on its claims.
         tables: Its tables of results.
@@ -49,6 +51,7 @@ class Section:
 
     anchor: str
     report: PlanReport
+    answers: list[str]
     provenance: str
     claims: list[Verdict]
     tables: list[Table]
@@ -77,7 +80,10 @@ def render_html(reports: Sequence[PlanReport], artifacts: Sequence[StoredArtifac
     )
     sections = [_section(a, r) for a, r in zip(anchors(r.plan.name for r in reports), reports, strict=True)]
     return environment.get_template("report.html.j2").render(
-        sections=sections, headlines=headlines(reports) if reports else [], artifacts=artifacts
+        sections=sections,
+        headlines=headlines(reports),
+        artifacts=artifacts,
+        is_beside_the_paper=any(r.is_printed or r.plan.claims for r in reports),
     )
 
 
@@ -90,6 +96,7 @@ def _section(anchor: str, report: PlanReport) -> Section:
     return Section(
         anchor=anchor,
         report=report,
+        answers=answers(report) if is_own(report) else [],
         provenance=provenance(report),
         claims=claim_verdicts(report),
         tables=tables_of(report),

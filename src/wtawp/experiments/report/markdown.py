@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wtawp.base import write_atomic
+from wtawp.experiments.report.answers import answers, is_own
 from wtawp.experiments.report.contents import anchors, headlines, provenance, tables_of
 from wtawp.experiments.report.dataset_tables import graph_dataset_table, node_dataset_table
 from wtawp.experiments.report.figures import captions_of, figures_of
@@ -33,6 +34,7 @@ def render_markdown(reports: Sequence[PlanReport], *, figures: str | None = None
     parts = ["# Results", *([] if figures is None else [MADE_BY]), *headlines(reports)]
     for anchor, report in zip(anchors(r.plan.name for r in reports), reports, strict=True):
         parts += [f"## {_escape(report.plan.name)}: {_escape(report.plan.title)}", _escape(provenance(report))]
+        parts += [_escape(answer) for answer in (answers(report) if is_own(report) else [])]
         parts += [markdown_table(table) for table in tables_of(report)]
         if figures is not None and report.records:  # where nothing was measured, nothing is drawn
             parts += [f"![{caption}]({figures}/{anchor}-{name}.svg)" for name, caption in captions_of(report.plan)]

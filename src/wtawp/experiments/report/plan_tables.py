@@ -1,12 +1,15 @@
 """The tables that every plan has: cells, pairs, claims, settings, records and failures."""
 
+from collections.abc import Callable
+
 from wtawp.experiments.report.tables import NOTHING, Entry, Table, mean_and_std, number, p_value
 from wtawp.experiments.results.claims import check
+from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, has_only_split
 
 
 def cell_table(report: PlanReport) -> Table:
-    """Every cell of a plan, our number beside the paper's.
+    """Every cell of a plan: its accuracy, under attack also the drop, and the paper's number where it prints one.
 
     Args:
         report: A plan with its measurements.
@@ -14,27 +17,39 @@ def cell_table(report: PlanReport) -> Table:
     Returns:
         The table.
     """
-    return Table(
-        "Test accuracy in per cent, mean ± standard deviation over runs. Agrees: within 0.5 points of the paper; "
-        "reported: not judged, or the paper prints nothing; incomplete: runs are missing.",
-        ("row", "column", "ours", "paper", "difference", "runs", "verdict"),
-        tuple(_cell_row(c) for c in report.cells),
-    )
+    caption = "Test accuracy in per cent, mean ± standard deviation over runs."
+    columns: dict[str, Callable[[CellReport], Entry]]
+    columns = {"row": lambda c: Entry(c.cell.row), "column": lambda c: Entry(c.cell.column)}
+    columns["ours" if report.is_printed else "accuracy"] = lambda c: mean_and_std(c.mean, c.std)
+    if any(c.cell.attack is not None for c in report.cells):
+        columns["drop"] = lambda c: number(c.mean_drop)
+        caption += (
+            " Drop: mean accuracy of the same trainings on the clean graph (same setting, split and initialisation) "
+            "less that under attack, in points; none where the clean trainings are missing."
+        )
+    if report.is_printed:
+        columns["paper"] = lambda c: mean_and_std(*(c.cell.printed or (None, None)))
+        columns["difference"] = lambda c: number(c.difference, "+.2f")
+    columns["runs"] = _runs_entry
+    if report.is_printed:
+        columns["verdict"] = lambda c: Entry(c.verdict)
+        caption += (
+            " Agrees: within 0.5 points of the paper; reported: not judged, or the paper prints nothing; incomplete: "
+            "runs are missing."
+        )
+    rows = tuple(tuple(entry(c) for entry in columns.values()) for c in report.cells)
+    return Table(caption, tuple(columns), rows)
 
 
-def _cell_row(c: CellReport) -> tuple[Entry, ...]:
-    """A row of the table of cells."""
+def _runs_entry(c: CellReport) -> Entry:
+    """The number of finished runs of a cell, and of those that are missing or failed."""
     runs = str(c.num_finished) if c.is_complete else f"{c.num_finished} of {c.num_runs}"
     runs += f", {len(c.failed)} failed" if c.failed else ""
-    return (
-        Entry(c.cell.row), Entry(c.cell.column), mean_and_std(c.mean, c.std),
-        mean_and_std(*(c.cell.printed or (None, None))), number(c.difference, "+.2f"), Entry(runs, c.num_finished),
-        Entry(c.verdict),
-    )  # fmt: skip
+    return Entry(runs, c.num_finished)
 
 
 def pair_table(report: PlanReport) -> Table:
-    """Every pair in every column: the comparison paired over splits, then the paper's test over runs.
+    """Every pair in every column: the comparison paired over splits, then the paper's test where it prints numbers.
 
     Args:
         report: A plan with its measurements.
@@ -42,16 +57,20 @@ def pair_table(report: PlanReport) -> Table:
     Returns:
         The table.
     """
-    return Table(
+    caption = (
         "Gain in points, paired over splits (the initialisations of a split share it, so they are averaged first), "
         "with its 95 % interval; Holm corrects for the number of pairs; the effect size is the mean gain in standard "
-        "deviations of it over splits. The last column is the paper's t-test, which takes all runs for independent."
-        + " Masks describe the only split, so that initialisations are paired here: nothing is said about other splits."
-        * any(has_only_split(c.cell) for c in report.cells),
-        ("without", "with", "column", "gain", "95 % interval", "p", "p (Holm)", "effect size", "splits won",
-         "p over runs"),
-        tuple(_pair_row(p) for p in report.pairs),
-    )  # fmt: skip
+        "deviations of it over splits."
+    )
+    if any(has_only_split(c.cell) for c in report.cells):
+        caption += " Masks describe the only split: initialisations are paired, and nothing is said about other splits."
+    headers = ["without", "with", "column", "gain", "95 % interval", "p", "p (Holm)", "effect size", "splits won"]
+    rows = tuple(_pair_row(p) for p in report.pairs)
+    if report.is_printed:
+        caption += " The last column is the paper's t-test, which takes all runs for independent."
+        headers.append("p over runs")
+        rows = tuple((*row, p_value(p.runs_p_value)) for row, p in zip(rows, report.pairs, strict=True))
+    return Table(caption, tuple(headers), rows)
 
 
 def _pair_row(p: PairReport) -> tuple[Entry, ...]:
@@ -59,11 +78,37 @@ def _pair_row(p: PairReport) -> tuple[Entry, ...]:
     g = p.gain
     column = Entry(p.column if p.is_complete else f"{p.column} (incomplete)")
     if g is None:
-        return Entry(p.before), Entry(p.after), column, *[Entry(NOTHING)] * 6, p_value(p.runs_p_value)
+        return Entry(p.before), Entry(p.after), column, *[Entry(NOTHING)] * 6
     return (
         Entry(p.before), Entry(p.after), column, number(g.mean, "+.2f"), Entry(g.interval("+.2f"), g.low),
         *(p_value(None if g.low is None else each) for each in (g.p_value, p.holm_p_value)),
-        number(g.effect_size, "+.2f"), Entry(f"{g.won} of {g.num_pairs}", g.won / g.num_pairs), p_value(p.runs_p_value),
+        number(g.effect_size, "+.2f"), Entry(f"{g.won} of {g.num_pairs}", g.won / g.num_pairs),
+    )  # fmt: skip
+
+
+def drop_table(report: PlanReport) -> Table:
+    """What attacks take from both rows of every pair, beside the gain.
+
+    Args:
+        report: A plan with its measurements.
+
+    Returns:
+        The table; it has no rows where the plan has no attack.
+    """
+    rows = tuple(
+        (Entry(d.before), Entry(d.after), Entry(d.column), number(d.clean_gain, "+.2f"), number(d.gain, "+.2f"),
+         number(d.drop_before), number(d.drop_after), number(d.change.mean, "+.2f"),
+         Entry(d.change.interval("+.2f"), d.change.low), p_value(d.change.p_value), p_value(d.holm_p_value))
+        for d in compare_drops(report)
+    )  # fmt: skip
+    return Table(
+        "Robustness. The drop is the accuracy on the clean graph less that under attack, in points. The gain under "
+        "attack is the gain on the clean graph less the change of the drop: where the change is below 0, the attack "
+        "takes less from the second row; where it is 0, the gain under attack is the clean gain carried over. All "
+        "numbers are paired over splits; the interval and both p-values are those of the change.",
+        ("without", "with", "column", "clean gain", "gain under attack", "drop without", "drop with", "change of drop",
+         "95 % interval", "p", "p (Holm)"),
+        rows,
     )  # fmt: skip
 
 

@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 
 from wtawp.experiments.results.geometry import geometry_comparisons, landscape_ends, smoothness_comparisons
-from wtawp.experiments.results.statistics import PairedDifference, holm, paired_difference
+from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm, paired_difference
 from wtawp.experiments.results.summary import CellReport, PlanReport, paired_over_splits
 from wtawp.experiments.spec import Claim
 
 Verdict = Literal["holds", "does not hold", "incomplete"]
-SIGNIFICANCE_LEVEL = 0.05
+
 MAX_LISTED = 8  # names that a sentence may list
 VANISHED = 1e-3  # share of the gradient norm over the first epochs
 FIRST_EPOCHS = 5

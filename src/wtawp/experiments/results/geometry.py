@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wtawp.experiments.results.statistics import PairedDifference, paired_difference
+from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, paired_difference
 from wtawp.experiments.results.summary import CellReport, PlanReport
 from wtawp.experiments.spec import Measure
 
 RunId = tuple[int, int]  # split, initialisation
-SIGNIFICANCE_LEVEL = 0.05
 MATCHED_LOSS_FACTOR = 1.5  # two training losses match if neither is more than this factor times the other
 COMPARED_RADII = (1, 3)  # indices into the radii of a sharpness measure that are compared: the second and the last
 MATRICES = {"adjacency": "A", "features": "X"}

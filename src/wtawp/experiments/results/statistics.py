@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
+SIGNIFICANCE_LEVEL = 0.05
+
 
 @dataclass(frozen=True)
 class PairedDifference:

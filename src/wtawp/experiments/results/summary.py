@@ -26,12 +26,14 @@ class CellReport:
         keys: The content keys of all its runs.
         records: The records of its finished runs, split by split.
         failed: The records of its failed runs.
+        clean: The records of the same trainings on the clean graph; empty where the cell has no attack.
     """
 
     cell: Cell
     keys: tuple[str, ...]
     records: tuple[Record, ...]
     failed: tuple[Record, ...]
+    clean: tuple[Record, ...] = ()
 
     @property
     def num_runs(self) -> int:
@@ -52,6 +54,21 @@ class CellReport:
     def accuracies(self) -> dict[tuple[int, int], float]:
         """The accuracy of each finished run, by split and initialisation."""
         return {(r.split, r.init): 100 * self._accuracy(r) for r in self.records}
+
+    @cached_property
+    def drops(self) -> dict[tuple[int, int], float]:
+        """What the attack takes from each run in points, by split and initialisation; empty without an attack.
+
+        A drop is the test accuracy on the clean graph less that under attack. A run has one where the same setting was
+        trained on the clean graph from the same split and initialisation, on the same device.
+        """
+        clean = {(r.split, r.init): 100 * (r.accuracy or {})["test"] for r in self.clean}
+        return {run: clean[run] - accuracy for run, accuracy in self.accuracies.items() if run in clean}
+
+    @property
+    def mean_drop(self) -> float | None:
+        """The mean drop over runs; None where no run, or not every finished one, has a drop."""
+        return fmean(self.drops.values()) if self.drops and len(self.drops) == self.num_finished else None
 
     def _accuracy(self, record: Record) -> float:
         """The accuracy that the cell shows: that after training, or that of one of its measures."""
@@ -140,6 +157,11 @@ class PlanReport:
     pairs: tuple[PairReport, ...]
 
     @property
+    def is_printed(self) -> bool:
+        """Whether the paper prints a number for any of the cells."""
+        return any(c.cell.printed is not None for c in self.cells)
+
+    @property
     def num_runs(self) -> int:
         """The number of runs of the plan; a run that several cells share counts once."""
         return len({key for c in self.cells for key in c.keys})
@@ -195,13 +217,14 @@ def summarise(plan: Plan, records: Iterable[Record], device: str | None = None) 
     """
     keys = [tuple(run.key for run in cell.runs()) for cell in plan.cells]
     planned = {key for each in keys for key in each}
+    clean_keys = {run.key for run in plan.clean_runs()}
     best: dict[tuple[str, str], Record] = {}  # (device, key) -> record
     for record in records:
         name = record.device, record.key
-        if record.key in planned and (name not in best or _preference(record) > _preference(best[name])):
+        if record.key in planned | clean_keys and (name not in best or _preference(record) > _preference(best[name])):
             best[name] = record
-    done = Counter(d for (d, _), record in best.items() if record.status == "done")
-    any_state = Counter(d for d, _ in best)
+    done = Counter(d for (d, key), record in best.items() if key in planned and record.status == "done")
+    any_state = Counter(d for d, key in best if key in planned)
     if device is None:
         device = min(any_state, key=lambda d: (-done[d], -any_state[d], d), default=None)
     chosen = {key: record for (d, key), record in best.items() if d == device}
@@ -221,12 +244,30 @@ def split_means(before: CellReport, after: CellReport) -> tuple[list[float], lis
         The means of the first and of the second cell, one for each split that both have; or one for each
         initialisation, if masks describe the only split.
     """
-    one, other = before.accuracies, after.accuracies
-    position = 1 if has_only_split(before.cell) and has_only_split(after.cell) else 0
+    only_split = has_only_split(before.cell) and has_only_split(after.cell)
+    return paired_means(before.accuracies, after.accuracies, over="splits" if only_split else "inits")
+
+
+def paired_means(
+    before: Mapping[tuple[int, int], float],
+    after: Mapping[tuple[int, int], float],
+    *,
+    over: Literal["inits", "splits"] = "inits",
+) -> tuple[list[float], list[float]]:
+    """Average the values of two groups of runs over the runs that both have, so that the means can be paired.
+
+    Args:
+        before: Values of the first group, by split and initialisation.
+        after: Values of the second group.
+        over: What is averaged: the initialisations of each split, or the splits of each initialisation.
+
+    Returns:
+        The means of the first and of the second group, one for each split or initialisation that both have.
+    """
     groups: dict[int, list[tuple[int, int]]] = {}
-    for run in sorted(one.keys() & other.keys()):
-        groups.setdefault(run[position], []).append(run)
-    means = [[fmean(cell[run] for run in runs) for runs in groups.values()] for cell in (one, other)]
+    for run in sorted(before.keys() & after.keys()):
+        groups.setdefault(run[0 if over == "inits" else 1], []).append(run)
+    means = [[fmean(values[run] for run in runs) for runs in groups.values()] for values in (before, after)]
     return means[0], means[1]
 
 
@@ -267,8 +308,9 @@ def _preference(record: Record) -> tuple[bool, str, str]:
 def _cell(cell: Cell, keys: tuple[str, ...], by_key: Mapping[str, Record]) -> CellReport:
     """A cell with the records of its runs."""
     records = [by_key[key] for key in keys if key in by_key]
-    done = tuple(r for r in records if r.status == "done")
-    return CellReport(cell, keys, done, tuple(r for r in records if r.status == "failed"))
+    clean = [] if cell.attack is None else [by_key[r.key] for r in cell.clean_runs() if r.key in by_key]
+    done, failed = (tuple(r for r in records if r.status == status) for status in ("done", "failed"))
+    return CellReport(cell, keys, done, failed, tuple(r for r in clean if r.status == "done"))
 
 
 def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:

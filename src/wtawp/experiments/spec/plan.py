@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from wtawp.base import WtawpError
+from wtawp.experiments.spec.measure import Measure
 from wtawp.experiments.spec.run import MAX_INITS, Run
 from wtawp.experiments.spec.setting import Setting
 
@@ -54,7 +55,27 @@ class Cell:
         Returns:
             The runs, split by split.
         """
-        return (Run(self.setting, split, init) for split in range(self.splits) for init in range(self.inits))
+        return self._runs_of(self.setting)
+
+    @property
+    def attack(self) -> Measure | None:
+        """The attack under which the accuracy is measured, after the training or before it; None without an attack."""
+        measured = None if self.measure is None else self.setting.measures[self.measure]
+        return measured if measured is not None and "attack" in dict(measured.options) else self.setting.poison
+
+    def clean_runs(self) -> Iterator[Run]:
+        """Unroll the trainings that the attack of the cell is compared with.
+
+        Returns:
+            For each run of `runs`, in the same order, the one on the graph without poison: the run itself if the attack
+            follows the training.
+        """
+        # The hashes of files and source code stay those of the setting.
+        return self._runs_of(replace(self.setting, poison=None, hash_sources=False))
+
+    def _runs_of(self, setting: Setting) -> Iterator[Run]:
+        """The runs of a setting in the splits and initialisations of the cell."""
+        return (Run(setting, split, init) for split in range(self.splits) for init in range(self.inits))
 
 
 @dataclass(frozen=True)
@@ -97,6 +118,15 @@ class Plan:
             Every run once, in the order of the cells.
         """
         return tuple({run.key: run for cell in self.cells for run in cell.runs()}.values())
+
+    def clean_runs(self) -> tuple[Run, ...]:
+        """Unroll the trainings on clean graphs that the attacks of the plan are compared with.
+
+        Returns:
+            Every run once, in the order of the cells; cells without an attack add none.
+        """
+        attacked = (cell for cell in self.cells if cell.attack is not None)
+        return tuple({run.key: run for cell in attacked for run in cell.clean_runs()}.values())
 
     @property
     def num_runs(self) -> int:

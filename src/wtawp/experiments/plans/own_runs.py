@@ -1,0 +1,94 @@
+"""Plans for the runs of users: the records that belong to no plan of the paper, as tables with and without WT-AWP."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from wtawp.experiments.plans.paper import plans
+from wtawp.experiments.plans.robustness import budget_name
+from wtawp.experiments.plans.scale import at_scale
+from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
+from wtawp.experiments.spec.record_checks import wrong_setting_fields
+
+
+def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
+    """Build plans for the records that belong to no plan of the paper.
+
+    Settings that differ only in the perturbation or in the attack before training share a plan, so that they are
+    compared. A cell asks for the smallest grid of splits and initialisations that contains its records.
+
+    Args:
+        records: Records, also of the paper's plans.
+
+    Returns:
+        The plans in the order of their first records, and how many records are left out because this program cannot
+        read their settings, for example because a model that they name is not registered.
+    """
+    papers = _settings_of_the_paper()
+    sizes: dict[Setting, tuple[int, int]] = {}
+    num_unreadable = 0
+    by_setting: dict[str, list[Record]] = {}
+    for record in records:
+        text = json.dumps(record.setting, sort_keys=True, separators=(",", ":"))
+        if text not in papers:
+            by_setting.setdefault(text, []).append(record)
+    for same in by_setting.values():
+        try:
+            if wrong_setting_fields(same[0].setting):
+                raise ValueError
+            setting = Setting.from_content(same[0].setting)
+        except (KeyError, TypeError, ValueError):
+            num_unreadable += len(same)
+            continue
+        sizes[setting] = max(r.split for r in same) + 1, max(r.init for r in same) + 1
+    surrogates = {s for s in (setting.surrogate for setting in sizes) if s is not None}
+    groups: dict[Setting, list[Setting]] = {}
+    for setting in sizes:
+        if setting not in surrogates:
+            groups.setdefault(replace(setting, awp=None, poison=None, hash_sources=False), []).append(setting)
+    return [_plan(base, group, sizes) for base, group in groups.items()], num_unreadable
+
+
+def _settings_of_the_paper() -> set[str]:
+    """The settings of the paper's plans and of their surrogates, as text; the scale "quick" has those of "full"."""
+    cells = [cell for plan in plans().values() for size in (plan, at_scale(plan, "smoke")) for cell in size.cells]
+    settings = dict.fromkeys(cell.setting for cell in cells)
+    surrogates = [surrogate for setting in settings if (surrogate := setting.surrogate) is not None]
+    return {setting.content_json for setting in (*settings, *surrogates)}
+
+
+def _plan(base: Setting, group: list[Setting], sizes: dict[Setting, tuple[int, int]]) -> Plan:
+    """The plan of the settings that differ from `base` in the perturbation and the attack before training alone."""
+    cells: list[Cell] = []
+    for setting in sorted(group, key=lambda s: (s.awp is not None, s.poison is not None)):  # plain first, attacks last
+        row = base.model if setting.awp is None else f"{base.model}, {setting.awp}"
+        attacks = [index for index, measure in enumerate(setting.measures) if "attack" in dict(measure.options)]
+        cells += [Cell(row, "", setting, *sizes[setting], measure=index) for index in (None, *attacks)]
+    attacks_by_name: dict[str, set[Measure]] = {}
+    for cell in cells:
+        if cell.attack is not None:
+            attacks_by_name.setdefault(_attack_name(cell), set()).add(cell.attack)
+    named = [replace(cell, column=_column(cell, base, attacks_by_name)) for cell in cells]
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    pairs = tuple((base.model, row) for row in rows if base.model in rows and row != base.model)
+    name = f"{base.model} on {Path(base.dataset).name if base.digest is not None else base.dataset}"
+    details = str(base).removeprefix(f"{base.model} on {base.dataset}, plain").removeprefix(", ")
+    return Plan(name, f"your own runs{', ' * bool(details)}{details}", tuple(named), pairs)
+
+
+def _column(cell: Cell, base: Setting, attacks_by_name: dict[str, set[Measure]]) -> str:
+    """The name of a cell's column: the data set, or the attack, with all its options where its name is not enough."""
+    if cell.attack is None:
+        return "no attack" if attacks_by_name else base.dataset
+    name = _attack_name(cell)
+    return name if len(attacks_by_name[name]) == 1 else f"{name}: {cell.attack}"
+
+
+def _attack_name(cell: Cell) -> str:
+    """The attack of a cell with its budget, and whether it comes before the training or after it."""
+    assert cell.attack is not None
+    options = dict(cell.attack.options)
+    budget = options["budget"]
+    size = budget_name(budget) if isinstance(budget, int | float) else str(budget)
+    return f"{'under' if cell.measure is not None else 'poisoned by'} {options['attack']}, {size}"
