@@ -199,3 +199,15 @@ def test_messages_do_not_repeat_cells_of_any_length(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"node '\(+ \.\.\. \(+' is not in g\.labels\.csv") as caught:
         read_csv(tmp_path / "g.csv")
     assert len(str(caught.value)) < 400 + len(str(tmp_path))
+
+
+def test_row_8_weights_in_an_npz_are_said_to_be_unused(tmp_path: Path) -> None:
+    arrays = {
+        "adj_indices": np.array([1, 0]), "adj_indptr": np.array([0, 1, 2]), "adj_shape": np.array([2, 2]),
+        "labels": np.array([0, 1]),
+    }  # fmt: skip
+    np.savez(tmp_path / "g.npz", adj_data=np.array([0.5, 0.5]), **arrays)
+    with pytest.warns(UnusedDataWarning, match=r"g\.npz: the weights of the edges are not used"):
+        assert read(tmp_path / "g.npz").num_edges == 2
+    np.savez(tmp_path / "g.npz", adj_data=np.ones(2), **arrays)
+    assert read(tmp_path / "g.npz").num_edges == 2

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, UnusedDataWarning, find_stack_level, shortened
+from wtawp.graphs.archives import Archive
 from wtawp.graphs.files import read_npz, read_tu
 from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
@@ -36,7 +37,7 @@ def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
     `features` chooses those of the graphs of a TU archive, as `read_tu` takes it.
     """
     readers: dict[str, Callable[[Path], Data | list[Data]]] = {
-        ".npz": read_npz,
+        ".npz": read_user_npz,
         ".csv": read_csv,
         ".pt": read_pt,
         ".zip": partial(read_tu, features=features),
@@ -48,6 +49,15 @@ def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
     if features is not None and path.suffix != ".zip":
         raise DataError(f"{path} brings its own features; features={features!r} is for TU archives (.zip)")
     return readers[path.suffix](path)
+
+
+def read_user_npz(path: Path) -> Data:
+    """Read a graph in the metattack format, as `read_npz` does, and say if its edges have weights."""
+    data = read_npz(path)
+    with Archive(path) as archive:
+        weights = archive.array("adj_data")
+    _warn_of_unused(path, ["weights"] * (not np.isin(weights, (0, 1)).all()))
+    return data
 
 
 def read_csv(path: Path) -> Data:

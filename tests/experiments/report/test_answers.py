@@ -69,8 +69,8 @@ def test_chance_missing_runs_and_no_spread_are_said(own_plan: Plan, make_records
 def test_under_attack_the_answer_names_the_drop(poisoned_plan: Plan, poisoned_records: list[Record]) -> None:
     _, attacked = answers(summarise(poisoned_plan, poisoned_records))
     assert attacked.endswith(
-        "The attack takes about as much as without it (9.00 points of the clean accuracy instead of 10.00); on the "
-        "clean graph the gain is +2.00."
+        "The attack takes neither clearly more nor less than without it (9.00 points of the clean accuracy instead of "
+        "10.00); on the clean graph the gain is +2.00."
     )
 
 

@@ -45,7 +45,13 @@ def answers(report: PlanReport) -> list[str]:
             continue
         sentences = [_gain(pair)]
         if drop := drops.get((pair.before, pair.after, pair.column)):
-            judged = "less than" if drop.is_smaller else "more than" if drop.is_larger else "about as much as"
+            judged = (
+                "less than"
+                if drop.is_smaller
+                else "more than"
+                if drop.is_larger
+                else "neither clearly more nor less than"
+            )
             sentences.append(
                 f"The attack takes {judged} without it ({drop.drop_after:.2f} points of the clean accuracy instead "
                 f"of {drop.drop_before:.2f}); on the clean graph the gain is {round(drop.clean_gain, 2) + 0.0:+.2f}."
