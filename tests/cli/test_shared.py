@@ -25,14 +25,18 @@ def test_without_a_command_help_is_shown() -> None:
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_asks_to_end_interrupts_once(sent: signal.Signals) -> None:
-    with pytest.raises(StopSignal, match=sent.name) as caught, stop_signals_as_interrupts():
-        assert callable(signal.getsignal(sent))
-        try:
-            os.kill(os.getpid(), sent)
-        finally:
-            assert signal.getsignal(sent) == signal.SIG_DFL, "the second one ends the process"
-    assert caught.value.number == sent
-    assert signal.getsignal(sent) == signal.SIG_DFL
+    before = signal.signal(sent, signal.SIG_DFL)  # below nohup it is ignored
+    try:
+        with pytest.raises(StopSignal, match=sent.name) as caught, stop_signals_as_interrupts():
+            assert callable(signal.getsignal(sent))
+            try:
+                os.kill(os.getpid(), sent)
+            finally:
+                assert signal.getsignal(sent) == signal.SIG_DFL, "the second one ends the process"
+        assert caught.value.number == sent
+        assert signal.getsignal(sent) == signal.SIG_DFL
+    finally:
+        signal.signal(sent, before)
 
 
 def test_a_process_ends_by_its_signal_at_once() -> None:

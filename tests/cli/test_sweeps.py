@@ -175,6 +175,8 @@ def test_an_interrupt_says_how_to_go_on(
 ) -> None:
     real: Callable[..., list[Record]] = training.train
     calls: Iterator[int] = iter(range(9))
+    if signal.getsignal(sent) == signal.SIG_IGN:
+        pytest.skip(f"NOT CHECKED: whoever started the tests lets processes ignore {sent.name}")
 
     def interrupted(*arguments: object, **how: object) -> list[Record]:
         if next(calls) == 1:

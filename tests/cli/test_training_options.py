@@ -101,7 +101,7 @@ def test_row_2_masks_are_the_split_and_sizes_are_printed(tmp_path: Path) -> None
     compare = ("compare", path, *SMALL, "--store", tmp_path / "s.sqlite")
     output = invoke(*compare, "--inits", 2)
     assert "split by the masks of the graph: 45 nodes to train, 45 to validate, 44 to test." in output
-    assert "initialisations are paired here: nothing is said about other splits" in output
+    assert "initialisations are paired, and nothing is said about other splits" in " ".join(output.split())
     assert "of 2" in output, "two pairs"
     assert "split at random: 17 nodes to train, 18 to validate, 143 to test; the masks of the graph are not used" in (
         invoke(*compare, "--split", "random", "--splits", 2, "--inits", 1)

@@ -8,11 +8,12 @@ from wtawp.base import DataError, rng
 from wtawp.graphs import NodeBatches, citation, stratified
 from wtawp.models import GCN, PooledGCN
 from wtawp.training import evaluate
-from wtawp.training.batch_tasks import Goal, GraphTask, NodeTask, accuracy, cross_entropy
+from wtawp.training.batch_tasks import Goal, GraphTask, NodeTask
+from wtawp.training.objective import Objective
 
 DATA = citation(seed=0, num_nodes=120, num_words=8)
 SPLIT = stratified(DATA.y, seed=0, train=0.2, val=0.2)
-GOAL = Goal(0, torch.device("cpu"), cross_entropy, accuracy)
+GOAL = Goal(0, torch.device("cpu"), Objective())
 OPTIONS = {"batch_size": 5, "neighbours": None, "num_workers": 0}
 
 

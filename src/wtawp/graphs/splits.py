@@ -38,7 +38,7 @@ class Split:
     def __post_init__(self) -> None:
         for name in ("train", "val", "test"):
             part = getattr(self, name)
-            if part.dtype == torch.bool:
+            if isinstance(part, Tensor) and part.dtype == torch.bool:
                 if part.ndim != 1:
                     raise DataError(f"the mask of the {name} part must be a list of booleans, got {list(part.shape)}")
                 object.__setattr__(self, name, part.nonzero()[:, 0])

@@ -267,9 +267,12 @@ def test_no_process_of_our_own_ray_is_left_ten_seconds_after_the_sweep_was_kille
     mark = secrets.token_hex(8)
     command = [sys.executable, "-c", STARTS_RAY, tmp_path]
     with subprocess.Popen(command, env=os.environ | {"MARK": mark}, stderr=subprocess.DEVNULL) as sweep:
-        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-        sweep.send_signal(sent)
-        assert sweep.wait(10) == -sent
+        try:
+            wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+            sweep.send_signal(sent)
+            assert sweep.wait(10) == -sent
+        finally:
+            sweep.kill()
     wait_until(lambda: not marked_processes(mark), 10)
 
 

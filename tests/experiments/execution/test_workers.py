@@ -13,8 +13,9 @@ from wtawp.experiments.execution import workers
 from wtawp.experiments.execution.workers import Worker, WorkerDiedError, describe_exit
 
 SWEEP = """
-import os, re, sys, time
+import os, re, signal, sys, time
 from pathlib import Path
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # below nohup it is ignored
 from wtawp.experiments.execution.engines import local
 
 folder = Path(sys.argv[1])
@@ -40,9 +41,12 @@ def test_no_process_is_left_ten_seconds_after_the_parent_was_killed(tmp_path: Pa
     mark = secrets.token_hex(8)
     command = [sys.executable, "-c", SWEEP, str(tmp_path)]
     with subprocess.Popen(command, env=os.environ | {"MARK": mark}, stderr=subprocess.DEVNULL) as sweep:
-        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-        sweep.send_signal(sent)
-        assert sweep.wait(10) == -sent
+        try:
+            wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+            sweep.send_signal(sent)
+            assert sweep.wait(10) == -sent
+        finally:
+            sweep.kill()
     wait_until(lambda: not marked_processes(mark), 10)
 
 

@@ -92,4 +92,4 @@ def test_under_attack_the_drop_stands_beside_accuracy_and_gain(
     assert (change, interval, p, holm) == ("-1.00", "-2.24 to +0.24", "0.074", "0.074")
     assert drop_table(summarise(small_plan, make_records(small_plan))).rows == ()
     flat = [replace(r, accuracy={"test": 0.8 if "poison" in r.setting else 0.9}) for r in poisoned_records]
-    assert texts(drop_table(summarise(poisoned_plan, flat)))[0][7:9] == ["+0.00", "–"]  # noqa: RUF001
+    assert texts(drop_table(summarise(poisoned_plan, flat)))[0][7:9] == ["+0.00", "none, all pairs differ equally"]

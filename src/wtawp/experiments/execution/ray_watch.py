@@ -3,14 +3,15 @@
     python ray_watch.py MARK < pipe
 
 The sweep holds the other end of the pipe, which the system closes when the sweep ends. Processes of its Ray are known
-by MARK, the value of a variable that they inherited. Ray alone takes half a minute to notice that a sweep was killed.
-The program imports nothing of this package, so that it starts fast, and needs the /proc of Linux.
+by MARK, the value of a variable that they inherited, or by their parents. Ray alone takes half a minute to notice that
+a sweep was killed. The program imports nothing of this package, so that it starts fast, and needs the /proc of Linux.
 """
 
 import os
 import signal
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 
 VARIABLE = "WTAWP_RAY_SESSION"  # its value marks the processes of one Ray
@@ -18,23 +19,27 @@ SECONDS = 20.0  # for which processes are looked for: some may just be starting
 INTERVAL = 0.2
 
 
-def marked_processes(mark: str) -> list[int]:
-    """Find the living processes of a Ray.
+def processes_of(mark: str) -> list[int]:
+    """Find the living processes of a Ray: those with its mark, and all that these have started.
 
     Args:
-        mark: The value of `VARIABLE` in their environment.
+        mark: The value of `VARIABLE` in their environment. Workers of Ray overwrite theirs with a title of their own.
 
     Returns:
         Their process ids; zombies do not count.
     """
-    entry, found = f"{VARIABLE}={mark}".encode(), []
+    entry, children, found = f"{VARIABLE}={mark}".encode(), defaultdict[int, list[int]](list), []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            is_zombie = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
-            if not is_zombie and entry in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
+            state, parent = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[:2]
+            if state != "Z":
+                children[int(parent)].append(int(folder.name))
+                if entry in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
         except OSError:  # it has ended, or belongs to somebody else
             continue
+    for process in found:  # the list grows while it is read
+        found += [child for child in children[process] if child not in found]
     return found
 
 
@@ -47,7 +52,7 @@ def kill_marked(mark: str, seconds: float) -> None:
     """
     deadline, empty_looks = time.monotonic() + seconds, 0
     while empty_looks < 2 and time.monotonic() < deadline:
-        processes = [process for process in marked_processes(mark) if process != os.getpid()]
+        processes = [process for process in processes_of(mark) if process != os.getpid()]
         empty_looks = 0 if processes else empty_looks + 1
         for process in processes:
             try:
