@@ -199,6 +199,7 @@ class StoppedError(Exception):
     """Raised in place of a training."""
 
 
+@pytest.mark.usefixtures("offline")
 @pytest.mark.parametrize(
     ("dataset", "model", "awp"),
     [
