@@ -39,6 +39,6 @@ def marked_processes(mark: str) -> list[int]:
             is_zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
             if not is_zombie and mark.encode() in (folder / "environ").read_bytes():
                 alive.append(int(folder.name))
-        except OSError:  # it has ended, or belongs to somebody else
+        except (OSError, IndexError):  # it is ending, has ended, or belongs to somebody else
             continue
     return alive

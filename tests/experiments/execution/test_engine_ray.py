@@ -75,7 +75,7 @@ def stay(x: int, folder: Path) -> int:
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError, IndexError):  # the latter two while it ends
         return False
 
 
@@ -261,9 +261,7 @@ def test_a_ray_of_our_own_ends_with_the_sweep_also_when_interrupted(tmp_path: Pa
 @pytest.mark.usefixtures("private")
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
-def test_no_process_of_our_own_ray_is_left_ten_seconds_after_the_sweep_was_killed(
-    tmp_path: Path, sent: signal.Signals
-) -> None:
+def test_no_process_of_our_own_ray_is_left_after_the_sweep_was_killed(tmp_path: Path, sent: signal.Signals) -> None:
     mark = secrets.token_hex(8)
     command = [sys.executable, "-c", STARTS_RAY, tmp_path]
     with subprocess.Popen(command, env=os.environ | {"MARK": mark}, stderr=subprocess.DEVNULL) as sweep:
@@ -273,7 +271,7 @@ def test_no_process_of_our_own_ray_is_left_ten_seconds_after_the_sweep_was_kille
             assert sweep.wait(10) == -sent
         finally:
             sweep.kill()
-    wait_until(lambda: not marked_processes(mark), 10)
+    wait_until(lambda: not marked_processes(mark), 30)  # 10 s where tests do not share the machine: benchmarks/kills.py
 
 
 @needs_ray

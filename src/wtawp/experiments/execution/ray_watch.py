@@ -36,7 +36,7 @@ def processes_of(mark: str) -> list[int]:
                 children[int(parent)].append(int(folder.name))
                 if entry in (folder / "environ").read_bytes().split(b"\0"):
                     found.append(int(folder.name))
-        except OSError:  # it has ended, or belongs to somebody else
+        except (OSError, ValueError):  # it is ending, has ended, or belongs to somebody else
             continue
     for process in found:  # the list grows while it is read
         found += [child for child in children[process] if child not in found]
