@@ -2,6 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis.strategies import floats, just, one_of, sampled_from
+from tied_model import Tied
 from torch import Tensor, nn
 
 from wtawp.base import rng
@@ -12,16 +13,6 @@ from wtawp.core.perturb import ETA, isolated_buffers, mix_tensors, substituted_p
 def matrices(*names: str, scale: float = 1.0, seed: int = 0) -> dict[str, Tensor]:
     g = rng("matrices", seed)
     return {n: scale * torch.randn(4, 3, generator=g, dtype=torch.float64) for n in names}
-
-
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.middle, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
-        self.out.weight = self.embed.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.middle(self.embed(x)))
 
 
 @given(

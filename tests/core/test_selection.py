@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tied_model import Tied
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -14,16 +15,6 @@ from wtawp.graphs import load
 from wtawp.models.registry import model_names, model_spec
 
 X = torch.randn(5, 4, generator=rng("test_selection"))
-
-
-class Tied(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.middle, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
-        self.out.weight = self.embed.weight
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.out(self.middle(self.embed(x)))
 
 
 class Nested(nn.Module):

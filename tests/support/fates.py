@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,16 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 180) -> None:
     while not is_so():
         assert time.monotonic() < end, f"waited for {seconds} s in vain"
         time.sleep(0.05)
+
+
+def end_sweep(sweep: "subprocess.Popen[bytes]", started: Path, sent: signal.Signals) -> None:
+    """Send a signal to a sweep as soon as two of its chunks have left a note in a folder; it must end by the signal."""
+    try:
+        wait_until(lambda: len(list(started.iterdir())) == 2)
+        sweep.send_signal(sent)
+        assert sweep.wait(10) == -sent
+    finally:
+        sweep.kill()
 
 
 def marked_processes(mark: str) -> list[int]:

@@ -38,9 +38,8 @@ class LayerCalls:
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._modules, self._is_done = modules, False
         self._outputs: list[tuple[int, Node]] = []
-        self._frozen: set[int] = (
-            set()
-        )  # layers whose outputs are not part of a graph, because nothing in them is trained
+        self._frozen: set[int] = set()  # layers outside the graph, because nothing in them is trained
+        self._is_recording = False
 
     def recording(self, function: Callable[[], Result]) -> Callable[[], Result]:
         """Make a function that does the same and records its first call, in which compiled models run as written.
@@ -57,6 +56,7 @@ class LayerCalls:
                 return function()
             self._is_done = True
             handles: list[RemovableHandle] = []
+            self._is_recording = True
             try:
                 for number, module in enumerate(self._modules):
                     if not isinstance(module, torch.jit.ScriptModule):  # its submodules call no hooks
@@ -67,6 +67,7 @@ class LayerCalls:
                 self._outputs = []  # they keep the graph in memory
                 raise
             finally:
+                self._is_recording = False  # first: an interrupt may leave a hook behind, which does nothing then
                 for handle in handles:
                     handle.remove()
 
@@ -98,6 +99,8 @@ class LayerCalls:
 
     def _record(self, number: int, module: nn.Module, arguments: object, output: object) -> None:  # noqa: ARG002
         """Record the output of a layer, as a forward hook."""
+        if not self._is_recording:
+            return
         if nodes := [t.grad_fn for t in tensors_in(output) if t.grad_fn is not None]:
             self._outputs += [(number, node) for node in nodes]
         elif torch.is_grad_enabled() and not any(p.requires_grad for p in module.parameters()):

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from fates import HANGS, LOST, marked_processes, meet_fate, wait_until
+from fates import HANGS, LOST, end_sweep, marked_processes, meet_fate, wait_until
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution import engine_ray
@@ -265,12 +265,7 @@ def test_no_process_of_our_own_ray_is_left_after_the_sweep_was_killed(tmp_path: 
     mark = secrets.token_hex(8)
     command = [sys.executable, "-c", STARTS_RAY, tmp_path]
     with subprocess.Popen(command, env=os.environ | {"MARK": mark}, stderr=subprocess.DEVNULL) as sweep:
-        try:
-            wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-            sweep.send_signal(sent)
-            assert sweep.wait(10) == -sent
-        finally:
-            sweep.kill()
+        end_sweep(sweep, tmp_path, sent)
     wait_until(lambda: not marked_processes(mark), 30)  # 10 s where tests do not share the machine: benchmarks/kills.py
 
 

@@ -28,7 +28,9 @@ def test_processes_are_found_by_their_mark_alone() -> None:
     try:
         wait_until(lambda: ray_watch.processes_of("mark-a") == [ours.pid], 10)
         ours.kill()
-        wait_until(lambda: ray_watch.processes_of("mark-a") == [], 10)  # a zombie does not count
+        wait_until(lambda: ray_watch.processes_of("mark-a") == [], 10)
+        assert Path(f"/proc/{ours.pid}").exists(), "it is a zombie, which does not count"
+        assert ray_watch.processes_of("mark-ab") == [theirs.pid]
     finally:
         for process in (ours, theirs):
             process.kill()

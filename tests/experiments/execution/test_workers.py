@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fates import marked_processes, wait_until
+from fates import end_sweep, marked_processes, wait_until
 
 from wtawp.experiments.execution import workers
 from wtawp.experiments.execution.workers import Worker, WorkerDiedError, describe_exit
@@ -41,12 +41,7 @@ def test_no_process_is_left_ten_seconds_after_the_parent_was_killed(tmp_path: Pa
     mark = secrets.token_hex(8)
     command = [sys.executable, "-c", SWEEP, str(tmp_path)]
     with subprocess.Popen(command, env=os.environ | {"MARK": mark}, stderr=subprocess.DEVNULL) as sweep:
-        try:
-            wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-            sweep.send_signal(sent)
-            assert sweep.wait(10) == -sent
-        finally:
-            sweep.kill()
+        end_sweep(sweep, tmp_path, sent)
     wait_until(lambda: not marked_processes(mark), 10)
 
 
