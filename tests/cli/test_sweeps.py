@@ -139,7 +139,7 @@ def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> Non
         (("compare", "wine", "--rho", "-1"), 2, "rho must be a finite number >= 0, got -1.0"),
         (("compare", "wine", "--model", "GCNN"), 2, "model must be one of GCN, GAT"),
         (("train", "wine", "--save", "missing/weights.pt"), 2, "cannot be a file"),
-        (("train", "wine", "--lam", "2"), 2, "lam must lie in [0, 1], got 2.0"),
+        (("train", "wine", "--lam", "2"), 2, 'lam must lie in [0, 1] or be "auto", got 2.0'),
         (("report", "--store", "missing.sqlite"), 1, "there is no store of results at"),
     ],
 )

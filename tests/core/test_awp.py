@@ -470,9 +470,9 @@ def test_recurrent_layers_are_perturbed_in_both_forms() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lam": 1.5}, r"lam must lie in \[0, 1\], got 1.5"),
-        ({"lam": -0.1}, r"lam must lie in \[0, 1\], got -0.1"),
-        ({"lam": math.nan}, r"lam must lie in \[0, 1\], got nan"),
+        ({"lam": 1.5}, r"lam must lie in \[0, 1\] or be .auto., got 1.5"),
+        ({"lam": -0.1}, r"lam must lie in \[0, 1\] or be .auto., got -0.1"),
+        ({"lam": math.nan}, r"lam must lie in \[0, 1\] or be .auto., got nan"),
         ({"rho": -1.0}, "rho must be a finite number >= 0, got -1.0"),
         ({"rho": math.nan}, "rho must be a finite number >= 0, got nan"),
         ({"rho": math.inf}, "rho must be a finite number >= 0, got inf"),
@@ -482,7 +482,7 @@ def test_recurrent_layers_are_perturbed_in_both_forms() -> None:
         ({"balance": -1.0}, "balance must be a finite number > 0 or None, got -1.0"),
         ({"radius": "relative"}, r"radius must be one of \('layer', 'global', 'adaptive'\), got 'relative'"),
         ({"projection": "cube"}, r"projection must be one of \('sphere', 'ball'\), got 'cube'"),
-        ({"lam": "0.5"}, r"lam must lie in \[0, 1\], got '0.5'"),
+        ({"lam": "0.5"}, r"lam must lie in \[0, 1\] or be .auto., got '0.5'"),
         ({"rho": None}, "rho must be a finite number >= 0, got None"),
         ({"balance": "x"}, "balance must be a finite number > 0 or None, got 'x'"),
         ({"layers": None}, "layers must be a word or globs over parameter names, got None"),

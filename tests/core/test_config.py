@@ -38,7 +38,7 @@ def test_every_word_is_an_option(word: str) -> None:
 
 
 def test_bad_options_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"lam must lie in \[0, 1\], got 2.0"):
+    with pytest.raises(ValueError, match=r"lam must lie in \[0, 1\] or be .auto., got 2.0"):
         AwpConfig(rho=0.5, lam=2.0)
     with pytest.raises(ValueError, match="projection must be one of"):
         AwpConfig(rho=0.5, lam=0.5, projection="cube")  # type: ignore[arg-type]

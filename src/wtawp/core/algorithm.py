@@ -80,6 +80,7 @@ def compute_gradient(
     perturbed_gradient: Callable[[dict[Key, Tensor]], dict[Key, Tensor]],
     ascent_gradient: Mapping[Key, Tensor] | None = None,
     map_members: MapOverMembers[Key] = _one_model,
+    lam: Tensor | None = None,
 ) -> Iterator[tuple[Key, Tensor]]:
     """Compute the gradient to descend along: lines 4 and 5 of Algorithm 1, from the natural gradient of line 3.
 
@@ -98,6 +99,7 @@ def compute_gradient(
         ascent_gradient: The gradient that the ascent starts with. None means `natural_gradient`; it differs where the
             natural gradient contains a term, such as a regularizer, that delta is not meant to raise.
         map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does.
+        lam: The weight of each member of a stack, [b]; None takes that of `config`.
 
     Returns:
         An iterator over the parameters' keys and lam * g(theta + delta) + (1 - lam) * g(theta). A gradient that is
@@ -111,7 +113,7 @@ def compute_gradient(
         gradient_at=gradient_at,
         map_members=map_members,
     )
-    return combine_gradients(natural_gradient, perturbed_gradient(delta), config, map_members)
+    return combine_gradients(natural_gradient, perturbed_gradient(delta), config, map_members, lam)
 
 
 def combine_gradients(
@@ -119,6 +121,7 @@ def combine_gradients(
     perturbed: dict[Key, Tensor],
     config: AwpConfig,
     map_members: MapOverMembers[Key] = _one_model,
+    lam: Tensor | None = None,
 ) -> Iterator[tuple[Key, Tensor]]:
     """Combine the two gradients, one parameter after another: line 5 of Algorithm 1.
 
@@ -127,12 +130,14 @@ def combine_gradients(
         perturbed: g(theta + delta). It is emptied on the way, too.
         config: The options of the method.
         map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does.
+        lam: The weight of each member of a stack, [b]; None takes that of `config`, which must be a number then.
 
     Returns:
         An iterator over the parameters' keys and lam * g(theta + delta) + (1 - lam) * g(theta).
     """
+    weight = config.fixed_lam if lam is None else lam
     if config.balance is not None:  # not in the paper: it limits a perturbed gradient that explodes
         clip: _Binary[Key] = partial(clip_relative_norm, balance=config.balance)
         perturbed = map_members(clip)(perturbed, natural)
     for key in list(natural | perturbed):
-        yield key, mix_tensors(natural.pop(key, None), perturbed.pop(key, None), lam=config.lam)
+        yield key, mix_tensors(natural.pop(key, None), perturbed.pop(key, None), lam=weight)

@@ -8,27 +8,22 @@ import warnings
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils.hooks import RemovableHandle
 
 from wtawp.base import find_stack_level
 from wtawp.core.algorithm import combine_gradients, compute_delta
-from wtawp.core.autograd_graph import (
-    accumulating_leaves,
-    computes_in_float16,
-    has_static_graph,
-    is_scaled_by_grad_scaler,
-    leaves_of,
-    nodes_of,
-)
-from wtawp.core.config import AwpConfig, Layers, Projection, Radius
+from wtawp.core.auto import AutoLam
+from wtawp.core.autograd_graph import is_scaled_by_grad_scaler, leaves_of, nodes_of
+from wtawp.core.config import AwpConfig, Lam, Layers, Projection, Radius
 from wtawp.core.distributed import is_distributed, is_in_process_group, refuse_sharded
 from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
+from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_backward
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
 from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, one_step_at_a_time
 from wtawp.core.perturb import radii
@@ -40,18 +35,20 @@ class WTAWP:
     """Weighted truncated adversarial weight perturbation of a model, for a training loop of one's own.
 
     It computes the gradient lam * g(theta + delta) + (1 - lam) * g(theta) of Eq. 10 (eq:weighted_awp). It keeps nothing
-    between two steps but the counters in `state_dict`, which only `every` and a warning depend on.
+    between two steps but what is in `state_dict`: counters, and the value of lam if that is "auto".
 
     Args:
         model: The module that is trained.
         rho: Radius of the perturbation, Eq. 5 (eq:est); relative to the norm of each tensor when `radius` is "layer".
-        lam: Weight of the perturbed loss, between 0 and 1. 0 is plain training, 1 is AWP.
+        lam: Weight of the perturbed loss, between 0 and 1. 0 is plain training, 1 is AWP. "auto" begins with 0 and
+            follows the losses that `observe` is given: it needs no tuning.
         layers: The perturbed parameters: "all", "all-but-last", "first" or "last", or globs over parameter names.
         radius: "layer" (the paper), "global" (SAM) or "adaptive" (ASAM).
         projection: "sphere" (released code) or "ball" (the paper's text).
         steps: Number of ascent steps; each needs one more pass over the model.
         step_size: Size of each ascent step. None means 1 / steps.
         balance: Upper limit for the norm of the perturbed gradient, as a multiple of the natural one's. None sets none.
+            If it is left out, it is 4 for lam="auto" and None otherwise.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact).
         every: Perturb at every `every`-th call only, beginning with the first; the calls between are plain training.
 
@@ -77,13 +74,13 @@ class WTAWP:
         model: nn.Module,
         *,
         rho: float,
-        lam: float,
+        lam: Lam,
         layers: Layers = "all-but-last",
         radius: Radius = "layer",
         projection: Projection = "sphere",
         steps: int = 1,
         step_size: float | None = None,
-        balance: float | None = None,
+        balance: float | None = "auto",  # type: ignore[assignment]  # AwpConfig replaces it
         exact: bool = False,
         every: int = 1,
     ) -> None:
@@ -103,9 +100,20 @@ class WTAWP:
             exact=exact,
             every=every,
         )
+        self._auto = AutoLam() if self.config.is_auto else None
+        self._now = self.config if self._auto is None else replace(self.config, lam=0.0)  # the options of the next step
         if not self.config.is_plain:
             refuse_sharded(model)
         self._selection = Selection(model, None if self.config.is_plain else self.config.layers)
+
+    @property
+    def lam(self) -> float:
+        """The weight of the perturbed loss in the next step.
+
+        Returns:
+            A number between 0 and 1, also if `config.lam` is "auto".
+        """
+        return self._now.fixed_lam
 
     @property
     def perturbed(self) -> dict[str, float]:
@@ -188,17 +196,42 @@ class WTAWP:
         with one_step_at_a_time(self.model):
             return self._loss(fn, scale)
 
+    def observe(self, *, train_loss: float | Tensor, val_loss: float | Tensor) -> None:
+        """Say after an epoch how well the model fits, which decides the next value of lam="auto".
+
+        In several processes all must call it, each with losses of its own; their means decide.
+
+        Args:
+            train_loss: The mean of what `backward` returned in this epoch.
+            val_loss: The same loss on a validation set. Without one, use samples that were held out of the training.
+
+        Raises:
+            ValueError: If a loss is not one number >= 0, or if lam is not "auto".
+
+        Example:
+            >>> awp = WTAWP(nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2)), rho=1.0, lam="auto")
+            >>> awp.observe(train_loss=0.5, val_loss=1.5)
+            >>> round(awp.lam, 4)
+            0.05
+        """
+        if self._auto is None:
+            raise ValueError(f'observe() belongs to WTAWP(..., lam="auto"), but lam is {self.config.lam}')
+        self._auto.observe(train_loss, val_loss, next(self.model.parameters()).device)
+        self._now = replace(self.config, lam=self._auto.effective)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint, so that a resumed training continues exactly.
 
         Returns:
-            Plain data: the number of calls, which `every` counts, and what the warning of vanishing gradients counts.
+            Plain data: the number of calls, which `every` counts, what the warning of vanishing gradients counts, and
+            the value of lam="auto".
 
         Example:
             >>> WTAWP(nn.Linear(4, 3), rho=0.5, lam=0.7, layers="all").state_dict()["calls"]
             0
         """
-        return {"calls": self._calls, "monitor": self._monitor.state_dict()}
+        state: dict[str, Any] = {"calls": self._calls, "monitor": self._monitor.state_dict()}
+        return state if self._auto is None else state | {"auto": self._auto.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state.
@@ -209,8 +242,11 @@ class WTAWP:
         Raises:
             ValueError: If it is something else.
         """
-        if set(state) != {"calls", "monitor"} or not isinstance(state["calls"], int):
-            raise ValueError(f"expected what WTAWP.state_dict() returned, got {dict(state)!r}")
+        if set(state) != set(self.state_dict()) or not isinstance(state["calls"], int):
+            raise ValueError(f"expected what WTAWP.state_dict() returned with {self.config}, got {dict(state)!r}")
+        if self._auto is not None:
+            self._auto.load_state_dict(state["auto"])
+            self._now = replace(self.config, lam=self._auto.effective)
         self._monitor.load_state_dict(state["monitor"])
         self._calls = state["calls"]
 
@@ -251,12 +287,12 @@ class WTAWP:
         if not self._is_due():
             natural = self._plain_loss(closure)
             backward(natural)
-        elif self.config.exact:
+        elif self._now.exact:
             self._refuse_exact(backward)
             natural, perturbed = self._exact_losses(closure)
             of_natural, of_perturbed = gradient_of(natural), gradient_of(perturbed)
-            self._monitor(of_natural.values(), of_perturbed.values(), natural, self.config)
-            add_to_gradients(combine_gradients(of_natural, of_perturbed, self.config))
+            self._monitor(of_natural.values(), of_perturbed.values(), natural, self._now)
+            add_to_gradients(combine_gradients(of_natural, of_perturbed, self._now))
         else:
             context = self._context_without_sync(sync)
             passes = Passes(self.model, self._selection.recording(closure), backward, context, recorder=recorder)
@@ -271,32 +307,34 @@ class WTAWP:
             natural = self._plain_loss(fn)
             self._end_call(recorder, natural, None)
             return natural
-        if self.config.exact:
+        if self._now.exact:
             self._refuse_exact(Tensor.backward)
-            if self.config.balance is not None:
+            if self._now.balance is not None:
                 raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or exact=False")
             natural, perturbed = self._exact_losses(fn)
             self._end_call(recorder, natural, perturbed)
-            return self.config.lam * perturbed + (1 - self.config.lam) * natural
-        backward = Tensor.backward if scale is None else partial(_scaled_backward, scale=scale)
+            return self.lam * perturbed + (1 - self.lam) * natural
+        backward = Tensor.backward if scale is None else partial(scaled_backward, scale=scale)
         passes = Passes(self.model, self._selection.recording(fn), backward, adds_to_prior=False, recorder=recorder)
-        natural, perturbed, gradients = self._step(passes, recorder, partial(_refuse_in_loss, scale))
+        natural, perturbed, gradients = self._step(passes, recorder, partial(refuse_in_loss, scale))
         self._end_call(recorder, natural, perturbed)
         if scale is not None:
             gradients = {leaf: g / scale for leaf, g in gradients.items()}
-        objective = self.config.lam * perturbed + (1 - self.config.lam) * natural
-        attached: Tensor = _WithGradients.apply(objective, list(gradients.values()), *gradients)  # type: ignore[no-untyped-call]
+        objective = self.lam * perturbed + (1 - self.lam) * natural
+        attached: Tensor = WithGradients.apply(objective, list(gradients.values()), *gradients)  # type: ignore[no-untyped-call]
         return attached
 
     def _end_call(self, recorder: StepRecorder | None, natural: Tensor, perturbed: Tensor | None) -> None:
         """Count a call of `backward` or `loss`, and report it to those who observe it."""
         self._calls += 1
+        if self._auto is not None:
+            self._auto.count_step()
         if recorder is not None:
-            recorder.report(natural, perturbed, self.config.lam)
+            recorder.report(natural, perturbed, self.lam)
 
     def _is_due(self) -> bool:
         """Whether the next call perturbs the weights; otherwise it is plain training."""
-        return not self.config.is_plain and self._calls % self.config.every == 0
+        return not self._now.is_plain and self._calls % self._now.every == 0
 
     def _plain_loss(self, closure: Closure) -> Tensor:
         """The natural loss, with its graph."""
@@ -339,7 +377,7 @@ class WTAWP:
         The two gradients are mixed after the last pass, but where something uses `.grad` during that pass (processes
         that reduce it, hooks) or where it is sparse: there the pass adds lam * g(theta + delta) to what is in `.grad`.
         """
-        config, is_in_group = self.config, is_in_process_group()
+        config, lam, is_in_group = self._now, self.lam, is_in_process_group()
         is_sparse = any(g.is_sparse for g in natural.values())
         if is_sparse and config.balance is not None:
             raise ValueError("balance cannot clip sparse gradients; use balance=None, or Embedding(sparse=False)")
@@ -354,14 +392,14 @@ class WTAWP:
         recovered = passes.drop_recoverable(natural, delta) if can_recover else {}
         passes.perturb(delta)
         if config.balance is None and (is_in_group or is_sparse or passes.has_post_accumulate_hooks):
-            on_gradient = (lambda g: perturbed_norms.append(norm_of(g) / config.lam)) if is_checked else None
-            perturbed_loss = passes.last(natural, config.lam, on_gradient)
+            on_gradient = (lambda g: perturbed_norms.append(norm_of(g) / lam)) if is_checked else None
+            perturbed_loss = passes.last(natural, lam, on_gradient)
         else:
             perturbed_loss, perturbed = passes.perturbed()
             perturbed_norms += [norm_of(g) for g in perturbed.values()] if is_checked else []
-            alone = {p: perturbed.pop(p).detach().mul_(config.lam) for p in recovered if p in perturbed}
+            alone = {p: perturbed.pop(p).detach().mul_(lam) for p in recovered if p in perturbed}
             passes.set_gradients(alone | dict(combine_gradients(natural, perturbed, config)))
-        passes.add_recovered(recovered, 1 - config.lam)
+        passes.add_recovered(recovered, 1 - lam)
         scaled_loss = loss if factor is None else loss * factor  # as the norms are
         self._monitor(norms, perturbed_norms, scaled_loss, config)
         return perturbed_loss
@@ -370,12 +408,12 @@ class WTAWP:
         self, passes: Passes, chosen: list[Tensor], natural: ByParameter, factor: Tensor | None
     ) -> dict[Tensor, Tensor]:
         """Line 4 of Algorithm 1: the perturbation of the chosen parameters."""
-        climbs = self.config.steps > 1  # all parameters climb together
+        climbs = self._now.steps > 1  # all parameters climb together
         return compute_delta(
             ascent_gradient(natural if climbs else {p: natural[p] for p in chosen if p in natural}, factor),
             theta=passes.weights(of=passes.parameters if climbs else chosen, copied=climbs),
             perturbed=chosen,
-            config=self.config,
+            config=self._now,
             gradient_at=partial(passes.gradient_at, factor=factor),
         )
 
@@ -388,7 +426,7 @@ class WTAWP:
             parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
             return self._chosen(set(leaves_of(natural, nodes)), parameters)
 
-        return exact_losses(self.model, self._selection.recording(closure), perturbed=perturbed, config=self.config)
+        return exact_losses(self.model, self._selection.recording(closure), perturbed=perturbed, config=self._now)
 
     def _chosen(self, used: AbstractSet[Tensor] | Mapping[Tensor, Tensor], named: Mapping[str, Tensor]) -> list[Tensor]:
         """The parameters to perturb; warns if none of them is used, that is, has a gradient."""
@@ -411,7 +449,7 @@ class WTAWP:
                 f"sync=False needs the distributed model, WTAWP(DistributedDataParallel(model), ...), which has"
                 f" no_sync(); {type(self.model).__name__} has none"
             )
-        if self.config.balance is not None:
+        if self._now.balance is not None:
             raise ValueError("balance compares gradients of all processes, sync=False has those of one; use sync=True")
         if getattr(self.model, "static_graph", False):
             raise ValueError("DistributedDataParallel(static_graph=True) cannot skip a reduction; use sync=True")
@@ -420,7 +458,7 @@ class WTAWP:
     def _refuse_combinations(self, passes: Passes) -> None:
         """Refuse what the passes cannot be right about."""
         refuse_sharded(self.model)
-        if self.config.balance is None:
+        if self._now.balance is None:
             return
         if passes.has_post_accumulate_hooks:
             raise ValueError(
@@ -454,41 +492,3 @@ class WTAWP:
                 " backward=lambda loss: scaler.scale(loss).backward()"
             )
         self._is_scale_checked = True
-
-
-class _WithGradients(torch.autograd.Function):
-    """A value whose derivative with respect to each leaf is known already."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *leaves: Tensor) -> Tensor:  # noqa: ARG004
-        ctx.gradients = gradients
-        return value.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, None, *(g * factor.to(g.device) for g in ctx.gradients))
-
-
-def _scaled_backward(loss: Tensor, scale: float | Tensor) -> None:
-    """Differentiate a multiple of the loss."""
-    (loss * scale).backward()  # type: ignore[no-untyped-call]
-
-
-def _refuse_in_loss(scale: float | Tensor | None, nodes: list[Any]) -> None:
-    """Refuse graphs that `loss` cannot differentiate rightly."""
-    if has_static_graph(nodes):
-        raise ValueError(
-            "DistributedDataParallel(static_graph=True) counts one backward pass for each forward pass, awp.loss(fn)"
-            " makes more; use awp.backward(closure), or static_graph=False"
-        )
-    if any(leaf._backward_hooks or leaf._post_accumulate_grad_hooks for leaf in accumulating_leaves(nodes)):
-        raise ValueError(
-            "a parameter that is not part of the model has hooks, which would run in every pass of awp.loss(fn); use"
-            " awp.backward(closure), or give WTAWP the module that owns the parameter"
-        )
-    if scale is None and computes_in_float16(nodes):
-        raise ValueError(
-            "gradients underflow in float16: pass awp.loss(fn, scale=scaler.get_scale()), or use"
-            " awp.backward(closure, backward=lambda loss: scaler.scale(loss).backward())"
-        )

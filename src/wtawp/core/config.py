@@ -11,8 +11,10 @@ from typing import Literal, get_args
 Radius = Literal["layer", "global", "adaptive"]
 Projection = Literal["sphere", "ball"]
 Layers = str | Sequence[str]
+Lam = float | Literal["auto"]
 
 LAYER_WORDS = ("all", "all-but-last", "first", "last")
+AUTO_BALANCE = 4.0  # the limit that lam="auto" sets unless another one is chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,8 @@ class AwpConfig:
         rho: Radius of the perturbation in Eq. 5 (eq:est), at least 0. It is relative to the norm of each tensor when
             `radius` is "layer", and absolute otherwise. 0 is plain training.
         lam: Weight of the perturbed loss in Eq. 10 (eq:weighted_awp), between 0 and 1. 0 is plain training, 1 is AWP.
+            "auto" follows the gap between validation and training loss: 0 while a model underfits, up to 0.95 when it
+            overfits; see `wtawp.core.auto`.
         layers: The perturbed parameters, theta^(awp) of Eq. 9. Either one of the words "all", "all-but-last", "first"
             and "last", which select weight matrices by layer, or one or several glob patterns over parameter names.
             The default leaves out the last layer, as the paper's T-AWP and WT-AWP do.
@@ -33,7 +37,8 @@ class AwpConfig:
         steps: Number of steps of gradient ascent, at least 1. The first one reuses the natural gradient.
         step_size: Size of each ascent step. None means 1 / steps.
         balance: Upper limit for the norm of the perturbed gradient over all parameters, as a multiple of the norm of
-            the natural gradient. None, as in the paper, sets no limit.
+            the natural gradient. None, as in the paper, sets no limit. If it is left out, lam="auto" limits it to 4,
+            and a number as lam does not.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact). It is meant for studies of small models,
             because it needs second derivatives.
         every: Perturb at every `every`-th step only, beginning with the first; the steps between are plain training.
@@ -48,19 +53,22 @@ class AwpConfig:
     """
 
     rho: float
-    lam: float
+    lam: Lam
     layers: Layers = "all-but-last"
     radius: Radius = "layer"
     projection: Projection = "sphere"
     steps: int = 1
     step_size: float | None = None
-    balance: float | None = None
+    balance: float | None = "auto"  # type: ignore[assignment]  # replaced below
     exact: bool = False
     every: int = 1
 
     def __post_init__(self) -> None:
-        if not _is_number(self.lam, 0.0, 1.0):
-            raise ValueError(f"lam must lie in [0, 1], got {self.lam!r}; 0 is plain training, 1 is AWP")
+        if self.lam != "auto" and not _is_number(self.lam, 0.0, 1.0):
+            raise ValueError(f'lam must lie in [0, 1] or be "auto", got {self.lam!r}; 0 is plain training, 1 is AWP')
+        balance: object = self.balance
+        if balance == "auto":
+            object.__setattr__(self, "balance", AUTO_BALANCE if self.is_auto else None)
         if not _is_number(self.rho, 0.0):
             raise ValueError(f"rho must be a finite number >= 0, got {self.rho!r}; 0 is plain training")
         for name in ("steps", "every"):
@@ -77,6 +85,29 @@ class AwpConfig:
         object.__setattr__(self, "layers", self.layers if isinstance(self.layers, str) else tuple(self.layers))
 
     @property
+    def is_auto(self) -> bool:
+        """Whether lam follows the training.
+
+        Returns:
+            True if lam is "auto".
+        """
+        return self.lam == "auto"
+
+    @property
+    def fixed_lam(self) -> float:
+        """The weight of the perturbed loss, where it is a number.
+
+        Returns:
+            lam.
+
+        Raises:
+            ValueError: If lam is "auto".
+        """
+        if isinstance(self.lam, str):
+            raise ValueError('lam="auto" has a value in a training alone')
+        return self.lam
+
+    @property
     def is_plain(self) -> bool:
         """Whether these options describe plain training, without any perturbation (lam or rho is 0).
 
@@ -86,7 +117,8 @@ class AwpConfig:
         return self.lam == 0 or self.rho == 0
 
     def __str__(self) -> str:
-        shown = [f for f in fields(self) if f.name in ("rho", "lam") or getattr(self, f.name) != f.default]
+        defaults = {f.name: f.default for f in fields(self)} | {"balance": AUTO_BALANCE if self.is_auto else None}
+        shown = [f for f in fields(self) if f.name in ("rho", "lam") or getattr(self, f.name) != defaults[f.name]]
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in shown)
 
 

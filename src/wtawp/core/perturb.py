@@ -179,13 +179,14 @@ def mix(natural: Mapping[Key, Tensor], perturbed: Mapping[Key, Tensor], *, lam: 
     return {k: mix_tensors(natural.get(k), perturbed.get(k), lam=lam) for k in {**natural, **perturbed}}
 
 
-def mix_tensors(natural: Tensor | None, perturbed: Tensor | None, *, lam: float) -> Tensor:
-    """Combine the two gradients of one parameter as `mix` does.
+def mix_tensors(natural: Tensor | None, perturbed: Tensor | None, *, lam: float | Tensor) -> Tensor:
+    """Combine the two gradients of one parameter, or of one parameter of each member of a stack, as `mix` does.
 
     Args:
         natural: g(theta); None counts as zero.
         perturbed: g(theta + delta); None counts as zero, but one of the two must be given.
-        lam: Weight of the perturbed gradient, between 0 and 1.
+        lam: Weight of the perturbed gradient, between 0 and 1; for a stack one number a member, [b]. A member whose
+            weight is 0 has the natural gradient, also where the perturbed one is not finite.
 
     Returns:
         The combined gradient.
@@ -199,9 +200,16 @@ def mix_tensors(natural: Tensor | None, perturbed: Tensor | None, *, lam: float)
     """
     if natural is None and perturbed is None:
         raise ValueError("expected one gradient at least, got None for both")
-    if perturbed is None:
-        return natural * (1 - lam)  # type: ignore[operator, return-value]
-    return perturbed * lam if natural is None else torch.lerp(natural, perturbed, lam)
+    if not isinstance(lam, Tensor):
+        if perturbed is None:
+            return natural * (1 - lam)  # type: ignore[operator, return-value]
+        return perturbed * lam if natural is None else torch.lerp(natural, perturbed, lam)
+    one = natural if perturbed is None else perturbed
+    assert one is not None
+    weight = lam.to(one.dtype).reshape(-1, *[1] * (one.dim() - 1))
+    at_theta = torch.zeros_like(one) if natural is None else natural
+    at_shifted = torch.zeros_like(one) if perturbed is None else perturbed
+    return torch.where(weight == 0, at_theta, torch.lerp(at_theta, at_shifted, weight))
 
 
 def copy_into(theta: Mapping[Key, Tensor], values: Mapping[Key, Tensor]) -> None:

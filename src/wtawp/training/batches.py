@@ -88,7 +88,7 @@ def fit_batches(
 
     Returns:
         The selected epoch, its scores and losses, and a history of "train_loss" (the mean over the batches of an
-        epoch), "val_loss", and "val_accuracy", or "val_score" if another metric was chosen.
+        epoch), "val_loss", and "val_accuracy", or "val_score" if another metric was chosen, and "lam" if it is "auto".
 
     Raises:
         ValueError: If `epochs`, `batch_size` or `accumulate` is below 1, the model has no parameters, an option of
@@ -183,7 +183,10 @@ def _train(
         val_loss, val_accuracy = task.scores(["val"])["val"]
         now, loss, score = (torch.tensor(v, device=device) for v in (epoch, [val_loss], [val_accuracy]))
         best.update(now, loss, score, None)
-        for name, value in zip(history, (train_loss, val_loss, val_accuracy), strict=True):
+        if method.config.is_auto:
+            history.setdefault("lam", []).append(method.lam)
+            method.observe(train_loss=train_loss, val_loss=val_loss)
+        for name, value in (("train_loss", train_loss), ("val_loss", val_loss), ("val_accuracy", val_accuracy)):
             history[name].append(value)
     with torch.no_grad():
         for named, kept in zip(_state_of(model), (best.best, best.best_buffers), strict=True):

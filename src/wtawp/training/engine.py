@@ -14,6 +14,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import isolated_rng, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
+from wtawp.core.auto import effective, follow_gap
 from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
 from wtawp.models.calls import Forward
@@ -26,6 +27,7 @@ from wtawp.training.options import FitSelectOn, Schedule
 from wtawp.training.step import Stack, stack_gradient
 from wtawp.training.subsets import Decoder, Subset, build_subset
 
+# What a history has; if lam follows the training, "lam" too.
 COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm", "val_loss", "val_score")
 MAX_PASSES = 1 << 20  # limit of passes in one epoch, so that one number can identify (epoch, pass)
 
@@ -42,7 +44,7 @@ class StackRun:
         epoch: The selected epoch.
         scores: The metric at the selected epoch on "train", "val" and "test".
         loss: Loss at the selected epoch on "train", "val" and "test".
-        history: For each of `COLUMNS` one row per epoch, [epochs, b].
+        history: For each of `COLUMNS`, and "lam" if it followed the training, one row per epoch, [epochs, b].
     """
 
     epoch: Tensor
@@ -94,7 +96,10 @@ class StackTraining:
         self.optimizer = make_optimizer(self.theta)
         self.selection = Selection(self.theta, self.buffers, len(models), self.device, schedule.select_on)
         dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
-        self.history = torch.zeros(schedule.epochs, len(COLUMNS), len(models), dtype=dtype, device=self.device)
+        is_auto = awp is not None and awp.is_auto and not awp.is_plain
+        self.lam = torch.zeros(len(models), dtype=torch.float64, device=self.device) if is_auto else None
+        self.columns = (*COLUMNS, "lam") if is_auto else COLUMNS
+        self.history = torch.zeros(schedule.epochs, len(self.columns), len(models), dtype=dtype, device=self.device)
         self.epochs_run = 0
         self.checks: list[Check] = []  # what the monitor was given
 
@@ -136,21 +141,24 @@ class StackTraining:
             number: Number of the epoch, counted from 0.
 
         Returns:
-            False for plain training, and for the plain epochs between those that `every` chooses.
+            False for plain training, for the plain epochs between those that `every` chooses, and while lam follows the
+            training and is near 0 for all members; to know that, the CPU waits for a GPU.
         """
-        return self.awp is not None and not self.awp.is_plain and number % self.awp.every == 0
+        if self.awp is None or self.awp.is_plain or number % self.awp.every != 0:
+            return False
+        return self.lam is None or bool(effective(self.lam).any())
 
     def is_checked(self, number: int) -> bool:
-        """Whether the gradient at the perturbed weights is checked after an epoch.
+        """Whether the gradient at the perturbed weights is checked after a perturbed epoch.
 
         Args:
             number: Number of the epoch, counted from 0.
 
         Returns:
-            True for the first perturbed epoch and every tenth one.
+            True for the first epoch that may be perturbed and every tenth one.
         """
         every = 1 if self.awp is None else self.awp.every
-        return self.is_perturbed(number) and VanishingGradientMonitor.is_due(number // every + 1)
+        return VanishingGradientMonitor.is_due(number // every + 1)
 
     def run_epoch(self, epoch: Tensor, train: Subset, *, is_perturbed: bool) -> None:
         """All of one epoch, as a function of tensors, so that a GPU can replay it.
@@ -171,7 +179,8 @@ class StackTraining:
             logits = ensemble.logits(weights, statistics, train.arguments, keys)
             return objective.losses(train.take(logits), train.y, is_shared=train.is_shared)
 
-        result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None)
+        lam = None if self.lam is None else effective(self.lam)
+        result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None, lam)
         self.optimizer.step(result.gradient)
         with torch.no_grad():
             val = self.subsets["val"]
@@ -180,6 +189,9 @@ class StackTraining:
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
             row = [result.loss, result.gap, *norms, loss, scores]
+            if self.lam is not None and lam is not None:
+                row.append(lam if is_perturbed else torch.zeros_like(lam))
+                self.lam.copy_(follow_gap(self.lam, result.loss, loss))
             rows = torch.stack([r.to(self.history.dtype) for r in row])
             self.history.index_copy_(0, epoch[None], rows[None])
         self.optimizer.end_epoch(loss)
@@ -212,6 +224,21 @@ class StackTraining:
         self.checks.append((self.epochs_run, numbers))
         _check_gradients(monitor, positions, self.epochs_run, numbers)
 
+    def refuse_negative_losses(self) -> None:
+        """Refuse losses below 0 in the last epoch, if lam follows them.
+
+        Raises:
+            ValueError: If a loss of the caller's has such a value.
+        """
+        if self.lam is None or self.objective.loss is None:
+            return
+        losses = self.history[self.epochs_run - 1][[COLUMNS.index("train_loss"), COLUMNS.index("val_loss")]]
+        if bool((losses < 0).any()):
+            raise ValueError(
+                f'lam="auto" compares losses by their ratio and needs them >= 0, but the loss is {losses.min():.4g} in'
+                f" epoch {self.epochs_run - 1}; choose lam as a number"
+            )
+
     def state_dict(self) -> dict[str, Any]:
         """Collect what must be saved to continue the training, including torch's random state.
 
@@ -231,6 +258,7 @@ class StackTraining:
             "checks": self.checks,
             "rng_states": rng_states,
             "is_mapped": self.ensemble.is_mapped,
+            **({} if self.lam is None else {"lam": self.lam}),
         }
 
     @torch.no_grad()
@@ -247,6 +275,8 @@ class StackTraining:
         self.optimizer.load_state_dict(state["optimizer"])
         self.selection.load_state_dict(state["selection"])
         self.history[: self.epochs_run] = state["history"].to(self.device)
+        if self.lam is not None:
+            self.lam.copy_(state["lam"])
         torch.set_rng_state(state["rng_states"]["cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["rng_states"]["cuda"], self.device)
@@ -277,7 +307,7 @@ class StackTraining:
             epoch=selection.epoch.cpu(),
             scores=scores,
             loss=loss,
-            history={name: table[:, i] for i, name in enumerate(COLUMNS)},
+            history={name: table[:, i] for i, name in enumerate(self.columns)},
         )
 
 
@@ -334,10 +364,11 @@ def _run_epochs(
         is_perturbed = training.is_perturbed(number)
         steps[is_perturbed](torch.tensor(number, device=training.device), train)
         training.epochs_run += 1
+        training.refuse_negative_losses()
         if observe is not None:
             ensemble.write_back({**training.theta, **training.buffers})
             observe(ensemble.models, number)
-        if monitor is not None and training.is_checked(number):
+        if monitor is not None and is_perturbed and training.is_checked(number):
             training.check_gradients(monitor, positions)
         if checkpoint is not None and (training.is_finished or training.epochs_run % checkpoint.every == 0):
             checkpoint.write(training.state_dict())

@@ -44,7 +44,7 @@ class Fit:
             unless another loss was chosen.
         history: For each quantity one number per epoch: "train_loss", "gap" (how much the perturbation raises the
             loss), "gradient_norm", "perturbed_norm" (of the gradient at the perturbed weights), "weight_norm",
-            "val_loss", and "val_accuracy", or "val_score" if another metric was chosen.
+            "val_loss", and "val_accuracy", or "val_score" if another metric was chosen; and "lam" if it is "auto".
         metric: Name of the metric.
     """
 
@@ -104,7 +104,7 @@ def fit(
         split: The training, validation and test nodes, graphs, or pairs of nodes. None uses the masks `train_mask`,
             `val_mask` and `test_mask` of the graph.
         seed: Determines the dropout masks.
-        awp: How the weights are perturbed; None is plain training.
+        awp: How the weights are perturbed; None is plain training. `AwpConfig(rho=1.0, lam="auto")` needs no tuning.
         epochs: Number of epochs, at least 1.
         lr: Learning rate of Adam; None is 0.01.
         weight_decay: Weight decay of Adam; None is 5e-4.

@@ -36,7 +36,9 @@ class StackGradient:
     weight_norm: Tensor
 
 
-def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig | None) -> StackGradient:
+def stack_gradient(
+    losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig | None, lam: Tensor | None = None
+) -> StackGradient:
     """Compute lam * g(theta + delta) + (1 - lam) * g(theta) for each member of a stack.
 
     Members do not interact, so one backward pass of the sum of their losses gives each its own gradient. A term that
@@ -49,6 +51,8 @@ def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: A
         theta: The stacked weights; those that require gradients are trained.
         names: The parameters to perturb.
         config: The options of the method; None is plain training.
+        lam: The weight of each member [b], if `config` leaves it to the training. A member whose weight is 0 has what
+            plain training gives it.
 
     Returns:
         The gradient, and the losses and norms that were computed on the way.
@@ -92,8 +96,12 @@ def stack_gradient(losses: Losses, theta: Stack, names: Sequence[str], config: A
             perturbed_gradient=perturbed_gradient,
             ascent_gradient=ascent,
             map_members=vmap,
+            lam=lam,
         )
         gradient = dict(mixed)
+        if lam is not None:
+            of_plain = {"gap": torch.zeros_like(natural_norm), "perturbed_norm": natural_norm}
+            by_products = {name: torch.where(lam > 0, value, of_plain[name]) for name, value in by_products.items()}
     return StackGradient(
         gradient=gradient, loss=total, natural_norm=natural_norm, weight_norm=weight_norm, **by_products
     )
