@@ -93,6 +93,8 @@ def ray_cluster(
 
 def _work_on(work: Callable[[C], R], chunk: C) -> Iterator[R | None]:
     """The task: yield None when the work starts, then its result."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray's raises SystemExit, which would be a failure of the work
     yield None
     yield work(chunk)
 
