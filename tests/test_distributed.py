@@ -7,6 +7,8 @@ import pytest
 import torch
 from process_pair import Results, run_pair
 
+from wtawp.core.auto import follow_gap
+
 pytestmark = [
     pytest.mark.skipif(not torch.distributed.is_available(), reason="NOT CHECKED: torch has no distributed package"),
     pytest.mark.skipif(sys.platform != "linux", reason="NOT CHECKED: the processes meet over the loopback of Linux"),
@@ -46,7 +48,7 @@ REFUSED = {
     "fsdp2_without_gradient_sync": "set_requires_gradient_sync",
 }
 FAILING = ["rank_that_raises_in_the_first_pass", "rank_that_raises_in_the_last_pass", "rank_that_dies"]
-OTHERS = ["ddp_loss", "fsdp2_loss", "ddp_batch_norm", "ddp_plain"]
+OTHERS = ["ddp_auto", "ddp_loss", "fsdp2_loss", "ddp_batch_norm", "ddp_plain"]
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,16 @@ def test_ranks_that_use_different_layers_stay_together(case: str, reports: Resul
     for report in of_both_ranks(reports, case):
         assert report["joined"] < 1e-6
         assert report["agree"]
+
+
+def test_the_ranks_follow_the_means_of_their_losses(reports: Results) -> None:
+    lam = torch.zeros((), dtype=torch.float64)
+    for _ in range(50):
+        lam = follow_gap(lam, torch.tensor(0.2), torch.tensor(1.5))
+    for report in of_both_ranks(reports, "ddp_auto"):
+        assert report["lam"] == pytest.approx(float(lam), rel=1e-6)
+        assert report["agree"]
+        assert report["moved"] > 0.05
 
 
 def test_sharded_training_ends_where_one_process_ends(reports: Results) -> None:

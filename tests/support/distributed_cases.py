@@ -117,6 +117,18 @@ def ddp_case(
     return report | train(model, rank, update)
 
 
+def auto(rank: int) -> Report:
+    """Each rank observes losses of its own: lam is that of their means in both, and the weights stay together."""
+    model = DistributedDataParallel(network())
+    awp = WTAWP(model, rho=0.3, lam="auto")
+
+    def update(closure: Callable[[], Tensor]) -> None:
+        awp.backward(closure)
+        awp.observe(train_loss=0.1 + 0.2 * rank, val_loss=1.0 + rank)
+
+    return train(model, rank, update) | {"lam": awp.lam}
+
+
 def inner_module(rank: int) -> Report:
     """The perturbation is built on the module inside the wrapper, as a user may do."""
     model = DistributedDataParallel(network())
@@ -391,6 +403,7 @@ def failing_rank(rank: int, *, dies: bool, fails_at: int) -> Report:
 
 
 CASES: dict[str, Callable[[int], Report]] = {
+    "ddp_auto": auto,
     "ddp": ddp_case,
     "ddp_two_steps": partial(ddp_case, awp_options={"steps": 2}),
     "ddp_ball": partial(ddp_case, awp_options={"projection": "ball"}),

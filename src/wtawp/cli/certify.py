@@ -20,7 +20,7 @@ PDel = Annotated[float | None, typer.Option(help="Probability that the noise del
 
 
 @app.command()
-@takes(Training, lam=0.5)
+@takes(Training, lam="0.5")
 def certify(
     training: Training,
     *,

@@ -228,7 +228,7 @@ def landscape(
 
 
 @app.command()
-@takes(Subject, lam=0.5)
+@takes(Subject, lam="0.5")
 def smoothness(
     subject: Subject,
     *,

@@ -55,7 +55,47 @@ Rho = Annotated[
     float | None,
     typer.Option(help="Radius of the perturbation, relative to each layer's norm.", show_default=RHO_DEFAULT),
 ]
-Lam = Annotated[float | None, typer.Option(help="Weight of the perturbed loss.", show_default=LAM_DEFAULT)]
+
+
+def read_lam(text: str) -> "float | Literal['auto']":
+    """Read the value of --lam.
+
+    Args:
+        text: A number, or "auto".
+
+    Returns:
+        The number, or "auto".
+
+    Raises:
+        typer.BadParameter: If it is something else.
+    """
+    from wtawp.core.config import AwpConfig
+
+    with as_bad_parameter():
+        try:
+            return AwpConfig(rho=0.0, lam="auto" if text == "auto" else float(text)).lam
+        except ValueError:
+            raise ValueError(
+                f'lam must lie in [0, 1] or be "auto", got {text}; 0 is plain training, 1 is AWP'
+            ) from None
+
+
+def _check_lam(text: str | None) -> str | None:
+    """A callback that refuses texts that are no weight of the perturbed loss."""
+    if text is not None:
+        read_lam(text)
+    return text
+
+
+Lam = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FLOAT|auto",
+        callback=_check_lam,
+        help="Weight of the perturbed loss, or auto: as much as the model overfits.",
+        show_default=LAM_DEFAULT,
+    ),
+]
 Dataset = Annotated[str, typer.Argument(help="A name as `wtawp data list` shows it, or the path of your own graph.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Epochs of training.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Train without WT-AWP only.")]

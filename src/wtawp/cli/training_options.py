@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from wtawp.base import DataError
-from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter
+from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter, read_lam
 from wtawp.cli.shared import errors_without_traceback
 from wtawp.experiments.spec.split_rule import RANDOM, SplitKind, SplitRule
 from wtawp.models.registry import model_spec
@@ -150,7 +150,8 @@ class Training:
         from wtawp.experiments.plans.defaults import default_awp
 
         with as_bad_parameter():
-            return default_awp(self.model, self.dataset, rho=self.rho, lam=self.lam, layers=self.layers)
+            lam = None if self.lam is None else read_lam(self.lam)
+            return default_awp(self.model, self.dataset, rho=self.rho, lam=lam, layers=self.layers)
 
     def split_rule(self, folds: int | None = None) -> SplitRule:
         """How the data are divided, which may need a look into their file.

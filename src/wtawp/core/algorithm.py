@@ -18,16 +18,17 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from wtawp.core.auto import growing_limit
 from wtawp.core.config import AwpConfig
 from wtawp.core.perturb import ascend, clip_relative_norm, mix_tensors, project
 
 Key = TypeVar("Key")
-_Binary = Callable[[dict[Key, Tensor], dict[Key, Tensor]], dict[Key, Tensor]]
-MapOverMembers = Callable[[_Binary[Key]], _Binary[Key]]
+_OfTensors = Callable[..., dict[Key, Tensor]]  # a function of tensors, and of dicts of tensors
+MapOverMembers = Callable[[_OfTensors[Key]], _OfTensors[Key]]
 
 
-def _one_model(function: _Binary[Key]) -> _Binary[Key]:
-    """Leave a function of two dicts as it is: the tensors belong to one model, not to a stack."""
+def _one_model(function: _OfTensors[Key]) -> _OfTensors[Key]:
+    """Leave a function as it is: the tensors belong to one model, not to a stack."""
     return function
 
 
@@ -66,7 +67,7 @@ def compute_delta(
         step = total if climbing is chosen else {key: total[key] for key in chosen}
         if not step:
             return {}
-        onto_radius: _Binary[Key] = partial(project, rho=config.rho, radius=config.radius, onto=config.projection)
+        onto_radius: _OfTensors[Key] = partial(project, rho=config.rho, radius=config.radius, onto=config.projection)
         return map_members(onto_radius)(step, {key: theta[key] for key in step})
 
 
@@ -136,8 +137,10 @@ def combine_gradients(
         An iterator over the parameters' keys and lam * g(theta + delta) + (1 - lam) * g(theta).
     """
     weight = config.fixed_lam if lam is None else lam
-    if config.balance is not None:  # not in the paper: it limits a perturbed gradient that explodes
-        clip: _Binary[Key] = partial(clip_relative_norm, balance=config.balance)
+    if config.balance == "auto":  # neither limit is in the paper: they tame a perturbed gradient that explodes
+        perturbed = map_members(clip_relative_norm)(perturbed, natural, growing_limit(weight))
+    elif config.balance is not None:
+        clip: _OfTensors[Key] = partial(clip_relative_norm, balance=config.balance)
         perturbed = map_members(clip)(perturbed, natural)
     for key in list(natural | perturbed):
         yield key, mix_tensors(natural.pop(key, None), perturbed.pop(key, None), lam=weight)

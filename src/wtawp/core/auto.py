@@ -5,15 +5,16 @@ gap (L_val - L_train) / (L_val + L_train) tells the two apart. It is 0 where bot
 training loss is much smaller, and does not depend on the scale of the loss.
 """
 
-import math
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from wtawp.base import find_stack_level
+from wtawp.core.config import AwpConfig
 from wtawp.core.distributed import is_distributed
 
 FLOOR = 0.0  # a relative gap up to this one calls for no perturbation
@@ -21,6 +22,7 @@ SLOPE = 1.0  # of lam over the gap above that
 MAX_LAM = 0.95
 RATE = 0.1  # share of the newest epoch in the running mean
 MIN_LAM = 0.02  # below this the perturbed pass is skipped
+LIMIT = 2.0  # of the perturbed gradient's length, as a multiple of the natural one's, while lam is 0
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
 
 
@@ -46,6 +48,24 @@ def follow_gap(lam: Tensor, train_loss: Tensor, val_loss: Tensor) -> Tensor:
     return torch.where(gap.isfinite(), lam + RATE * (wanted - lam), lam)
 
 
+def growing_limit(lam: float | Tensor) -> float | Tensor:
+    """Compute how many times as long as the natural gradient the perturbed one may be.
+
+    Where a model hardly overfits, an exploding perturbed gradient would drown the natural one even at a small lam.
+
+    Args:
+        lam: The weight of the perturbed loss, below 1: a number, or one for each member of a stack.
+
+    Returns:
+        The limit, which grows with lam.
+
+    Example:
+        >>> growing_limit(0.5)
+        8.0
+    """
+    return LIMIT / (1 - lam) ** 2
+
+
 def effective(lam: Tensor) -> Tensor:
     """Set the weights to 0 that are too small for a perturbed pass.
 
@@ -63,47 +83,59 @@ class AutoLam:
 
     def __init__(self) -> None:
         self._lam = torch.zeros((), dtype=torch.float64)
-        self._silent_steps: int | None = 0  # steps before the first losses; None from then on
+        self._is_observed = False
+        self._steps, self._total = 0, torch.zeros(())  # since the last observation, and the sum of their losses
 
-    @property
-    def effective(self) -> float:
-        """The weight in the next step.
+    def options(self, config: AwpConfig) -> AwpConfig:
+        """Compute the options of the next step.
+
+        Args:
+            config: The options of the training.
 
         Returns:
-            A number between 0 and 1; 0 if it is too small for a perturbed pass.
+            The same with numbers in place of lam="auto" and balance="auto"; lam is 0 if it is too small for a perturbed
+            pass.
         """
-        return float(effective(self._lam))
+        lam = float(effective(self._lam))
+        limit = float(growing_limit(lam)) if config.balance == "auto" else config.balance
+        return replace(config, lam=lam, balance=limit)
 
-    def observe(self, train_loss: float | Tensor, val_loss: float | Tensor, device: torch.device) -> None:
+    def count_step(self, loss: Tensor) -> None:
+        """Count a step of the training; warns once if nobody says how well the model fits.
+
+        Args:
+            loss: The natural loss of the step.
+        """
+        self._total = self._total.to(loss.device) + loss.detach().float().reshape(())
+        self._steps += 1
+        if self._steps == MAX_SILENT_STEPS and not self._is_observed:
+            warnings.warn(
+                f'{MAX_SILENT_STEPS} steps without awp.observe(val_loss=...): lam="auto" trains plainly until it is'
+                " called for the first time; call it after every epoch",
+                stacklevel=find_stack_level(),
+            )
+
+    def observe(self, val_loss: float | Tensor, train_loss: float | Tensor | None, device: torch.device) -> None:
         """Follow the losses of an epoch; in several processes, their means over all of them.
 
         Args:
-            train_loss: The natural training loss.
             val_loss: The validation loss.
+            train_loss: The natural training loss; None is the mean of the steps since the last observation.
             device: Where the model is, and other processes can be reached from.
 
         Raises:
-            ValueError: If a loss is not one number >= 0.
+            ValueError: If a loss is not one number >= 0, or there is no training loss.
         """
-        losses = torch.tensor([_number("train_loss", train_loss), _number("val_loss", val_loss)], dtype=torch.float64)
+        if train_loss is None and not self._steps:
+            raise ValueError("observe() has no training loss: call it after steps of backward() or loss(), or pass it")
+        train = self._total / self._steps if train_loss is None else train_loss
+        losses = torch.tensor([_number("train_loss", train), _number("val_loss", val_loss)], dtype=torch.float64)
         if is_distributed():
             on_device = losses.to(device)
             torch.distributed.all_reduce(on_device)
             losses = on_device.cpu() / torch.distributed.get_world_size()
         self._lam = follow_gap(self._lam, losses[0], losses[1])
-        self._silent_steps = None
-
-    def count_step(self) -> None:
-        """Count a step of the training; warns once if no losses arrive."""
-        if self._silent_steps is None:
-            return
-        self._silent_steps += 1
-        if self._silent_steps == MAX_SILENT_STEPS:
-            warnings.warn(
-                f'{MAX_SILENT_STEPS} steps without awp.observe(train_loss=..., val_loss=...): lam="auto" trains plainly'
-                " until it is called; call it after every epoch",
-                stacklevel=find_stack_level(),
-            )
+        self._is_observed, self._steps, self._total = True, 0, torch.zeros(())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint.
@@ -111,7 +143,12 @@ class AutoLam:
         Returns:
             Plain data.
         """
-        return {"lam": float(self._lam), "silent_steps": self._silent_steps}
+        return {
+            "lam": float(self._lam),
+            "is_observed": self._is_observed,
+            "steps": self._steps,
+            "total": float(self._total),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state.
@@ -123,8 +160,11 @@ class AutoLam:
             ValueError: If it is something else.
         """
         match dict(state):
-            case {"lam": float(lam), "silent_steps": None | int() as steps, **rest} if 0 <= lam <= 1 and not rest:
-                self._lam, self._silent_steps = torch.tensor(lam, dtype=torch.float64), steps
+            case {"lam": float(lam), "is_observed": bool(seen), "steps": int(steps), "total": float(total), **rest} if (
+                0 <= lam <= 1 and steps >= 0 and not rest
+            ):
+                self._lam, self._is_observed = torch.tensor(lam, dtype=torch.float64), seen
+                self._steps, self._total = steps, torch.tensor(total)
             case _:
                 raise ValueError(f'expected the state of lam="auto", got {dict(state)!r}')
 
@@ -136,7 +176,7 @@ def _number(name: str, loss: float | Tensor) -> float:
     if not isinstance(loss, int | float | Tensor):
         raise ValueError(f"{name} must be a number, got {type(loss).__name__}")
     number = float(loss)
-    if number < 0 and math.isfinite(number):
+    if number < 0:
         raise ValueError(
             f'{name} must be >= 0, got {number:g}: lam="auto" compares losses by their ratio; choose lam as a number'
         )

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from wtawp.base import find_stack_level
 from wtawp.core.algorithm import combine_gradients, compute_delta
 from wtawp.core.auto import AutoLam
 from wtawp.core.autograd_graph import is_scaled_by_grad_scaler, leaves_of, nodes_of
-from wtawp.core.config import AwpConfig, Lam, Layers, Projection, Radius
+from wtawp.core.config import AwpConfig, Balance, Lam, Layers, Projection, Radius
 from wtawp.core.distributed import is_distributed, is_in_process_group, refuse_sharded
 from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
 from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_backward
@@ -48,7 +47,7 @@ class WTAWP:
         steps: Number of ascent steps; each needs one more pass over the model.
         step_size: Size of each ascent step. None means 1 / steps.
         balance: Upper limit for the norm of the perturbed gradient, as a multiple of the natural one's. None sets none.
-            If it is left out, it is 4 for lam="auto" and None otherwise.
+            "auto" is a limit that grows with lam="auto", and None where lam is a number.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact).
         every: Perturb at every `every`-th call only, beginning with the first; the calls between are plain training.
 
@@ -80,7 +79,7 @@ class WTAWP:
         projection: Projection = "sphere",
         steps: int = 1,
         step_size: float | None = None,
-        balance: float | None = "auto",  # type: ignore[assignment]  # AwpConfig replaces it
+        balance: Balance = "auto",
         exact: bool = False,
         every: int = 1,
     ) -> None:
@@ -101,7 +100,7 @@ class WTAWP:
             every=every,
         )
         self._auto = AutoLam() if self.config.is_auto else None
-        self._now = self.config if self._auto is None else replace(self.config, lam=0.0)  # the options of the next step
+        self._now = self.config if self._auto is None else self._auto.options(self.config)  # of the next step
         if not self.config.is_plain:
             refuse_sharded(model)
         self._selection = Selection(model, None if self.config.is_plain else self.config.layers)
@@ -196,14 +195,14 @@ class WTAWP:
         with one_step_at_a_time(self.model):
             return self._loss(fn, scale)
 
-    def observe(self, *, train_loss: float | Tensor, val_loss: float | Tensor) -> None:
+    def observe(self, *, val_loss: float | Tensor, train_loss: float | Tensor | None = None) -> None:
         """Say after an epoch how well the model fits, which decides the next value of lam="auto".
 
         In several processes all must call it, each with losses of its own; their means decide.
 
         Args:
-            train_loss: The mean of what `backward` returned in this epoch.
-            val_loss: The same loss on a validation set. Without one, use samples that were held out of the training.
+            val_loss: The loss on a validation set. Without one, use samples that were held out of the training.
+            train_loss: The natural training loss; None is the mean over the steps since the last call.
 
         Raises:
             ValueError: If a loss is not one number >= 0, or if lam is not "auto".
@@ -211,13 +210,13 @@ class WTAWP:
         Example:
             >>> awp = WTAWP(nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2)), rho=1.0, lam="auto")
             >>> awp.observe(train_loss=0.5, val_loss=1.5)
-            >>> round(awp.lam, 4)
-            0.05
+            >>> 0 < awp.lam < 0.1
+            True
         """
         if self._auto is None:
             raise ValueError(f'observe() belongs to WTAWP(..., lam="auto"), but lam is {self.config.lam}')
-        self._auto.observe(train_loss, val_loss, next(self.model.parameters()).device)
-        self._now = replace(self.config, lam=self._auto.effective)
+        self._auto.observe(val_loss, train_loss, next(self.model.parameters()).device)
+        self._now = self._auto.options(self.config)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint, so that a resumed training continues exactly.
@@ -246,7 +245,7 @@ class WTAWP:
             raise ValueError(f"expected what WTAWP.state_dict() returned with {self.config}, got {dict(state)!r}")
         if self._auto is not None:
             self._auto.load_state_dict(state["auto"])
-            self._now = replace(self.config, lam=self._auto.effective)
+            self._now = self._auto.options(self.config)
         self._monitor.load_state_dict(state["monitor"])
         self._calls = state["calls"]
 
@@ -291,7 +290,8 @@ class WTAWP:
             self._refuse_exact(backward)
             natural, perturbed = self._exact_losses(closure)
             of_natural, of_perturbed = gradient_of(natural), gradient_of(perturbed)
-            self._monitor(of_natural.values(), of_perturbed.values(), natural, self._now)
+            if self._auto is None:
+                self._monitor(of_natural.values(), of_perturbed.values(), natural, self._now)
             add_to_gradients(combine_gradients(of_natural, of_perturbed, self._now))
         else:
             context = self._context_without_sync(sync)
@@ -328,7 +328,7 @@ class WTAWP:
         """Count a call of `backward` or `loss`, and report it to those who observe it."""
         self._calls += 1
         if self._auto is not None:
-            self._auto.count_step()
+            self._auto.count_step(natural)
         if recorder is not None:
             recorder.report(natural, perturbed, self.lam)
 
@@ -384,7 +384,7 @@ class WTAWP:
         if config.steps > 1 or (is_in_group and config.balance is not None):
             natural = {p: g.detach().clone() for p, g in natural.items()}  # a distributed model reuses their memory
         delta = self._delta(passes, chosen, natural, factor)
-        is_checked = self._monitor.is_due(self._monitor.steps + 1)
+        is_checked = self._auto is None and self._monitor.is_due(self._monitor.steps + 1)  # "auto" gives way by itself
         norms = [norm_of(g) for g in natural.values()] if is_checked else []
         perturbed_norms: list[Tensor] = []
         is_proportional = config.steps == 1 and config.radius != "adaptive" and config.balance is None
@@ -401,7 +401,8 @@ class WTAWP:
             passes.set_gradients(alone | dict(combine_gradients(natural, perturbed, config)))
         passes.add_recovered(recovered, 1 - lam)
         scaled_loss = loss if factor is None else loss * factor  # as the norms are
-        self._monitor(norms, perturbed_norms, scaled_loss, config)
+        if self._auto is None:
+            self._monitor(norms, perturbed_norms, scaled_loss, config)
         return perturbed_loss
 
     def _delta(

@@ -12,9 +12,9 @@ Radius = Literal["layer", "global", "adaptive"]
 Projection = Literal["sphere", "ball"]
 Layers = str | Sequence[str]
 Lam = float | Literal["auto"]
+Balance = float | Literal["auto"] | None
 
 LAYER_WORDS = ("all", "all-but-last", "first", "last")
-AUTO_BALANCE = 4.0  # the limit that lam="auto" sets unless another one is chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,8 @@ class AwpConfig:
         steps: Number of steps of gradient ascent, at least 1. The first one reuses the natural gradient.
         step_size: Size of each ascent step. None means 1 / steps.
         balance: Upper limit for the norm of the perturbed gradient over all parameters, as a multiple of the norm of
-            the natural gradient. None, as in the paper, sets no limit. If it is left out, lam="auto" limits it to 4,
-            and a number as lam does not.
+            the natural gradient. None, as in the paper, sets no limit. "auto" is a limit that grows with lam="auto",
+            and no limit where lam is a number.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact). It is meant for studies of small models,
             because it needs second derivatives.
         every: Perturb at every `every`-th step only, beginning with the first; the steps between are plain training.
@@ -59,23 +59,22 @@ class AwpConfig:
     projection: Projection = "sphere"
     steps: int = 1
     step_size: float | None = None
-    balance: float | None = "auto"  # type: ignore[assignment]  # replaced below
+    balance: Balance = "auto"
     exact: bool = False
     every: int = 1
 
     def __post_init__(self) -> None:
         if self.lam != "auto" and not _is_number(self.lam, 0.0, 1.0):
             raise ValueError(f'lam must lie in [0, 1] or be "auto", got {self.lam!r}; 0 is plain training, 1 is AWP')
-        balance: object = self.balance
-        if balance == "auto":
-            object.__setattr__(self, "balance", AUTO_BALANCE if self.is_auto else None)
+        if self.balance == "auto" and not self.is_auto:
+            object.__setattr__(self, "balance", None)
         if not _is_number(self.rho, 0.0):
             raise ValueError(f"rho must be a finite number >= 0, got {self.rho!r}; 0 is plain training")
         for name in ("steps", "every"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a whole number >= 1, got {getattr(self, name)!r}")
-        for name in ("step_size", "balance"):
-            if getattr(self, name) is not None and not _is_number(getattr(self, name), sys.float_info.min):
+        for name, words in (("step_size", (None,)), ("balance", (None, "auto"))):
+            if getattr(self, name) not in words and not _is_number(getattr(self, name), sys.float_info.min):
                 raise ValueError(f"{name} must be a finite number > 0 or None, got {getattr(self, name)!r}")
         for name, allowed in (("radius", get_args(Radius)), ("projection", get_args(Projection))):
             if getattr(self, name) not in allowed:
@@ -117,7 +116,7 @@ class AwpConfig:
         return self.lam == 0 or self.rho == 0
 
     def __str__(self) -> str:
-        defaults = {f.name: f.default for f in fields(self)} | {"balance": AUTO_BALANCE if self.is_auto else None}
+        defaults = {f.name: f.default for f in fields(self)} | {"balance": "auto" if self.is_auto else None}
         shown = [f for f in fields(self) if f.name in ("rho", "lam") or getattr(self, f.name) != defaults[f.name]]
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in shown)
 

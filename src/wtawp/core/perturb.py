@@ -139,7 +139,7 @@ def ascend(
 
 
 def clip_relative_norm(
-    perturbed: Mapping[Key, Tensor], natural: Mapping[Key, Tensor], balance: float
+    perturbed: Mapping[Key, Tensor], natural: Mapping[Key, Tensor], balance: float | Tensor
 ) -> dict[Key, Tensor]:
     """Limit the norm of the perturbed gradient over all tensors to `balance` times that of the natural gradient.
 

@@ -5,7 +5,7 @@ from typing import TypedDict, Unpack
 from torch import nn
 
 from wtawp.core.awp import WTAWP
-from wtawp.core.config import Layers, Projection, Radius
+from wtawp.core.config import Balance, Lam, Layers, Projection, Radius
 
 
 class Options(TypedDict, total=False):
@@ -14,7 +14,7 @@ class Options(TypedDict, total=False):
     projection: Projection
     steps: int
     step_size: float | None
-    balance: float | None
+    balance: Balance
     exact: bool
     every: int
 
@@ -65,7 +65,7 @@ def TAWP(
     return WTAWP(model, rho=rho, lam=1.0, layers=layers, radius=radius, **options)
 
 
-def WAWP(model: nn.Module, *, rho: float, lam: float, radius: Radius = "layer", **options: Unpack[Options]) -> WTAWP:
+def WAWP(model: nn.Module, *, rho: float, lam: Lam, radius: Radius = "layer", **options: Unpack[Options]) -> WTAWP:
     """Build weighted AWP, Eq. 10 (eq:weighted_awp): every layer, and both losses.
 
     Args:

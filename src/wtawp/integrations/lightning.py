@@ -48,6 +48,7 @@ class PerturbationCallback(Callback):
     Args:
         awp: The perturbation with which the module trains.
         prefix: First part of each name, as in "wtawp/gap". Two callbacks of one trainer need different ones.
+        val_loss: Name under which `validation_step` logs the validation loss, which lam="auto" follows.
 
     Raises:
         ValueError: If `awp` is not a `WTAWP`, or has exact=True, which cannot be observed.
@@ -58,11 +59,11 @@ class PerturbationCallback(Callback):
         ...                   logger=False, enable_checkpointing=False, enable_progress_bar=False)
     """
 
-    def __init__(self, awp: WTAWP, *, prefix: str = "wtawp") -> None:
+    def __init__(self, awp: WTAWP, *, prefix: str = "wtawp", val_loss: str = "val_loss") -> None:
         if not isinstance(awp, WTAWP):
             raise ValueError(f"awp must be the WTAWP with which the module trains, got {type(awp).__name__}")
         awp.register_step_hook(self._observe).remove()  # refuses what cannot be observed
-        self.awp, self._prefix = awp, prefix
+        self.awp, self._prefix, self._val_loss = awp, prefix, val_loss
         self._handle: RemovableHandle | None = None
         self._step: StepStatistics | None = None
         self._is_differentiated = False
@@ -218,6 +219,26 @@ class PerturbationCallback(Callback):
                 "no training_step of this epoch used the WTAWP of this callback: return awp.loss(fn) from it, or call"
                 " awp.backward(closure, backward=self.manual_backward) with manual optimization"
             )
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let lam="auto" follow the validation loss.
+
+        Args:
+            trainer: The trainer.
+            pl_module: The module that is trained.
+
+        Raises:
+            ValueError: If the module logs no validation loss.
+        """
+        if not self.awp.config.is_auto or trainer.sanity_checking or not trainer.training:
+            return
+        if self._val_loss not in trainer.callback_metrics:
+            raise ValueError(
+                f'lam="auto" follows the validation loss, but nothing is logged as {self._val_loss!r}: write'
+                f' self.log({self._val_loss!r}, loss) in validation_step, or PerturbationCallback(awp, val_loss="...")'
+            )
+        self.awp.observe(val_loss=trainer.callback_metrics[self._val_loss])
 
     @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

@@ -288,7 +288,7 @@ def fit_many(
         warn_of_unused_edge_inputs(models[0], one, is_graph=one is not data)
     is_batch = isinstance(graph, Data) and is_collection(graph)
     is_shared = decoder is None and (not is_batch or isinstance(models[0], StackAwareOnGraphs))
-    monitor = None if awp is None or awp.is_plain else VanishingMembersMonitor(seeds, awp)
+    monitor = None if awp is None or awp.is_plain or awp.is_auto else VanishingMembersMonitor(seeds, awp)
     make_optimizer = partial(
         build_optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay, optimizer=optimizer, scheduler=scheduler
     )

@@ -1,7 +1,7 @@
 """The default perturbation of a model on a data set, which all commands share."""
 
 from wtawp.core import AwpConfig
-from wtawp.core.config import Layers
+from wtawp.core.config import Lam, Layers
 from wtawp.experiments.plans.paper import GRAPHS
 from wtawp.models.registry import model_spec
 
@@ -13,9 +13,9 @@ def default_awp(
     dataset: str,
     *,
     rho: float | None = None,
-    lam: float | None = None,
+    lam: Lam | None = None,
     layers: Layers | None = None,
-    default_lam: float = LAM,
+    default_lam: Lam = LAM,
 ) -> AwpConfig | None:
     """Choose how WT-AWP perturbs a model on a data set; values that the user gave take precedence.
 

@@ -50,8 +50,8 @@ SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs":
            "weight_decay": float, "select_on": str, "keep": list, "features": str, "batch_size": int,
            "split": (str, dict), "poison": dict, "evasion": dict, "measures": list}  # fmt: skip
 SPLIT = {"kind": str, "train": float, "val": float, "folds": int}
-AWP = {"rho": float, "lam": float, "layers": (str, list), "radius": str, "projection": str, "steps": int,
-       "step_size": float, "balance": float, "exact": bool}  # fmt: skip
+AWP = {"rho": float, "lam": (float, str), "layers": (str, list), "radius": str, "projection": str, "steps": int,
+       "step_size": float, "balance": (float, str), "exact": bool, "every": int}  # fmt: skip
 
 
 def read_plan(path: Path) -> Plan:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from wtawp.core import AwpConfig
+    from wtawp.core.config import Lam
 
 COLOURS = (  # of Okabe and Ito, which colour-blind readers can distinguish
     "#0072b2", "#d55e00", "#e69f00", "#cc79a7", "#009e73", "#56b4e9", "#000000",
@@ -167,7 +168,7 @@ def row_styles(rows: Mapping[str, "AwpConfig | None"]) -> dict[str, LineStyle]:
 
 def _swept_rows(rows: Mapping[str, "AwpConfig | None"]) -> set[str]:
     """The rows that belong to a sweep over `lam`."""
-    families: dict[AwpConfig, dict[str, float]] = {}
+    families: dict[AwpConfig, dict[str, Lam]] = {}
     for row, awp in rows.items():
         if awp is not None:
             families.setdefault(replace(awp, lam=1.0, rho=1.0), {})[row] = awp.lam

@@ -25,8 +25,9 @@ class Method(Enum):
 def method_of(awp: "AwpConfig | None") -> Method:
     """The method that a configuration describes.
 
-    The paper's names follow from two properties: "W" for weighted (lam < 1), "T" for truncated (some layers are left
-    out). AWP with one radius for the whole model is SAM; with a radius relative to each weight it is adaptive SAM.
+    The paper's names follow from two properties: "W" for weighted (lam < 1, or "auto"), "T" for truncated (some layers
+    are left out). AWP with one radius for the whole model is SAM; with a radius relative to each weight it is adaptive
+    SAM.
 
     Args:
         awp: Options of the perturbation; None for training without one.
@@ -41,7 +42,7 @@ def method_of(awp: "AwpConfig | None") -> Method:
     """
     if awp is None or awp.is_plain:
         return Method.PLAIN
-    is_weighted, is_truncated = awp.lam < 1, awp.layers != "all"
+    is_weighted, is_truncated = awp.lam == "auto" or awp.lam < 1, awp.layers != "all"
     if is_truncated:
         return Method.WT_AWP if is_weighted else Method.T_AWP
     if is_weighted:

@@ -1,0 +1,205 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from wtawp.base import rng
+from wtawp.core import WTAWP
+from wtawp.core.auto import (
+    FLOOR,
+    LIMIT,
+    MAX_LAM,
+    MAX_SILENT_STEPS,
+    MIN_LAM,
+    RATE,
+    SLOPE,
+    AutoLam,
+    effective,
+    follow_gap,
+    growing_limit,
+)
+
+X = torch.randn(12, 4, generator=rng("test_auto"))
+Y = torch.arange(12) % 3
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    g = rng("network of test_auto", seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=g))
+    return model
+
+
+class Closure:
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.calls = model, 0
+
+    def __call__(self) -> Tensor:
+        self.calls += 1
+        return F.cross_entropy(self.model(X), Y)
+
+
+def gradients(model: nn.Module) -> list[Tensor]:
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def rule_by_hand(losses: list[tuple[float, float]]) -> list[float]:
+    lam, values = 0.0, []
+    for train, val in losses:
+        gap = (val - train) / (val + train)
+        lam = (1 - RATE) * lam + RATE * min(max(SLOPE * (gap - FLOOR), 0.0), MAX_LAM)
+        values.append(lam)
+    return values
+
+
+def test_lam_follows_the_gap_of_the_losses_for_each_member() -> None:
+    overfits, underfits = [(1.0 / (1 + i), 1.0) for i in range(40)], [(1.0, 0.9)] * 40
+    lam, seen = torch.zeros(2, dtype=torch.float64), []
+    for (t0, v0), (t1, v1) in zip(overfits, underfits, strict=True):
+        lam = follow_gap(lam, torch.tensor([t0, t1]), torch.tensor([v0, v1]))
+        seen.append(lam.tolist())
+    expected = zip(rule_by_hand(overfits), rule_by_hand(underfits), strict=True)
+    assert seen == [pytest.approx(pair, abs=1e-7) for pair in expected]
+    assert seen[-1][0] > 0.5
+    assert seen[-1][1] == 0
+
+
+def test_the_gap_does_not_depend_on_the_scale_of_the_loss() -> None:
+    lam, one = torch.tensor(0.3), torch.tensor(1.0)
+    assert follow_gap(lam, 0.2 * one, one) == pytest.approx(float(follow_gap(lam, 200 * one, 1000 * one)))
+
+
+@pytest.mark.parametrize(("train", "val"), [(0.0, 0.0), (math.nan, 1.0), (1.0, math.nan), (math.inf, math.inf)])
+def test_losses_without_a_gap_change_nothing(train: float, val: float) -> None:
+    assert follow_gap(torch.tensor(0.3), torch.tensor(train), torch.tensor(val)) == torch.tensor(0.3)
+
+
+def test_small_weights_count_as_none() -> None:
+    lam = torch.tensor([0.0, MIN_LAM - 1e-6, MIN_LAM, 0.5])
+    assert effective(lam).tolist() == [0.0, 0.0, *lam[2:].tolist()]
+
+
+def test_the_limit_of_the_perturbed_gradient_grows_with_lam() -> None:
+    assert growing_limit(0.0) == LIMIT
+    assert growing_limit(torch.tensor([0.0, 0.5])).tolist() == [LIMIT, 4 * LIMIT]  # type: ignore[union-attr]
+
+
+def test_a_training_begins_plainly_and_is_perturbed_once_it_overfits() -> None:
+    model, plain = network(), network()
+    awp, closure = WTAWP(model, rho=30.0, lam="auto"), Closure(model)
+    natural = awp.backward(closure)
+    Closure(plain)().backward()
+    assert closure.calls == 1
+    assert awp.lam == 0
+    assert all(torch.equal(a, b) for a, b in zip(gradients(model), gradients(plain), strict=True))
+    for _ in range(3):
+        awp.observe(train_loss=0.01, val_loss=1.0)
+    assert awp.lam == pytest.approx(rule_by_hand([(0.01, 1.0)] * 3)[-1])
+    model.zero_grad()
+    awp.backward(closure)
+    assert closure.calls == 3
+    fixed = network()
+    limit = growing_limit(awp.lam)
+    assert isinstance(limit, float)
+    WTAWP(fixed, rho=30.0, lam=awp.lam, balance=limit).backward(Closure(fixed))
+    unlimited = network()
+    WTAWP(unlimited, rho=30.0, lam=awp.lam).backward(Closure(unlimited))
+    for a, b, c in zip(gradients(model), gradients(fixed), gradients(unlimited), strict=True):
+        torch.testing.assert_close(a, b)
+        assert not torch.allclose(a, c), "the limit has changed something"
+    for _ in range(100):
+        awp.observe(train_loss=1.0, val_loss=1.0)
+    assert awp.lam == 0, "it holds back again when the gap has closed"
+    assert natural > 0
+
+
+def test_both_forms_of_the_step_agree() -> None:
+    first, second = network(), network()
+    one, other = (WTAWP(model, rho=1.0, lam="auto") for model in (first, second))
+    for awp in (one, other):
+        for _ in range(5):
+            awp.observe(train_loss=0.1, val_loss=1.0)
+    one.backward(Closure(first))
+    other.loss(Closure(second)).backward()
+    for a, b in zip(gradients(first), gradients(second), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_the_training_loss_is_the_mean_of_the_steps_since_the_last_observation() -> None:
+    model = network()
+    awp, told = WTAWP(model, rho=1.0, lam="auto"), WTAWP(network(), rho=1.0, lam="auto")
+    for _ in range(3):
+        losses = [float(awp.backward(lambda scale=scale: scale * Closure(model)())) for scale in (1.0, 3.0)]  # type: ignore[misc]
+        awp.observe(val_loss=20.0)
+        told.observe(val_loss=20.0, train_loss=sum(losses) / 2)
+        assert awp.lam == pytest.approx(told.lam, rel=1e-6)
+    assert awp.lam > 0
+
+
+def test_a_resumed_training_continues_exactly_also_in_the_middle_of_an_epoch() -> None:
+    model = network()
+    awp = WTAWP(model, rho=1.0, lam="auto")
+    for epoch in range(4):
+        awp.backward(Closure(model))
+        awp.observe(val_loss=5.0 + epoch)
+    awp.backward(Closure(model))
+    resumed = WTAWP(model, rho=1.0, lam="auto")
+    resumed.load_state_dict(awp.state_dict())
+    assert resumed.lam == awp.lam > 0
+    for each in (awp, resumed):
+        each.backward(Closure(model))
+        each.observe(val_loss=3.0)
+    assert resumed.lam == awp.lam
+    assert resumed.state_dict() == awp.state_dict()
+
+
+def test_a_state_of_another_kind_is_refused() -> None:
+    auto, fixed = (WTAWP(network(), rho=1.0, lam=lam) for lam in ("auto", 0.5))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"expected what WTAWP.state_dict\(\) returned with rho=1.0, lam='auto'"):
+        auto.load_state_dict(fixed.state_dict())
+    with pytest.raises(ValueError, match=r"expected what WTAWP.state_dict\(\) returned with rho=1.0, lam=0.5"):
+        fixed.load_state_dict(auto.state_dict())
+    with pytest.raises(ValueError, match="expected the state of lam="):
+        AutoLam().load_state_dict({"lam": 2.0, "is_observed": True, "steps": 0, "total": 0.0})
+
+
+def test_what_cannot_be_followed_is_refused() -> None:
+    awp = WTAWP(network(), rho=1.0, lam="auto")
+    with pytest.raises(ValueError, match="val_loss must be >= 0, got -1"):
+        awp.observe(train_loss=1.0, val_loss=-1.0)
+    with pytest.raises(ValueError, match=r"train_loss must be one number, got a tensor of shape \[2\]; pass its mean"):
+        awp.observe(train_loss=torch.ones(2), val_loss=1.0)
+    with pytest.raises(ValueError, match="val_loss must be a number, got str"):
+        awp.observe(train_loss=1.0, val_loss="1")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has no training loss"):
+        awp.observe(val_loss=1.0)
+    with pytest.raises(ValueError, match=r'observe\(\) belongs to WTAWP\(..., lam="auto"\), but lam is 0.5'):
+        WTAWP(network(), rho=1.0, lam=0.5).observe(train_loss=1.0, val_loss=1.0)
+    assert awp.lam == 0
+
+
+def test_a_loop_that_never_observes_is_warned_once() -> None:
+    model = network()
+    awp = WTAWP(model, rho=1.0, lam="auto")
+    for _ in range(MAX_SILENT_STEPS - 1):
+        awp.backward(Closure(model))
+    with pytest.warns(UserWarning, match=r"100 steps without awp.observe\(val_loss=...\)"):
+        awp.backward(Closure(model))
+    for _ in range(MAX_SILENT_STEPS):
+        awp.backward(Closure(model))  # a second warning would be an error
+
+
+@pytest.mark.parametrize("balance", [None, 3.0])
+def test_another_limit_can_be_chosen(balance: float | None) -> None:
+    model, fixed = network(), network()
+    awp = WTAWP(model, rho=1.0, lam="auto", balance=balance)
+    for _ in range(5):
+        awp.observe(train_loss=0.1, val_loss=1.0)
+    awp.backward(Closure(model))
+    WTAWP(fixed, rho=1.0, lam=awp.lam, balance=balance).backward(Closure(fixed))
+    for a, b in zip(gradients(model), gradients(fixed), strict=True):
+        torch.testing.assert_close(a, b)

@@ -1,0 +1,120 @@
+"""lam="auto" in all ways of training: the same rule in `fit`, `fit_many`, `fit_batches` and a loop of one's own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from wtawp.base import rng
+from wtawp.core import WTAWP, AwpConfig
+from wtawp.core.auto import MIN_LAM
+from wtawp.graphs import load, stratified
+from wtawp.models import GCN
+from wtawp.training import fit, fit_batches, fit_many
+
+DATA = load("wine")
+SPLITS = [stratified(DATA.y, seed=seed) for seed in range(3)]
+AUTO = AwpConfig(rho=1.0, lam="auto")
+
+
+def gcn(seed: int = 0, **options: Any) -> GCN:
+    return GCN(13, 3, generator=rng("init", seed), **options)
+
+
+def test_fit_is_a_loop_that_observes_after_every_epoch() -> None:
+    split, by_fit, by_hand = SPLITS[0], gcn(dropout=0.0).double(), gcn(dropout=0.0).double()
+    data = DATA.clone()
+    data.x = data.x.double()
+    result = fit(by_fit, data, split, seed=0, awp=AUTO, epochs=40, select_on="last")
+    awp, lams = WTAWP(by_hand, rho=1.0, lam="auto"), []
+    optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.01, weight_decay=5e-4)
+
+    def loss(part: Tensor) -> Tensor:
+        return F.cross_entropy(by_hand(data.x, data.edge_index)[part], data.y[part])
+
+    for _ in range(40):
+        optimizer.zero_grad()
+        lams.append(awp.lam)
+        awp.backward(lambda: loss(split.train))
+        optimizer.step()
+        with torch.no_grad():
+            awp.observe(val_loss=loss(split.val))
+    assert result.history["lam"] == pytest.approx(lams, abs=1e-6)
+    assert max(lams) > 0.3
+    for a, b in zip(by_fit.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6)
+
+
+def test_models_that_are_trained_together_end_as_alone() -> None:
+    seeds = [0, 1, 2]
+    together, alone = [gcn(seed) for seed in seeds], [gcn(seed) for seed in seeds]
+    results = fit_many(together, DATA, SPLITS[0], seeds=seeds, awp=AUTO, epochs=40)
+    for seed in seeds:
+        single = fit(alone[seed], DATA, SPLITS[0], seed=seed, awp=AUTO, epochs=40)
+        assert results[seed].accuracy == single.accuracy
+        for name, values in single.history.items():
+            assert results[seed].history[name] == pytest.approx(values, rel=1e-5, abs=1e-6)
+
+
+def test_a_member_at_rest_is_trained_plainly_beside_one_that_is_perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first member never overfits, as its weight is kept at 0; its companion is perturbed from the first epoch."""
+    monkeypatch.setattr("wtawp.training.engine.follow_gap", lambda lam, _train, _val: torch.tensor([0.0, 0.6]).to(lam))
+    perturbed = fit_many([gcn(0), gcn(1)], DATA, SPLITS[0], seeds=[0, 1], awp=AUTO, epochs=20)
+    plain = fit_many([gcn(0), gcn(1)], DATA, SPLITS[0], seeds=[0, 1], epochs=20)
+    assert perturbed[0].history["train_loss"] == plain[0].history["train_loss"]
+    assert perturbed[0].history["gap"] == [0.0] * 20
+    assert perturbed[0].history["lam"] == [0.0] * 20
+    assert perturbed[1].history["train_loss"] != plain[1].history["train_loss"]
+    assert perturbed[1].history["lam"] == pytest.approx([0.0, *[0.6] * 19])
+
+
+def test_the_history_shows_where_the_perturbed_pass_was_skipped() -> None:
+    history = fit(gcn(), DATA, SPLITS[0], seed=0, awp=AUTO, epochs=60).history
+    for lam, gap in zip(history["lam"], history["gap"], strict=True):
+        assert (lam == 0) == (gap == 0)
+        assert lam == 0 or lam >= MIN_LAM
+    assert history["lam"][0] == 0
+    assert "lam" not in fit(gcn(), DATA, SPLITS[0], seed=0, epochs=2).history
+
+
+def test_a_training_that_never_overfits_has_the_bits_of_plain_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wtawp.training.engine.follow_gap", lambda lam, _train, _val: lam)
+    auto, plain = gcn(), gcn()
+    fit(auto, DATA, SPLITS[0], seed=0, awp=AUTO, epochs=10)
+    fit(plain, DATA, SPLITS[0], seed=0, epochs=10)
+    assert all(torch.equal(a, b) for a, b in zip(auto.parameters(), plain.parameters(), strict=True))
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_resumed_training_has_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole = fit(gcn(), DATA, SPLITS[0], seed=0, awp=AUTO, epochs=40)
+
+    def kill(_model: object, epoch: int) -> None:
+        if epoch == 23:
+            raise KilledError
+
+    for observe in (kill, None):
+        model = gcn()
+        try:
+            result = fit(model, DATA, SPLITS[0], seed=0, awp=AUTO, epochs=40, observe=observe,
+                         checkpoint=tmp_path / "run.pt")  # fmt: skip
+        except KilledError:
+            continue
+    assert result == whole
+
+
+def test_losses_below_zero_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"lam=.auto. compares losses by their ratio and needs them >= 0"):
+        fit(gcn(), DATA, SPLITS[0], seed=0, awp=AUTO, epochs=2, loss=lambda out, y: F.cross_entropy(out, y) - 5)
+
+
+def test_minibatches_follow_the_losses_of_their_epochs() -> None:
+    result = fit_batches(gcn(), DATA, SPLITS[0], seed=0, batch_size=8, fanouts=(5, 5), awp=AUTO, epochs=30)
+    assert result.history["lam"][0] == 0
+    assert result.history["lam"][-1] > 0.3
