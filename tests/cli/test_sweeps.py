@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from wtawp.base import rng
 from wtawp.cli import app, sweeps
+from wtawp.core import AwpConfig
 from wtawp.experiments import Store
 from wtawp.experiments.execution import runner, training
 from wtawp.experiments.inspection import models
@@ -102,7 +104,7 @@ def test_a_comparison_and_a_plan_of_ones_own_have_a_page_and_are_in_the_report(t
     compared, ran, reported = (tmp_path / f"{name}.html" for name in ("compare", "run", "report"))
     short = ("--epochs", 2, "--splits", 2, "--inits", 1, "--workers", 1, "--store", store)
     shown = invoke("compare", "wine", *short, "--html", compared)
-    assert "4 runs to train in 4 chunks" in shown
+    assert "6 runs to train in 6 chunks" in shown
     assert "points of test accuracy" in shown
     plan = tmp_path / "plan.toml"
     plan.write_text('splits = 2\ninits = 1\n[base]\ndataset = "wine"\nepochs = 2\n[[cell]]\nrow = "GCN"\n')
@@ -115,7 +117,21 @@ def test_a_comparison_and_a_plan_of_ones_own_have_a_page_and_are_in_the_report(t
     assert re.search("<h1>Results</h1>\\s*<div class=.summary.>\\s*<p>GCN\\+WT-AWP .wine.", compared.read_text())
     assert "GCN on wine" in reported.read_text()
     assert "your own runs, epochs=2" in reported.read_text()
-    assert "cannot be a file" in invoke("compare", "wine", *short, "--html", tmp_path, code=2)
+    refusal = invoke("compare", "wine", *short, "--html", tmp_path, code=2).replace("│ │", "")
+    assert "cannot be a file" in " ".join(refusal.split())
+
+
+def test_a_weight_that_follows_the_training_is_one_word(store: Path) -> None:
+    (report,) = json.loads(
+        invoke("compare", "wine", "--lam", "auto", "--rho", 0.5, "--epochs", 2, "--splits", 2, "--inits", 1,
+               "--workers", 1, "--store", store, "--json")
+    )  # fmt: skip
+    assert [cell["row"] for cell in report["cells"]] == ["GCN", "GCN+WT-AWP auto"]
+    measured = json.loads(invoke("train", "wine", "--lam", "auto", "--epochs", 2, "--json"))
+    assert (measured["setting"]["awp"]["lam"], measured["setting"]["awp"]["balance"]) == ("auto", "auto")
+    with Store(store) as opened:
+        rules = {record.setting["awp"]["lam"] for record in opened.records() if record.setting["awp"]}
+    assert rules == {"auto"}
 
 
 def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> None:
@@ -139,7 +155,7 @@ def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> Non
         (("compare", "wine", "--rho", "-1"), 2, "rho must be a finite number >= 0, got -1.0"),
         (("compare", "wine", "--model", "GCNN"), 2, "model must be one of GCN, GAT"),
         (("train", "wine", "--save", "missing/weights.pt"), 2, "cannot be a file"),
-        (("train", "wine", "--lam", "2"), 2, 'lam must lie in [0, 1] or be "auto", got 2.0'),
+        (("train", "wine", "--lam", "2"), 2, 'lam must lie in [0, 1] or be "auto", got 2;'),
         (("report", "--store", "missing.sqlite"), 1, "there is no store of results at"),
     ],
 )
@@ -164,7 +180,7 @@ def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.
     monkeypatch.setattr(training, "_train", fails)
     arguments = ("compare", "wine", "--splits", 2, "--epochs", 1, "--workers", 1, "--store", store)
     output = invoke(*arguments, code=1)
-    assert "8 failed" in output
+    assert "12 failed" in output
     assert "wtawp results ls --failed" in output
     assert "no luck" in (Store(store).records(status="failed")[0].error or "")
 
@@ -192,7 +208,7 @@ def test_an_interrupt_says_how_to_go_on(
     assert "Finished runs are stored: the same command continues from here." in invoke(*arguments, code=code)
     with Store(store) as opened:
         assert len(opened.records()) == 1
-    assert "3 runs trained, 1 known before, 0 failed" in invoke(*arguments)
+    assert "5 runs trained, 1 known before, 0 failed" in invoke(*arguments)
 
 
 class StoppedError(Exception):
@@ -232,8 +248,11 @@ def test_commands_train_the_same_setting_without_options(
         result = RUN.invoke(app, [command, dataset, "--model", model, *options])
         assert isinstance(result.exception, StoppedError), result.output
     plain, perturbed = settings[:2]
+    auto = settings.pop(4)  # the third row of the comparison
     assert settings == [plain, perturbed] * 3
     assert (plain.awp, str(perturbed.awp)) == (None, awp)
+    assert perturbed.awp is not None
+    assert auto == replace(plain, awp=AwpConfig(rho=1.0, lam="auto", layers=perturbed.awp.layers))
 
 
 def test_what_commands_train_on_graphs_of_ones_own_is_the_same_setting(archive: str, store: Path) -> None:
@@ -246,7 +265,9 @@ def test_what_commands_train_on_graphs_of_ones_own_is_the_same_setting(archive: 
     few = ("--points", 1, "--steps", 1, "--top", 1)
     inspected = json.loads(invoke("sharpness", *how, *few, "--json"))["sources"]
     perturbed = Setting.from_content(trained)
-    assert set(compared) == {perturbed, Setting(dataset=archive, model="PooledGCN", epochs=2)}
+    auto = AwpConfig(rho=1.0, lam="auto", layers="first")
+    plain = Setting(dataset=archive, model="PooledGCN", epochs=2)
+    assert set(compared) == {plain, perturbed, replace(plain, awp=auto)}
     assert inspected["PooledGCN+WT-AWP"] == f"{perturbed}; split 0, initialisation 0"
 
 

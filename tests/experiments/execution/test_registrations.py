@@ -53,7 +53,7 @@ def test_workers_know_what_a_program_registered_and_its_source_is_part_of_the_ke
         assert [cell["failed"] for cell in json.loads(done.stdout)[0]["cells"]] == [0, 0]
         said.append(done.stderr.strip().splitlines()[-1].split(";")[0])
     assert said == [
-        "4 runs trained, 0 known before, 0 failed",
-        "0 runs trained, 4 known before, 0 failed",
-        "4 runs trained, 0 known before, 0 failed",
+        "6 runs trained, 0 known before, 0 failed",
+        "0 runs trained, 6 known before, 0 failed",
+        "6 runs trained, 0 known before, 0 failed",
     ]

@@ -44,6 +44,11 @@ def test_a_plan_is_read_with_its_base_and_pairs(tmp_path: Path) -> None:
     assert (plain.lr, perturbed.lr, perturbed.epochs) == (0.01, 0.02, 5)
 
 
+def test_lam_may_follow_the_training(tmp_path: Path) -> None:
+    plan = read_plan(written(tmp_path, GOOD.replace("lam = 0.7", 'lam = "auto", every = 2')))
+    assert plan.cells[1].setting.awp == AwpConfig(rho=1, lam="auto", layers=("convs.0.weight",), every=2)
+
+
 def test_the_example_of_the_module_is_a_plan(tmp_path: Path) -> None:
     text = (toml_plan.__doc__ or "").split("\n\n", 1)[1]
     assert len(read_plan(written(tmp_path, text)).runs()) == 50
@@ -73,7 +78,7 @@ def test_row_2_a_split_is_a_word_or_a_table(tmp_path: Path) -> None:
         ("epochs = 5", "epochs = 0", r"plan.toml: cell\[0\]: epochs must be a whole number >= 1, got 0"),
         ("rho = 1", "rho = -1", r"plan.toml: cell\[1\]: rho must be a finite number >= 0, got -1"),
         ("rho = 1, ", "", r"plan.toml: cell\[1\].awp.rho: expected a number, got nothing"),
-        ("lam = 0.7", 'lam = "big"', r"plan.toml: cell\[1\].awp.lam: expected float, got 'big'"),
+        ("lam = 0.7", 'lam = "big"', r"plan.toml: cell\[1\]: lam must lie in \[0, 1\] or be .auto., got 'big'"),
         ("lam = 0.7", "lamb = 0.7", r"plan.toml: cell\[1\].awp.lamb: expected one of the keys \['balance'"),
         ('dataset = "wine"', "", r"plan.toml: cell\[0\].dataset: expected the name or file of a graph, got nothing"),
         ('compare_with = "GCN"', 'compare_with = "GAT"', r"cell\[1\].compare_with: expected one of the other rows"),
