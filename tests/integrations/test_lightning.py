@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from wtawp.base import rng
 from wtawp.core import WTAWP
+from wtawp.core.auto import follow_gap
 from wtawp.core.observation import StepRecorder
 
 lightning = pytest.importorskip("lightning", reason="LIGHTNING NOT CHECKED: pip install 'wtawp[lightning]'")
@@ -328,6 +329,53 @@ def test_an_exception_in_training_ends_the_observation() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="NOT CHECKED: the processes meet over the loopback of Linux")
+class Follower(Module):
+    """A module that logs a validation loss."""
+
+    def __init__(self, logged: str = "val_loss") -> None:
+        super().__init__(lam="auto")
+        self.logged = logged
+
+    def validation_step(self, batch: list[Tensor], _: int) -> None:
+        self.log(self.logged, F.cross_entropy(self.network(batch[0]), batch[1]) + 3)
+
+
+def fit_with_validation(module: Follower, callback: PerturbationCallback, **options: Any) -> None:
+    batches = DataLoader(TensorDataset(X, Y), batch_size=4)
+    trainer = pl.Trainer(
+        max_epochs=3, accelerator="cpu", callbacks=[callback], logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, **options,
+    )  # fmt: skip
+    trainer.fit(module, batches, batches)
+
+
+def test_lam_follows_the_losses_of_training_and_validation() -> None:
+    module, lams = Follower("own_name"), []
+    train_losses: list[float] = []
+    module.awp.register_step_hook(lambda step: train_losses.append(float(step.natural_loss)))
+    observe = module.awp.observe
+
+    def watch(**losses: Any) -> None:
+        observe(**losses)
+        lams.append((module.awp.lam, float(losses["val_loss"])))
+
+    module.awp.observe = watch  # type: ignore[method-assign]
+    fit_with_validation(module, PerturbationCallback(module.awp, val_loss="own_name"))
+    expected = torch.zeros((), dtype=torch.float64)
+    for epoch, (lam, val_loss) in enumerate(lams):
+        mean = torch.tensor(train_losses[6 * epoch : 6 * epoch + 6]).mean()
+        expected = follow_gap(expected, mean, torch.tensor(val_loss))
+        assert lam == pytest.approx(float(expected), rel=1e-5)
+    assert len(lams) == 3, "once an epoch, and not for the check before the training"
+    assert lams[-1][0] > 0
+
+
+def test_a_validation_loss_that_is_not_logged_is_asked_for() -> None:
+    module = Follower("other")
+    with pytest.raises(ValueError, match=r"nothing is logged as 'val_loss': write self.log\('val_loss', loss\)"):
+        fit_with_validation(module, PerturbationCallback(module.awp))
+
+
 def test_two_processes_train_as_a_loop_written_by_hand() -> None:
     right = ["automatic", "accumulated", "manual", "manual_static_graph", "fsdp2", "fsdp2_manual"]
     reports = run_pair(Path(__file__).parents[1] / "support" / "lightning_pair.py", [*right, "static_graph"], limit=240)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
@@ -231,7 +232,7 @@ class PerturbationCallback(Callback):
         Raises:
             ValueError: If the module logs no validation loss.
         """
-        if not self.awp.config.is_auto or trainer.sanity_checking or not trainer.training:
+        if not self.awp.config.is_auto or trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
             return
         if self._val_loss not in trainer.callback_metrics:
             raise ValueError(

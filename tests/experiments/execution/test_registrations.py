@@ -50,7 +50,7 @@ def test_workers_know_what_a_program_registered_and_its_source_is_part_of_the_ke
     for width in (4, 4, 8):
         program.write_text(PROGRAM.replace("{width}", str(width)), encoding="utf-8")
         done = subprocess.run([sys.executable, program, store], check=True, capture_output=True, text=True)
-        assert [cell["failed"] for cell in json.loads(done.stdout)[0]["cells"]] == [0, 0]
+        assert [cell["failed"] for cell in json.loads(done.stdout)[0]["cells"]] == [0, 0, 0]
         said.append(done.stderr.strip().splitlines()[-1].split(";")[0])
     assert said == [
         "6 runs trained, 0 known before, 0 failed",
