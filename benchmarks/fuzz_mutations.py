@@ -261,7 +261,8 @@ def _with_header(g: Random, content: bytes) -> bytes:
     else:
         header = mutated_text(g, header)[:60_000]
     encoded = header.encode("latin1", errors="replace")
-    return content[:6] + bytes([g.choice([1, 1, 1, 2, 3, 9]), 0]) + struct.pack("<H", len(encoded)) + encoded + rest
+    version = bytes([g.choice([1, 1, 1, 2, 3, 9]), 0])
+    return content[:6] + version + struct.pack("<H", len(encoded) % 2**16) + encoded + rest
 
 
 @lru_cache(maxsize=8)
