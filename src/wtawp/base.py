@@ -4,6 +4,7 @@ This module does not import torch before a function needs it, so that reading op
 """
 
 import errno
+import gc
 import hashlib
 import os
 import stat
@@ -290,6 +291,27 @@ def is_reference(text: object) -> bool:
         return False
     module, _, name = text.partition(":")
     return name.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+@contextmanager
+def fast_imports() -> Iterator[None]:
+    """Import large libraries inside of this context faster, in a process that uses them until it ends.
+
+    An import of torch creates hundreds of thousands of objects that live as long as the process. The garbage collector
+    would examine them several times while they are created, and once more when the process ends. Inside of the context
+    it is off, and afterwards it leaves alone all that is there. Together that is a third of the time of such an import.
+
+    Returns:
+        A context manager, for programs of one's own: in a process of somebody else, it would keep garbage for ever.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:

@@ -23,6 +23,8 @@ from joblib.externals.loky.backend import get_context
 from joblib.externals.loky.backend.reduction import dumps  # by cloudpickle: also what the user's script defines
 from joblib.externals.loky.backend.utils import kill_process_tree
 
+from wtawp.base import fast_imports
+
 PARENT_CHECK_INTERVAL = 1.0  # seconds
 _PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
 _THREADS = (
@@ -187,7 +189,9 @@ def _serve(connection: Connection, parent: int) -> None:
     with suppress(EOFError, ConnectionError):  # the parent closed the connection, or is dead
         content = connection.recv_bytes()
         work: list[Callable[[Any], Any]] = []
-        connection.send_bytes(_answer(lambda: work.append(pickle.loads(content))))
+        with fast_imports():
+            loaded = _answer(lambda: work.append(pickle.loads(content)))
+        connection.send_bytes(loaded)
         while work:
             chunk = connection.recv_bytes()
             connection.send_bytes(_answer(lambda chunk=chunk: work[0](pickle.loads(chunk))))  # type: ignore[misc]
