@@ -1,9 +1,11 @@
 import errno
+import gc
 import math
 import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -16,10 +18,14 @@ from wtawp.base import (
     NotPerturbableError,
     OutputError,
     WtawpError,
+    fast_imports,
     find_stack_level,
     home,
     isolated_rng,
     lazy_exports,
+    part_of_progress,
+    progress_receiver,
+    report_progress,
     resolve,
     rng,
     write_atomic,
@@ -146,6 +152,47 @@ def test_lazy_exports_import_a_name_at_its_first_use(monkeypatch: pytest.MonkeyP
     assert vars(package)["answer"] == 42
     with pytest.raises(AttributeError, match="module 'package' has no attribute 'question'; it has answer"):
         get("question")
+
+
+def test_progress_of_parts_is_received_as_progress_of_the_whole() -> None:
+    shares: list[float] = []
+    with progress_receiver(shares.append, interval=0.0):
+        report_progress(0.1)
+        with part_of_progress(0.2, 0.6):
+            report_progress(0.5)
+            with part_of_progress(0.5, 1.0):
+                report_progress(0.5)
+        with pytest.raises(ZeroDivisionError), part_of_progress(0.6, 1.0):
+            raise ZeroDivisionError
+        report_progress(0.9)
+    report_progress(1.0)  # to nobody
+    assert shares == pytest.approx([0.1, 0.4, 0.5, 0.6, 0.6, 0.9])
+
+
+def test_frequent_reports_of_progress_cost_next_to_nothing() -> None:
+    shares: list[float] = []
+    start = time.process_time()
+    with progress_receiver(shares.append):
+        for i in range(20_000):
+            report_progress(i / 20_000)
+    assert time.process_time() - start < 0.2, "10 us a report are 1 % of an epoch of a small graph"
+    assert shares[0] == 0.0
+    assert len(shares) < 10
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_fast_imports_pause_the_garbage_collector_and_leave_it_as_it_was(is_enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        with pytest.raises(ImportError), fast_imports():
+            assert not gc.isenabled()
+            import no_such_module  # noqa: F401
+        assert gc.isenabled() == is_enabled
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+        (gc.enable if before else gc.disable)()
 
 
 def test_the_stack_level_names_the_caller_outside_of_the_package() -> None:

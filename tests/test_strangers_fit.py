@@ -1,6 +1,8 @@
-"""`fit`, `fit_many` and `attack` with models as strangers write them: right, or refused in words."""
+"""`fit`, `fit_many`, `attack` and `compare` with models as strangers write them: right, or refused in words."""
 
 import copy
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +11,11 @@ from strangers_models import STRANGERS, TAKE_X_AND_EDGES, Stranger
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data, HeteroData
+from typer.testing import CliRunner
 
 from wtawp import AwpConfig, Split, attack, evaluate, fit, fit_many
 from wtawp.base import AttackError, DataError, WtawpError
+from wtawp.cli import app
 
 pytestmark = pytest.mark.filterwarnings("ignore:layers='all-but-last'")  # test_strangers_models.py asserts them
 SPLIT = Split(torch.arange(0, 9), torch.arange(9, 14), torch.arange(14, 20))
@@ -126,3 +130,49 @@ def test_a_module_around_a_stranger_is_attacked() -> None:
     with pytest.raises(DataError, match="know no weights of edges; attack a copy of the graph without edge_weight"):
         data.edge_weight = torch.ones(data.num_edges)
         attack(data, budget=2, method="random")
+
+
+def compared(folder: Path, build: str, data: Any) -> tuple[int, str]:
+    """The exit status and the output of `wtawp compare` on a graph and an expression for a model, both in files."""
+    (folder / "people.py").write_text(f"import strangers_models\n\ndef build(d_in, d_out):\n    return {build}\n")
+    torch.save(data, folder / "g.pt")
+    options = "--model people:build --splits 2 --inits 1 --epochs 1 --train 0.4 --val 0.3 --rho 0.1 --store s.sqlite"
+    result = CliRunner().invoke(app, ["compare", str(folder / "g.pt"), *options.split()])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, " ".join(result.output.split())
+
+
+REFUSALS = {
+    **dict.fromkeys(("to_hetero", "HGT", "HeteroConv last"), "must hold a PyG Data or a dict of tensors, got"),
+    **dict.fromkeys(("two heads", "tuple output"), "got tuple; choose the tensor in a module around"),
+    "RGCN": "the types of the edges are not used",
+    "edge_attr": "the attributes of the edges are not used",
+    "lazy layers": "has no shape yet (a lazy layer)",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "people", raising=False)
+    return tmp_path
+
+
+@pytest.mark.filterwarnings(
+    "default::wtawp.base.UnusedDataWarning", "ignore:vmap cannot take", "ignore:There is a performance drop"
+)
+@pytest.mark.parametrize("name", STRANGERS)
+def test_each_is_compared_or_refused_before_it_is_trained(name: str, folder: Path) -> None:
+    build = (
+        "strangers_models.LazyLayers()" if name == "lazy layers" else f"strangers_models.STRANGERS[{name!r}]().model"
+    )
+    status, output = compared(folder, build, without_unused(STRANGERS[name](), name))
+    if name in REFUSALS:
+        assert status == 1
+        assert REFUSALS[name] in output
+        assert "cannot be trained" in output
+        assert "runs to train" not in output
+    else:
+        assert status == 0, output
+        assert "runs trained, 0 known before, 0 failed" in output

@@ -5,7 +5,7 @@ from torch_geometric.nn import GCNConv
 
 import wtawp
 from wtawp.attacks import attack, attack_names, dice, metattack, pgd, self_training_labels
-from wtawp.base import WtawpError, rng
+from wtawp.base import WtawpError, progress_receiver, rng
 from wtawp.graphs import EdgeFlips, citation
 from wtawp.models import GCN
 
@@ -26,6 +26,16 @@ def test_every_method_gives_flips_within_the_budget_and_leaves_the_victim_alone(
     assert VICTIM.training
     again = attack(DATA, VICTIM, method=method, budget=5, nodes=NODES, **FEW.get(method, {}))
     assert torch.equal(flips.pairs, again.pairs)
+
+
+@pytest.mark.parametrize("method", sorted(FEW))
+def test_every_step_of_a_long_attack_is_reported(method: str) -> None:
+    shares: list[float] = []
+    with progress_receiver(shares.append, interval=0.0):
+        attack(DATA, VICTIM, method=method, budget=5, nodes=NODES, **FEW[method])
+    assert shares == sorted(shares)
+    assert len(set(shares)) >= 3
+    assert all(0.0 <= share <= 1.0 for share in shares)
 
 
 def test_the_names_stand_for_the_functions() -> None:

@@ -3,6 +3,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -299,3 +301,22 @@ def test_a_full_disk_leaves_neither_an_empty_page_nor_empty_weights(
         assert "No space left on device" in invoke(*command, file, code=1)
         assert file.read_text() == "old"
         file.unlink()
+
+
+def test_a_comparison_of_a_small_graph_imports_what_it_needs_alone(tmp_path: Path) -> None:
+    nodes = [f"n{i},{'abc'[i % 3]},{i % 3}" for i in range(120)]
+    (tmp_path / "g.labels.csv").write_text("\n".join(["node,label,x", *nodes]))
+    (tmp_path / "g.csv").write_text("\n".join(["source,target", *(f"n{i},n{(i * 7 + 1) % 120}" for i in range(120))]))
+    program = """
+import gc, sys
+from wtawp.cli import app
+app(["compare", *sys.argv[1:], "--splits", "2", "--epochs", "2"], standalone_mode=False)
+unneeded = ("sklearn", "scipy.stats", "matplotlib", "wtawp.experiments.report.html", "ray", "pooch")
+print("imported:", *(name for name in unneeded if name in sys.modules))
+print("permanent:", gc.get_freeze_count() > 100_000, "collected:", gc.isenabled())
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "g.csv"), "--store", str(tmp_path / "s.sqlite")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "runs trained, 0 known before, 0 failed" in done.stderr
+    assert done.stdout.splitlines()[-2:] == ["imported:", "permanent: True collected: True"]

@@ -8,7 +8,7 @@ from torch_geometric.loader import DataLoader, NodeLoader, RandomNodeLoader
 from torch_geometric.nn import GCNConv, global_mean_pool
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
-from wtawp.base import DataError, rng
+from wtawp.base import DataError, progress_receiver, rng
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import (
     GcnWeights,
@@ -101,6 +101,14 @@ def with_batch_norm() -> WithBatchNorm:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return WithBatchNorm()
+
+
+def test_every_epoch_is_reported() -> None:
+    shares: list[float] = []
+    with progress_receiver(shares.append, interval=0.0):
+        fit_batches(PooledGCN(4, 2, generator=rng("init")), GRAPHS, SPLIT, seed=0, batch_size=8, epochs=4)
+        fit(PooledGCN(4, 2, generator=rng("init")), GRAPHS, SPLIT, seed=0, epochs=2)
+    assert shares == [0.25, 0.5, 0.75, 1.0, 0.5, 1.0]
 
 
 def test_a_batch_norm_sees_every_batch_once() -> None:

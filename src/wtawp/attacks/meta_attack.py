@@ -22,7 +22,7 @@ from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.meta_state import MetaState, PairGradient
 from wtawp.attacks.meta_training import Descent, adam_trajectory
 from wtawp.attacks.registry import AttackRequest
-from wtawp.base import AttackError
+from wtawp.base import AttackError, report_progress
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import multiply
@@ -168,8 +168,9 @@ def metattack_many(
     for first in range(0, len(states), together):
 
         def report(flip: int, first: int = first) -> None:
+            done = (first * count + together * flip) / (len(states) * count)
+            report_progress(done)
             if progress is not None:
-                done = (first * count + together * flip) / (len(states) * count)
                 progress(done, f"flip {flip} of {count}, attacks {first + 1} to {first + together} of {len(states)}")
 
         attack_together(states[first : first + together], count, options, report)

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from wtawp.attacks.gradient import BlackBoxVictim, FactoredVictims, attacked_by_gradient
 from wtawp.attacks.pgd_attack import ascent_step, checked_step_size, round_by_sampling
 from wtawp.attacks.relaxed import Loss, RelaxedFlips, Target, target_of
-from wtawp.base import rng
+from wtawp.base import report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating
 
@@ -87,6 +87,7 @@ def minmax(
         for t in range(steps):
             _learn(attacked, training_target, flips, optimizer)
             flips = ascent_step(attacked, flips, step_size / math.sqrt(t + 1), count, is_first=t == 0)
+            report_progress((t + 1) / steps)
         (codes,) = round_by_sampling(attacked, flips, count, samples, [rng("attack", "minmax", seed)])
     origin = {"attack": "minmax", "budget": budget, "seed": seed, "steps": steps, "loss": loss, "samples": samples}
     origin |= {"step_size": step_size, "lr": lr, "weight_decay": weight_decay}

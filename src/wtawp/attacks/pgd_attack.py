@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from wtawp.attacks.gradient import BlackBoxVictim, FactoredVictims, attacked_by_gradient, victims_at_once
 from wtawp.attacks.registry import AttackRequest
 from wtawp.attacks.relaxed import Loss, RelaxedFlips, target_of
-from wtawp.base import AttackError, rng
+from wtawp.base import AttackError, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating
 
@@ -129,6 +129,7 @@ def pgd_many(
             attacked, flips = attacked_by_gradient(target, victims[part]), target.no_flips()
             for t in range(steps):
                 flips = ascent_step(attacked, flips, step_size / math.sqrt(t + 1), count, is_first=t == 0)
+                report_progress((first + len(victims[part]) * (t + 1) / steps) / len(victims))
             chosen = round_by_sampling(
                 attacked, flips, count, samples, [rng("attack", "pgd", seed) for seed in seeds[part]]
             )

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.checks import refuse_nan, refuse_without_weights
 from wtawp.attacks.relaxed import Target, target_of
-from wtawp.base import AttackError, isolated_rng
+from wtawp.base import AttackError, isolated_rng, report_progress
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.capabilities import StackAware
 from wtawp.models.evaluation import evaluating
@@ -180,7 +180,7 @@ class _BlockAttack:
             )
         refuse_without_weights(victim, "the attack")
         self.target = target_of(data, [nodes], [labels], "margin" if loss == "margin" else "ce")
-        self.victim = _Victim(victim, self.target)
+        self.victim = _Victim(victim, self.target, steps)
         self.loss = PYG_LOSS.get(loss, lambda prediction, *_: self.target.losses(prediction[None])[0])
         self.data, self.count, self.block_size, self.seed = data, count, min(block_size, ENOUGH * pairs), seed
         self.labels = labels.to(data.edge_index.device).long()
@@ -211,8 +211,9 @@ def _distinct_pairs(draws: int, pairs: int) -> float:
 class _Victim(nn.Module):
     """The victim as PyG's losses expect it, returning log-probabilities, with checks of its logits and gradients."""
 
-    def __init__(self, victim: nn.Module, target: Target) -> None:
+    def __init__(self, victim: nn.Module, target: Target, steps: int) -> None:
         super().__init__()
+        self.steps, self.steps_begun = steps, 0
         self.victim, self.target, self.is_first = victim, target, True
         self.features = features(target.data.x) if isinstance(victim, StackAware) else target.data.x
 
@@ -220,6 +221,8 @@ class _Victim(nn.Module):
         logits: Tensor = self.victim(self.features, edge_index, edge_weight.to(x.dtype))
         self.target.losses(logits.detach()[None])  # refuses logits that are not finite, and labels that are no classes
         if edge_weight.requires_grad:
+            report_progress(min(1.0, self.steps_begun / self.steps))
+            self.steps_begun += 1
             edge_weight.register_hook(self._check)  # type: ignore[no-untyped-call]
             logits = logits + 0 * edge_weight.sum()  # so that a victim that does not use the weights is checked too
         return logits.log_softmax(1)

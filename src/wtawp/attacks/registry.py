@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from wtawp.base import is_reference, resolve
+from wtawp.base import is_reference, part_of_progress, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -236,7 +236,8 @@ class AttackSpec:
             if request.trains is None:
                 raise ValueError(f"attack {self.name!r} needs the training nodes, and the request holds none")
             available["train"] = request.trains[i]
-        return self._function()(**{n: value for n, value in available.items() if n in parameters}, **options)
+        with part_of_progress(i / len(request.victims), (i + 1) / len(request.victims)):
+            return self._function()(**{n: value for n, value in available.items() if n in parameters}, **options)
 
 
 _BUILT_IN = (

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from wtawp import __version__
-from wtawp.base import WtawpError
+from wtawp.base import WtawpError, fast_imports
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Adversarial weight perturbation for graph networks."
@@ -64,6 +64,16 @@ def main(
     ] = False,
 ) -> None:
     """The options before a command. Typer shows the help of the app in place of this docstring."""
+
+
+def import_torch_geometric() -> None:
+    """Import PyTorch Geometric, and torch with it, faster than by the first of our modules that needs it.
+
+    Commands call this after they have checked their arguments.
+    """
+    if "torch_geometric" not in sys.modules:
+        with fast_imports():
+            import torch_geometric.data  # noqa: F401
 
 
 @contextmanager

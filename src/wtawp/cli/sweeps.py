@@ -37,6 +37,7 @@ from wtawp.cli.shared import (
     end_by_signal,
     errors_without_traceback,
     escape_controls,
+    import_torch_geometric,
     progress_bar,
     stderr_console,
     stop_signals_as_interrupts,
@@ -115,6 +116,7 @@ def run(
 
         check_outputs({"--html": html}, [plan, store or default_path()])
         read = read_plan(plan)
+        import_torch_geometric()
         from wtawp.experiments.execution.building import with_default_splits
 
         chosen = [with_default_splits(read)]
@@ -192,6 +194,7 @@ def train(
     awp = None if plain else training.awp()
     if awp is None and not plain:
         raise typer.BadParameter(f"the weights of {training.model} cannot be perturbed; train it with --plain")
+    import_torch_geometric()
     from wtawp.experiments.execution.building import describe_split
     from wtawp.experiments.execution.training import train_one
     from wtawp.experiments.spec import Run
@@ -314,6 +317,7 @@ def make_engine(name: str, workers: int | None, device: str, time_limit: float |
     Raises:
         typer.BadParameter: If the time limit is not positive.
     """
+    import_torch_geometric()
     from wtawp.experiments.execution.engines import local
 
     with as_bad_parameter():

@@ -14,7 +14,7 @@ import typer
 
 from wtawp.base import DataError
 from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter, read_lam
-from wtawp.cli.shared import errors_without_traceback
+from wtawp.cli.shared import errors_without_traceback, import_torch_geometric
 from wtawp.experiments.spec.split_rule import RANDOM, SplitKind, SplitRule
 from wtawp.models.registry import model_spec
 
@@ -172,6 +172,7 @@ class Training:
                 raise typer.BadParameter("a single training has no folds; use --split random, or `wtawp compare`")
             with as_bad_parameter():
                 return SplitRule(kind=kind, folds=folds if kind == "k-fold" else None, train=self.train, val=self.val)
+        import_torch_geometric()
         from wtawp.experiments.execution.building import default_split
 
         return default_split(self.dataset)

@@ -12,7 +12,6 @@ from typing import get_args
 import numpy as np
 import torch
 from scipy.sparse import coo_matrix, csr_matrix, vstack
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -201,6 +200,8 @@ def _tu_features(
     width = 0 if attributes is None else attributes.shape[1]
     x = _one_hot(index.ravel(), len(values), width, where, file_bytes)
     if attributes is not None:
+        from sklearn.preprocessing import StandardScaler  # it takes a second, which no other format needs
+
         if not np.isfinite(attributes).all():
             raise DataError(f"{where}: node attributes hold NaN or infinite numbers; fill them in first")
         with np.errstate(all="ignore"):  # what becomes NaN or infinite is refused below

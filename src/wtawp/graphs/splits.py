@@ -8,6 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
+from wtawp.graphs.stratified_draw import draw_stratified
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -100,19 +101,16 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
         >>> len(split.train), len(split.val), len(split.test)
         (10, 10, 80)
     """
-    from sklearn.model_selection import train_test_split  # it takes a second, which splits by masks do not need
-
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
     nodes, labels, counts = _labelled(y)
     state, scarce = _state(seed), {c: int(k) for c, k in enumerate(counts) if k * min(train, val) < 0.5 or k < 3}
     if not scarce:
         try:
-            labelled, test = train_test_split(nodes, train_size=train + val, stratify=labels[nodes], random_state=state)
-            fit, held = train_test_split(
-                labelled, train_size=train / (train + val), stratify=labels[labelled], random_state=state
-            )
-        except ValueError:  # scikit-learn does not name the classes that are too small
+            labelled, test = (nodes[part] for part in draw_stratified(labels[nodes], train + val, state))
+            inner = draw_stratified(labels[labelled], train / (train + val), state)
+            fit, held = (labelled[part] for part in inner)
+        except ValueError:  # below, it is said which classes are too small
             scarce = {c: int(k) for c, k in enumerate(counts) if k == counts.min()}
         else:
             drawn = [np.bincount(labels[part], minlength=len(counts)) for part in (fit, held)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, isolated_rng
+from wtawp.base import DataError, isolated_rng, report_progress
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import NeighbourLists, Split, batched, is_collection
 from wtawp.models.calls import check_initialized, warn_of_unused_edge_inputs
@@ -188,6 +188,7 @@ def _train(
             method.observe(train_loss=train_loss, val_loss=val_loss)
         for name, value in (("train_loss", train_loss), ("val_loss", val_loss), ("val_accuracy", val_accuracy)):
             history[name].append(value)
+        report_progress((epoch + 1) / schedule.epochs)
     with torch.no_grad():
         for named, kept in zip(_state_of(model), (best.best, best.best_buffers), strict=True):
             for name, t in named:

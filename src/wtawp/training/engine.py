@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from wtawp.base import isolated_rng, seed_of
+from wtawp.base import isolated_rng, report_progress, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
 from wtawp.core.auto import effective, follow_gap
 from wtawp.core.perturb import isolated_buffers
@@ -364,6 +364,7 @@ def _run_epochs(
         is_perturbed = training.is_perturbed(number)
         steps[is_perturbed](torch.tensor(number, device=training.device), train)
         training.epochs_run += 1
+        report_progress(training.epochs_run / training.schedule.epochs)
         training.refuse_negative_losses()
         if observe is not None:
             ensemble.write_back({**training.theta, **training.buffers})

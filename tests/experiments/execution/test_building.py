@@ -128,3 +128,20 @@ def test_data_sets_of_ours_are_split_at_random_unless_the_plan_says_otherwise(tm
     cells = [Cell(str(i), "", s) for i, s in enumerate((Setting(dataset="wine"), Setting(dataset=own), chosen))]
     rules = [cell.setting.split for cell in with_default_splits(Plan("mine", "", tuple(cells))).cells]
     assert rules == [SplitRule(), SplitRule(kind="masks"), SplitRule()]
+
+
+def test_a_file_that_changes_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_here(edges: str, labels: str) -> tuple[int, list[int]]:
+        Path("g.csv").write_text(edges, encoding="utf-8")
+        Path("g.labels.csv").write_text(labels, encoding="utf-8")
+        data = data_of(Setting(dataset="g.csv"), 0)
+        return data.edge_index.shape[1], data.y.tolist()
+
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    assert load_here("0,1\n1,2\n", "0,0\n1,0\n2,1\n") == (4, [0, 0, 1])
+    assert load_here("0,1\n1,2\n0,2\n", "0,0\n1,0\n2,1\n") == (6, [0, 0, 1]), "edited"
+    assert load_here("0,1\n1,2\n0,2\n", "0,0\n1,1\n2,11\n") == (6, [0, 1, 2]), "edited beside it"
+    monkeypatch.chdir(tmp_path / "two")
+    assert load_here("0,1\n", "0,1\n1,0\n") == (2, [1, 0]), "a file of that name in another folder"

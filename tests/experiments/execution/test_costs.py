@@ -4,8 +4,14 @@ import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution import costs
-from wtawp.experiments.execution.costs import cost_of, local_if_worthwhile, seconds_of, worthwhile_workers
-from wtawp.experiments.spec import Run, Setting
+from wtawp.experiments.execution.costs import (
+    cost_of,
+    local_if_worthwhile,
+    seconds_of,
+    training_share,
+    worthwhile_workers,
+)
+from wtawp.experiments.spec import Measure, Run, Setting
 
 
 def job(**options: object) -> tuple[tuple[Run, ...], None]:
@@ -17,6 +23,14 @@ def test_a_chunk_costs_its_epochs_passes_and_runs() -> None:
     assert cost_of(plain) == 150
     assert cost_of(perturbed) == 250
     assert cost_of(plain * 3) == 450
+
+
+def test_the_share_of_training_is_what_measures_leave_of_the_time() -> None:
+    assert training_share(Setting(dataset="wine", epochs=100)) == 1.0
+    attacked = Setting(
+        dataset="wine", epochs=100, measures=(Measure("evasion", (("attack", "pgd"), ("budget", 0.05))),)
+    )
+    assert training_share(attacked) == 150 / (150 + 15_000)
 
 
 def test_large_graphs_take_longer_than_small_ones() -> None:

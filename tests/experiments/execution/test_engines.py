@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 from fates import ABORTS, CRASHES, EXITS, HANGS, KILLED, LOST, meet_fate
 
+from wtawp.base import report_progress
 from wtawp.experiments.execution import engines
 from wtawp.experiments.execution.engines import EngineError, LostChunk, local
 
@@ -38,6 +39,38 @@ class DiesOnce:
 def test_every_chunk_is_worked_on_once(workers: int) -> None:
     results = sorted(local(workers)(range(7), double))
     assert results == [(i, 2 * i) for i in range(7)]
+
+
+def double_slowly(x: int) -> int:
+    report_progress(0.25)
+    time.sleep(0.3)  # reports that follow each other too fast are dropped
+    report_progress(0.75)
+    report_progress(0.8)
+    return 2 * x
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_work_reports_which_share_of_a_chunk_is_done(workers: int) -> None:
+    reports: list[tuple[int, float]] = []
+    results = local(workers)(range(3), double_slowly, lambda i, share: reports.append((i, share)))
+    assert sorted(results) == [(i, 2 * i) for i in range(3)]
+    assert sorted(reports) == [(i, share) for i in range(3) for share in (0.25, 0.75)]
+    assert sorted(local(workers)(range(3), double_slowly)) == [(i, 2 * i) for i in range(3)]  # nobody listens
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_of_who_listens_is_no_failure_of_the_work(workers: int) -> None:
+    def cautious(x: int) -> int:
+        try:
+            return double_slowly(x)
+        except Exception:
+            return -1
+
+    def refuse(_: int, __: float) -> None:
+        raise LookupError("the window was closed")
+
+    with pytest.raises(LookupError, match="the window was closed"):
+        list(local(workers)(range(3), cautious, refuse))
 
 
 def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_a_sweep_done_is_not_done_again(tmp_path: Path, undisturbed: list[tuple[
         run_plans([PLAN], store, engine=local(1), progress=lambda share, _: shares.append(share))
         assert shares[-1] == pytest.approx(1.0)
         assert shares == sorted(shares)
+        assert len(set(shares)) > 8, "there are 8 chunks, and the bar moves inside of them"
         assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=0, known=14, failed=0)
         assert outcomes(store) == undisturbed
 
@@ -94,7 +95,7 @@ def test_two_workers_give_the_records_of_one_also_if_one_is_killed(
 def test_lost_chunks_are_recorded_as_failed_the_others_go_on_and_they_are_tried_again(
     tmp_path: Path, undisturbed: list[tuple[object, ...]]
 ) -> None:
-    def loses_the_second(chunks: list[object], work: Callable[[object], object]) -> object:
+    def loses_the_second(chunks: list[object], work: Callable[[object], object], _: object) -> object:
         for i, chunk in enumerate(chunks):
             yield i, LostChunk("it was stopped after 5 s", 6.0) if i == 1 else work(chunk)
 
@@ -298,7 +299,7 @@ def test_nothing_is_trained_if_one_of_the_plans_cannot_be(tmp_path: Path) -> Non
 
 
 def test_an_interrupt_keeps_what_is_done(tmp_path: Path) -> None:
-    def interrupted(chunks: object, work: object) -> object:
+    def interrupted(chunks: object, work: object, _: object) -> object:
         for i, result in local(1)(chunks, work):  # type: ignore[call-overload]
             yield i, result
             raise KeyboardInterrupt

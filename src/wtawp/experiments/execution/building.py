@@ -1,7 +1,9 @@
 """Build what a setting describes: load its data, draw its split, construct its model."""
 
+import os
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from torch import nn
 from torch_geometric.data import Data
@@ -22,6 +24,7 @@ from wtawp.graphs import (
     split_from_masks,
     stratified,
 )
+from wtawp.graphs.registry import SUFFIXES
 from wtawp.models.registry import model_spec
 
 
@@ -179,12 +182,30 @@ def with_default_splits(plan: Plan) -> Plan:
     return replace(plan, cells=tuple(replace(c, setting=s) for c, s in zip(plan.cells, settings, strict=True)))
 
 
-@lru_cache(maxsize=8)
 def _batch(name: str, seed: int, features: str | None) -> Data:
-    return batched(_graphs(name, seed, features))
+    """All graphs of a data set as one."""
+    return _loaded_batch(name, seed, features, _file_state(name))
+
+
+def _graphs(name: str, seed: int, features: str | None) -> Data | list[Data]:
+    """The graph or the graphs of a data set, kept until others are asked for or their file has changed."""
+    return _loaded(name, seed, features, _file_state(name))
+
+
+def _file_state(name: str) -> tuple[object, ...]:
+    """Which files a name is the path of, and what changes when one does; nothing if it is not a path."""
+    path = Path(os.path.expanduser(name)) if name.endswith(SUFFIXES) else None  # which never raises
+    files = [] if path is None else [path, path.with_name(f"{path.stem}.labels.csv")]
+    states = [(file.absolute(), file.stat()) for file in files if file.is_file()]
+    return tuple((file, state.st_ino, state.st_size, state.st_mtime_ns) for file, state in states)
+
+
+@lru_cache(maxsize=8)
+def _loaded_batch(name: str, seed: int, features: str | None, state: tuple[object, ...]) -> Data:
+    return batched(_loaded(name, seed, features, state))
 
 
 @lru_cache(maxsize=2)
-def _graphs(name: str, seed: int, features: str | None) -> Data | list[Data]:
+def _loaded(name: str, seed: int, features: str | None, _state: tuple[object, ...]) -> Data | list[Data]:
     add_cwd_to_sys_path()  # a name may be a reference to a function of the user
     return load(name, seed=seed, features=features)  # type: ignore[arg-type]  # `load` checks it

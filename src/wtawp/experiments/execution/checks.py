@@ -15,7 +15,7 @@ from wtawp.experiments.execution.building import build_model, data_of, default_s
 from wtawp.experiments.measures.shared.registry import check_measure, measure_spec
 from wtawp.experiments.spec import Measure, Plan, PlanError, Run, Setting
 from wtawp.graphs import fetch_dataset, is_collection
-from wtawp.models.calls import arguments_of
+from wtawp.models.calls import arguments_of, check_initialized, checked_output
 from wtawp.models.inputs import check_kind
 
 
@@ -59,6 +59,7 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
         )
     split = split_of(setting, data, 0)
     model = build_model(Run(setting, 0, 0), data)
+    check_initialized(model)
     _check_level(setting, model, data)
     if setting.awp is not None and not setting.awp.is_plain:
         select(model, setting.awp.layers)
@@ -75,7 +76,8 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
 
     @torch.no_grad()
     def run_forward() -> None:
-        model.eval()(*arguments_of(model, data))  # fails if the model needs features that the graph lacks
+        output = model.eval()(*arguments_of(model, data))  # fails if the model needs features that the graph lacks
+        checked_output(output, model, len(data.y))
 
     once(run_forward, setting.dataset, setting.model, setting.options)
 

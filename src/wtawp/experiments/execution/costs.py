@@ -4,9 +4,9 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 from wtawp.experiments.execution.building import data_of
-from wtawp.experiments.execution.engines import Engine, LostChunk, local
+from wtawp.experiments.execution.engines import ChunkProgress, Engine, LostChunk, local
 from wtawp.experiments.measures.shared.registry import measure_spec, options_of
-from wtawp.experiments.spec import Run
+from wtawp.experiments.spec import Run, Setting
 from wtawp.graphs import EdgeFlips
 from wtawp.models.registry import model_spec
 
@@ -26,11 +26,28 @@ def cost_of(chunk: tuple[Run, ...]) -> float:
     Returns:
         The time in epochs of a GCN.
     """
-    setting = chunk[0].setting
+    return len(chunk) * sum(_costs(chunk[0].setting))
+
+
+def training_share(setting: Setting) -> float:
+    """Estimate which share of the time of a run is its training; the rest is for its measures.
+
+    Args:
+        setting: The setting of the run.
+
+    Returns:
+        The share, from 0 to 1.
+    """
+    training, measures = _costs(setting)
+    return training / (training + measures)
+
+
+def _costs(setting: Setting) -> tuple[float, float]:
+    """The costs of training a model and of measuring it, in epochs of a GCN."""
     passes = 1 if setting.awp is None else 1 + setting.awp.steps
     epochs = setting.epochs * model_spec(setting.model).cost * (passes + 0.5)
     cost = epochs * (1 if setting.batch_size is None else 20)
-    return len(chunk) * (cost + sum(measure_spec(m.name).cost(options_of(m)) for m in setting.measures))
+    return cost, sum(measure_spec(m.name).cost(options_of(m)) for m in setting.measures)
 
 
 def seconds_of(job: tuple[tuple[Run, ...], EdgeFlips | None]) -> float:
@@ -78,12 +95,14 @@ def local_if_worthwhile(workers: int) -> Engine:
     """
     with_workers, alone = local(workers), local()
 
-    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Generator[tuple[int, R | LostChunk], None, None]:
+    def run(
+        chunks: Sequence[C], work: Callable[[C], R], progress: ChunkProgress | None = None
+    ) -> Generator[tuple[int, R | LostChunk], None, None]:
         total = 0.0
         for chunk in chunks:
             total += seconds_of(chunk)  # type: ignore[arg-type]  # a job
             if worthwhile_workers(total, workers) > 1:  # whatever the others take
-                return with_workers(chunks, work)
-        return alone(chunks, work)
+                return with_workers(chunks, work, progress)
+        return alone(chunks, work, progress)
 
     return run

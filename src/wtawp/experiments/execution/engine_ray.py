@@ -26,6 +26,7 @@ from wtawp.experiments.execution.engines import (
     MAX_DEATHS,
     POLL_INTERVAL,
     C,
+    ChunkProgress,
     Engine,
     EngineError,
     LostChunk,
@@ -59,7 +60,7 @@ def ray_cluster(
 
     Returns:
         The engine. It raises EngineError if the cluster cannot be reached or has no machine for a chunk, or if workers
-        cannot load the work.
+        cannot load the work. It never learns how much of a chunk is done.
 
     Raises:
         ValueError: If `workers`, `gpus` or `time_limit` is not valid.
@@ -72,7 +73,11 @@ def ray_cluster(
     check_time_limit(time_limit)
     ray = _import_ray()
 
-    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Generator[tuple[int, R | LostChunk], None, None]:
+    def run(
+        chunks: Sequence[C],
+        work: Callable[[C], R],
+        progress: ChunkProgress | None = None,  # noqa: ARG001  # a task of Ray has no way back but its results
+    ) -> Generator[tuple[int, R | LostChunk], None, None]:
         with _connected(ray, workers, address or os.environ.get("RAY_ADDRESS") or "local") as is_ours:
             if not _capacity(ray, gpus):
                 raise EngineError(_no_capacity(ray, gpus))

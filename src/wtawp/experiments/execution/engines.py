@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Generic, Protocol, TypeVar
 
-from wtawp.base import WtawpError
-from wtawp.experiments.execution.workers import Worker, WorkerDiedError
+from wtawp.base import WtawpError, progress_receiver
+from wtawp.experiments.execution.workers import Worker, WorkerDiedError, WorkShare
 
 C = TypeVar("C")
 R = TypeVar("R")
+ChunkProgress = Callable[[int, float], None]  # is called with the index of a chunk, and the share of it that is done
 MAX_DEATHS = 3  # of the workers of a chunk, after which the chunk is lost; also of workers that cannot start
 EXIT_TIMEOUT = 5.0  # seconds that idle workers have to end by themselves after the last chunk
 POLL_INTERVAL = 1.0  # seconds between two looks at workers that do not answer
@@ -70,12 +71,15 @@ class LostChunk:
 class Engine(Protocol):
     """Yields the result of `work` on every chunk as it arrives, with the index of the chunk."""
 
-    def __call__(self, chunks: Sequence[C], work: Callable[[C], R]) -> Generator[tuple[int, R | LostChunk], None, None]:
+    def __call__(
+        self, chunks: Sequence[C], work: Callable[[C], R], progress: ChunkProgress | None = None
+    ) -> Generator[tuple[int, R | LostChunk], None, None]:
         """Work on all chunks, until the generator is closed.
 
         Args:
             chunks: The chunks.
             work: The work on one chunk, which must be picklable for engines with several processes.
+            progress: Called when the work on a chunk calls `report_progress`, by engines that learn of it.
 
         Yields:
             The index of a chunk and the result of the work on it, or why there is none; in any order.
@@ -109,12 +113,39 @@ def local(workers: int = 1, *, time_limit: float | None = None) -> Engine:
         raise ValueError(f"workers must be >= 1, got {workers}")
     check_time_limit(time_limit)
 
-    def run(chunks: Sequence[C], work: Callable[[C], R]) -> Generator[tuple[int, R | LostChunk], None, None]:
+    def run(
+        chunks: Sequence[C], work: Callable[[C], R], progress: ChunkProgress | None = None
+    ) -> Generator[tuple[int, R | LostChunk], None, None]:
         if workers > 1 or time_limit is not None:
-            return _Pool(chunks, work, workers, time_limit).results()
-        return ((i, work(chunk)) for i, chunk in enumerate(chunks))
+            return _Pool(chunks, work, workers, time_limit, progress).results()
+        return _work_here(chunks, work, progress)
 
     return run
+
+
+def _work_here(
+    chunks: Sequence[C], work: Callable[[C], R], progress: ChunkProgress | None
+) -> Generator[tuple[int, R], None, None]:
+    """Work on one chunk after the other in this process."""
+    for i, chunk in enumerate(chunks):
+
+        def receive(share: float, i: int = i) -> None:
+            try:
+                if progress is not None:
+                    progress(i, share)
+            except Exception as error:
+                raise _ProgressError from error
+
+        try:
+            with progress_receiver(receive):
+                result = work(chunk)
+        except _ProgressError as error:
+            raise error.__cause__ or error from None
+        yield i, result
+
+
+class _ProgressError(BaseException):
+    """Carries what `progress` raises through the work, which may take any Exception for a failure of its own."""
 
 
 def check_time_limit(time_limit: float | None) -> None:
@@ -133,8 +164,15 @@ def check_time_limit(time_limit: float | None) -> None:
 class _Pool(Generic[C, R]):
     """The worker processes of one sweep, which share its chunks."""
 
-    def __init__(self, chunks: Sequence[C], work: Callable[[C], R], size: int, time_limit: float | None) -> None:
-        self._chunks, self._work, self._size = chunks, work, size
+    def __init__(
+        self,
+        chunks: Sequence[C],
+        work: Callable[[C], R],
+        size: int,
+        time_limit: float | None,
+        progress: ChunkProgress | None,
+    ) -> None:
+        self._chunks, self._work, self._size, self._progress = chunks, work, size, progress
         self._limit = float("inf") if time_limit is None else time_limit
         self._waiting = deque(range(len(chunks)))
         self._workers: list[Worker] = []
@@ -206,7 +244,10 @@ class _Pool(Generic[C, R]):
             raise EngineError(f"worker processes cannot load the work: {type(error).__name__}: {error}") from error
         else:
             self._failed_starts = 0
-            if i is not None:
+            if i is not None and isinstance(result, WorkShare):
+                if self._progress is not None:
+                    self._progress(i, result.done)
+            elif i is not None:
                 yield i, result
 
     def _end(self, patience: float = 0.0) -> None:

@@ -25,7 +25,7 @@ def describe_cost(store: Store, chunks: Sequence[Chunk], device: str, cost: Call
     if seconds is None:
         return (
             f"{num_runs:,} runs to train in {len(chunks):,} chunks. No run of the same data and model is stored from "
-            "this device, so there is no estimate of the time: the bar shows one after the first chunk."
+            "this device, so there is no estimate of the time: the bar shows one as soon as it moves."
         )
     return (
         f"{num_runs:,} runs to train in {len(chunks):,} chunks, about {_duration(seconds)} of work for one process, by "

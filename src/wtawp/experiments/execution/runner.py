@@ -11,7 +11,7 @@ from wtawp.experiments.execution.building import describe_split
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import cost_of
 from wtawp.experiments.execution.engines import Engine, LostChunk
-from wtawp.experiments.execution.estimate import describe_cost
+from wtawp.experiments.execution.estimate import Chunk, describe_cost
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import failed_records, train_job
@@ -63,7 +63,8 @@ def run_plans(
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed on a GPU; such runs are stored as those of another device.
         fresh: Whether all runs are trained, also those that the store has, whose records are then replaced.
-        progress: Called with the share that is done, and a description, after each chunk.
+        progress: Called with the share that is done, and a description, after each chunk; and several times inside of a
+            long one, unless the engine does not learn of it, as that for Ray.
         announce: Called with sentences, before anything is trained: how the data are split, which results are known
             and since when, whether the store has some from other devices, how much there is to train and how long it
             may take.
@@ -92,11 +93,15 @@ def run_plans(
             announce(sentence)
         if to_attack or to_train:
             announce(describe_cost(store, to_attack + to_train, where[0], cost_of))
-    total, done, failed = sum(map(cost_of, to_attack + to_train)), 0.0, 0
+    advance, failed = _meter(to_attack + to_train, progress), 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
         jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
-        with closing(engine(jobs, work)) as results:  # an exception ends the workers now, not when it is forgotten
+
+        def receive(i: int, share: float, stage: list[Chunk] = stage) -> None:
+            advance(stage[i], share)
+
+        with closing(engine(jobs, work, receive)) as results:  # an exception ends the workers now, not at some time
             for i, outcome in results:
                 if isinstance(outcome, LostChunk):
                     error = f"The chunk was lost: {outcome.reason}."
@@ -106,11 +111,22 @@ def run_plans(
                 new = [record for record in records if record.key not in known | attacked]
                 store.add(new, replace=fresh)
                 failed += sum(record.status == "failed" for record in new)
-                done += cost_of(stage[i])
-                if progress is not None:
-                    progress(done / total, str(stage[i][0].setting))
+                advance(stage[i], 1.0)
     total_runs = len(runs) + sum(map(len, to_attack))
     return Outcome(trained=total_runs - len(known) - failed, known=len(known), failed=failed)
+
+
+def _meter(chunks: Sequence[Chunk], progress: Progress | None) -> Callable[[Chunk, float], None]:
+    """Make a function that takes the share of a chunk that is done, and calls `progress` with that of all chunks."""
+    costs, done = {chunk: cost_of(chunk) for chunk in chunks}, dict.fromkeys(chunks, 0.0)
+    total = sum(costs.values())
+
+    def advance(chunk: Chunk, share: float) -> None:
+        done[chunk] = max(share * costs[chunk], done[chunk])  # a chunk that is tried again does not move the bar back
+        if progress is not None:
+            progress(sum(done.values()) / total, str(chunk[0].setting))
+
+    return advance
 
 
 def _announcements(store: Store, runs: Sequence[Run], known: set[str], device: str, *, fresh: bool) -> Iterator[str]:

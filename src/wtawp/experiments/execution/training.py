@@ -17,9 +17,10 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.base import VanishingGradientWarning, write_atomic
+from wtawp.base import VanishingGradientWarning, part_of_progress, write_atomic
 from wtawp.experiments.execution.building import build_model, data_of, graphs_of, split_of
 from wtawp.experiments.execution.checks import check_plan, noise_augmentation
+from wtawp.experiments.execution.costs import training_share
 from wtawp.experiments.execution.monitors import CURVES, monitors_of, observer
 from wtawp.experiments.execution.provenance import device_name, versions
 from wtawp.experiments.execution.registrations import Registrations
@@ -218,7 +219,8 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
     models = [build_model(run, data).to(device) for run in runs]
     by_number = {number: split_of(setting, data, number) for number in dict.fromkeys(run.split for run in runs)}
     splits = [by_number[run.split] for run in runs]
-    with warnings.catch_warnings():
+    trained_at = training_share(setting)
+    with warnings.catch_warnings(), part_of_progress(0.0, trained_at):
         warnings.simplefilter("ignore", VanishingGradientWarning)  # some plans provoke it; it shows in the history
         fits = _fits(runs, models, data, splits, device, tf32)
     scores = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
@@ -227,7 +229,10 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
         numbers = [(run.split, run.init) for run in runs]
         on_device = copy.copy(data).to(device)
         trained = TrainedModels(models, on_device, setting.dataset, splits, numbers, setting.model, str(setting.awp))
-        results = [run_measure(measure, trained) for measure in setting.measures]
+        results, step = [], (1.0 - trained_at) / len(setting.measures)
+        for i, measure in enumerate(setting.measures):
+            with part_of_progress(trained_at + i * step, trained_at + (i + 1) * step):
+                results.append(run_measure(measure, trained))
         measured = [list(results_of_run) for results_of_run in zip(*results, strict=True)]
     return list(zip(fits, scores, measured, strict=True))
 
@@ -238,11 +243,12 @@ def _fits(
     """Train the models, as one stack or one by one in batches of graphs; histories include the monitors' curves."""
     setting, seeds = runs[0].setting, [_seed(run) for run in runs]
     if setting.batch_size is not None:
-        graphs, trainings = graphs_of(setting), zip(models, splits, seeds, strict=True)
-        return [
-            fit_batches(m, graphs, split, seed=s, batch_size=setting.batch_size, **_schedule(setting))
-            for m, split, s in trainings
-        ]
+        graphs, fits = graphs_of(setting), []
+        for i, (model, split, seed) in enumerate(zip(models, splits, seeds, strict=True)):
+            with part_of_progress(i / len(models), (i + 1) / len(models)):
+                options = _schedule(setting)
+                fits.append(fit_batches(model, graphs, split, seed=seed, batch_size=setting.batch_size, **options))
+        return fits
     monitors = monitors_of(setting, data, splits, device)
     fits = fit_many(
         models, data, splits, seeds=seeds, **_schedule(setting), tf32=tf32, augment=noise_augmentation(setting),

@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from typing import Any
@@ -22,6 +23,8 @@ from typing import Any
 from joblib.externals.loky.backend import get_context
 from joblib.externals.loky.backend.reduction import dumps  # by cloudpickle: also what the user's script defines
 from joblib.externals.loky.backend.utils import kill_process_tree
+
+from wtawp.base import fast_imports, progress_receiver
 
 PARENT_CHECK_INTERVAL = 1.0  # seconds
 _PR_SET_PDEATHSIG = 1  # from Linux' sys/prctl.h
@@ -33,6 +36,17 @@ _THREADS = (
 
 class WorkerDiedError(Exception):
     """Raised when an answer is expected from a worker that has died; the text says how, as the end of a sentence."""
+
+
+@dataclass(frozen=True)
+class WorkShare:
+    """What a worker sends while it works on a chunk.
+
+    Attributes:
+        done: The share of the chunk that is done, as the work reported it.
+    """
+
+    done: float
 
 
 class Worker:
@@ -84,10 +98,10 @@ class Worker:
         return self.connection.poll() or not self._process.is_alive()
 
     def receive(self) -> Any:
-        """Read the answer of the worker: that it is ready, or the result of its chunk.
+        """Read the answer of the worker: that it is ready, how far it is, or the result of its chunk.
 
         Returns:
-            The result; None from a worker that has become ready.
+            The result; None from a worker that has become ready; a `WorkShare` from one that is still working.
 
         Raises:
             WorkerDiedError: If the worker died.
@@ -101,7 +115,8 @@ class Worker:
             raise WorkerDiedError(self.kill()) from None
         if not is_result:
             raise answer
-        self.is_ready, self.chunk = True, None
+        if not isinstance(answer, WorkShare):
+            self.is_ready, self.chunk = True, None
         return answer
 
     @property
@@ -187,10 +202,14 @@ def _serve(connection: Connection, parent: int) -> None:
     with suppress(EOFError, ConnectionError):  # the parent closed the connection, or is dead
         content = connection.recv_bytes()
         work: list[Callable[[Any], Any]] = []
-        connection.send_bytes(_answer(lambda: work.append(pickle.loads(content))))
+        with fast_imports():
+            loaded = _answer(lambda: work.append(pickle.loads(content)))
+        connection.send_bytes(loaded)
         while work:
             chunk = connection.recv_bytes()
-            connection.send_bytes(_answer(lambda chunk=chunk: work[0](pickle.loads(chunk))))  # type: ignore[misc]
+            with progress_receiver(lambda share: connection.send_bytes(dumps((True, WorkShare(share))))):
+                result = _answer(lambda chunk=chunk: work[0](pickle.loads(chunk)))  # type: ignore[misc]
+            connection.send_bytes(result)
 
 
 def _answer(call: Callable[[], object]) -> bytes:

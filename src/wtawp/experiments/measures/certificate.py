@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.base import CertificateError, DamagedCacheWarning, find_stack_level, home
+from wtawp.base import CertificateError, DamagedCacheWarning, find_stack_level, home, report_progress
 from wtawp.certificates import Kind, Noise, Votes, certificate_of, provenance_of, vote
 from wtawp.certificates.noise import NoisyGraphs
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
@@ -84,6 +84,7 @@ def run(
     for place, (model, split, seed) in enumerate(models):
 
         def report(share: float, what: str, place: int = place) -> None:
+            report_progress((place + share) / len(trained.models))
             if progress is not None:
                 progress((place + share) / len(trained.models), what)
 
@@ -151,5 +152,10 @@ def _load_or_warn(path: Path) -> Votes | None:
 
 
 MEASURE = MeasureSpec(
-    name="certificate", options=CertificateOptions, run=run, smoke_options={"samples": 100}, check=_check
+    name="certificate",
+    options=CertificateOptions,
+    run=run,
+    smoke_options={"samples": 100},
+    check=_check,
+    cost=lambda options: 0.3 * options.samples,
 )
