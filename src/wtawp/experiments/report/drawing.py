@@ -167,7 +167,7 @@ def row_styles(rows: Mapping[str, "AwpConfig | None"]) -> dict[str, LineStyle]:
 
 def _swept_rows(rows: Mapping[str, "AwpConfig | None"]) -> set[str]:
     """The rows that belong to a sweep over `lam`."""
-    families: dict[AwpConfig, dict[str, float]] = {}
+    families: dict[AwpConfig, dict[str, float | str]] = {}
     for row, awp in rows.items():
         if awp is not None:
             families.setdefault(replace(awp, lam=1.0, rho=1.0), {})[row] = awp.lam

@@ -97,7 +97,7 @@ class Setting:
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.awp is not None:  # 1 and 1.0 are one number, and must be one key
             numbers: dict[str, Any] = {n: getattr(self.awp, n) for n in ("rho", "lam", "step_size", "balance")}
-            numbers = {n: None if v is None else float(v) for n, v in numbers.items()}
+            numbers = {n: v if v is None or v == "auto" else float(v) for n, v in numbers.items()}
             object.__setattr__(self, "awp", replace(self.awp, **numbers))
         if hash_sources and self.digest is None:
             object.__setattr__(self, "digest", _digest(self.dataset))
