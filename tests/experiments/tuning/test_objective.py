@@ -24,7 +24,9 @@ SETTING = Setting(dataset="wine", epochs=4, awp=AwpConfig(rho=0.5, lam=0.5))
 
 
 def accuracy_of(view: ValidationView, setting: Setting = SETTING) -> list[float]:
-    return train_view((setting, view.number, (0,)), views={view.number: view}, device="cpu", registrations=Registrations())
+    return train_view(
+        (setting, view.number, (0,)), views={view.number: view}, device="cpu", registrations=Registrations()
+    )
 
 
 def test_a_view_holds_the_labels_for_training_and_validation_and_no_others() -> None:

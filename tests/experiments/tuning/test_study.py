@@ -40,7 +40,7 @@ def make_trials(study: Study, count: int) -> None:
 
 def test_the_first_trial_is_the_one_without_tuning_and_the_best_is_found(tmp_path: Path) -> None:
     with opened(tmp_path / "s.sqlite") as study:
-        make_trials(study, 25)
+        make_trials(study, 16)
         trials = study.trials("WT-AWP")
         assert trials[0].parameters == PERTURBED.start
         best = study.best("WT-AWP")
@@ -55,19 +55,19 @@ def test_the_first_trial_is_the_one_without_tuning_and_the_best_is_found(tmp_pat
 
 def test_a_search_that_is_stopped_and_continued_makes_the_trials_of_one_that_is_not(tmp_path: Path) -> None:
     with opened(tmp_path / "whole.sqlite") as study:
-        make_trials(study, 16)
+        make_trials(study, 13)
         whole = study.trials("WT-AWP")
-    for count in (1, 2, 9, 4):
+    for count in (1, 8, 4):
         with opened(tmp_path / "parts.sqlite") as study:
             make_trials(study, count)
             study.begin("WT-AWP")  # in flight when the process dies
     with opened(tmp_path / "parts.sqlite") as study:
         assert study.trials("WT-AWP") == whole
-    assert len({tuple(t.parameters.items()) for t in whole}) == 16
+    assert len({tuple(t.parameters.items()) for t in whole}) == 13
     with opened(tmp_path / "other.sqlite", seed=1) as study:
-        make_trials(study, 16)
+        make_trials(study, 3)
         assert study.trials("WT-AWP")[0] == whole[0]
-        assert study.trials("WT-AWP")[1:] != whole[1:]
+        assert study.trials("WT-AWP")[1:3] != whole[1:3]
 
 
 def test_a_file_of_another_search_is_refused_with_the_difference(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def _describe(study: Study, arm: Arm) -> str:
 
 
 def _usual_seconds(study: Study, arm: Arm) -> float:
-    """The seconds that a trial of an arm takes if it is not pruned: the median of the last ones, as the first warms up."""
+    """The seconds of a trial that is not pruned: the median of the last ones, since the very first warms up."""
     recent = [trial.seconds for trial in study.trials(arm) if trial.accuracy is not None][-RECENT:]
     return median(recent) if recent else 0.0
 

@@ -226,6 +226,8 @@ def open_study(path: Path, identity: Mapping[str, Any], spaces: Mapping[Arm, Spa
         from filelock import FileLock, Timeout
     except ImportError as error:
         raise StudyError(f"a search needs Optuna ({error}): pip install 'wtawp[tune]'") from error
+    if not path.parent.is_dir():  # a lock would create it
+        raise StudyError(f"cannot write {path}: there is no folder {path.parent}; create it, or choose another --study")
     lock: BaseFileLock = FileLock(path.with_name(path.name + ".lock"))
     verbosity = optuna.logging.get_verbosity()
     try:
