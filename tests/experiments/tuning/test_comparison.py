@@ -75,6 +75,6 @@ def test_a_comparison_whose_time_is_over_keeps_the_splits_that_all_rows_have(tmp
         assert len(store.records()) == 8
 
 
-def _run(store: Store, size: int, end: float):  # noqa: ANN202
-    nothing = {"progress": lambda share, last: None, "announce": lambda sentence: None}
+def _run(store: Store, size: int, end: float):
+    nothing = {"progress": lambda *_: None, "announce": lambda *_: None}
     return run_comparison(plan_of, size, store, engine=local(), device="cpu", end=end, **nothing)

@@ -38,7 +38,7 @@ def report(tmp_path: Path, make_records: object) -> Iterator[TuningReport]:
                 active.finish(value, 1.0)
         plan = comparison_plan(BASE, best_settings(study, BASE), 4)
         gains = {cell.row: i for i, cell in enumerate(plan.cells)}
-        records = make_records(plan, lambda cell, split, init: 80 + split + gains[cell.row] * (1 + 0.1 * split))
+        records = make_records(plan, lambda cell, split, _: 80 + split + gains[cell.row] * (1 + 0.1 * split))
         yield TuningReport(study, BASE, PLACES, summarise(plan, records))
 
 

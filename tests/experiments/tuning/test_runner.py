@@ -28,7 +28,7 @@ def tuned(setting: Setting, folder: Path, sentences: list[str]) -> TuningReport:
     ):
         report, _ = run_tuning(
             search, study, store, max_trials=2, most_compared=2, budget=ENDLESS, workers=1, device="cpu",
-            engine=local(), progress=lambda share, last: None, announce=sentences.append,
+            engine=local(), progress=lambda *_: None, announce=sentences.append,
         )  # fmt: skip
         return report
 

@@ -1,6 +1,6 @@
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,18 +23,18 @@ SPACES = {
 
 
 class FakeTrainer:
-    """Trains nothing: the accuracy is a formula, and every training takes some seconds of a made-up clock."""
+    """Trains nothing: all settings are equally good, and every training takes some seconds of a made-up clock."""
 
     num_trainings = 4
 
-    def __init__(self, formula: Callable[[Setting], float], seconds: float = 0.0) -> None:
-        self.formula, self.seconds, self.calls = formula, seconds, []
+    def __init__(self, value: float, seconds: float = 0.0) -> None:
+        self.value, self.seconds, self.calls = value, seconds, []
         self.now = 1000.0
 
     def accuracy(self, setting: Setting, first: int, last: int) -> float:
         self.calls.append((setting, first, last))
         self.now += self.seconds * (last - first)
-        return self.formula(setting) + 0.01 * first
+        return self.value + 0.01 * first
 
 
 @pytest.fixture
@@ -50,13 +50,11 @@ def plan_of(size: int) -> Plan:
 def search(study: Study, trainer: FakeTrainer, *, trials: int | None, end: float = math.inf, most: int = 20) -> int:
     comparison = Comparison(plan_of, most)
     budget = TimeBudget(1000.0, end)
-    return run_search(
-        study, trainer, BASE, comparison, max_trials=trials, budget=budget, progress=lambda share, last: None
-    )
+    return run_search(study, trainer, BASE, comparison, max_trials=trials, budget=budget, progress=lambda *_: None)
 
 
 def test_both_arms_have_equally_many_trials_and_earlier_ones_count(study: Study) -> None:
-    trainer = FakeTrainer(lambda setting: 0.5)
+    trainer = FakeTrainer(0.5)
     assert search(study, trainer, trials=2) == 20
     assert [len(study.trials(arm)) for arm in ARMS] == [2, 2]
     assert [setting.awp for setting, *_ in trainer.calls[:2]] == [None, None]  # the two stages of the first plain trial
@@ -69,23 +67,23 @@ def test_both_arms_have_equally_many_trials_and_earlier_ones_count(study: Study)
 
 
 def test_the_accuracy_of_a_trial_is_the_mean_over_both_stages(study: Study) -> None:
-    trial = run_trial(study, FakeTrainer(lambda setting: 0.5), BASE, "plain")
+    trial = run_trial(study, FakeTrainer(0.5), BASE, "plain")
     assert trial.first_accuracy == 0.5
     assert trial.accuracy == pytest.approx((0.5 + 0.5 + 0.52 + 0.52) / 4)
 
 
 def test_a_hopeless_trial_ends_after_its_first_stage(study: Study) -> None:
-    good = FakeTrainer(lambda setting: 0.9)
+    good = FakeTrainer(0.9)
     for _ in range(5):
         run_trial(study, good, BASE, "plain")
-    bad = FakeTrainer(lambda setting: 0.1)
+    bad = FakeTrainer(0.1)
     assert run_trial(study, bad, BASE, "plain").accuracy is None
     assert [call[1:] for call in bad.calls] == [(0, 2)]
     assert study.best("plain").accuracy > 0.9
 
 
 def test_the_search_ends_early_enough_for_the_comparison(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = FakeTrainer(lambda setting: 0.5, seconds=2.0)
+    trainer = FakeTrainer(0.5, seconds=2.0)
     monkeypatch.setattr(time, "monotonic", lambda: trainer.now)
     size = search(study, trainer, trials=None, end=1150.0, most=5)
     left = 1150.0 - trainer.now
@@ -99,7 +97,7 @@ def test_the_search_ends_early_enough_for_the_comparison(study: Study, monkeypat
 def test_a_comparison_that_would_take_most_of_the_time_is_made_smaller(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = FakeTrainer(lambda setting: 0.5, seconds=1.0)
+    trainer = FakeTrainer(0.5, seconds=1.0)
     monkeypatch.setattr(time, "monotonic", lambda: trainer.now)
     assert search(study, trainer, trials=None, end=1100.0) == 6  # of 40 s, 3 are for the end
     assert trainer.now < 1070.0
@@ -108,7 +106,7 @@ def test_a_comparison_that_would_take_most_of_the_time_is_made_smaller(
 def test_without_time_each_arm_has_one_trial_and_two_splits_are_compared(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = FakeTrainer(lambda setting: 0.5, seconds=100.0)
+    trainer = FakeTrainer(0.5, seconds=100.0)
     monkeypatch.setattr(time, "monotonic", lambda: trainer.now)
     assert search(study, trainer, trials=None, end=1001.0) == 2
     assert [len(study.trials(arm)) for arm in ARMS] == [1, 1]

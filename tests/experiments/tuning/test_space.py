@@ -5,7 +5,7 @@ from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.spec import Setting
 from wtawp.experiments.tuning.space import Choice, Range, Space, layer_words, rounded, search_spaces, varies_dropout
-from wtawp.models import GCN, ModelSpec, register_model
+from wtawp.models import GCN, ModelSpec, register_model, registry
 
 AWP = AwpConfig(rho=1.0, lam=0.7)
 
@@ -45,7 +45,8 @@ def test_what_the_user_set_is_not_varied_and_reaches_every_trial(gcn: GCN) -> No
     assert (plain.awp, plain.lr, plain.options) == (None, 0.02, (("dropout", 0.3),))
 
 
-def test_a_model_without_dropout_is_searched_without_it() -> None:
+def test_a_model_without_dropout_is_searched_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_SPECS", dict(registry._SPECS))
     register_model(ModelSpec(name="NoDropoutHere", constructor=NoDropout))
     base = Setting(dataset="wine", model="NoDropoutHere")
     assert not varies_dropout(base)

@@ -73,9 +73,9 @@ def test_a_search_that_is_stopped_and_continued_makes_the_trials_of_one_that_is_
 def test_a_file_of_another_search_is_refused_with_the_difference(tmp_path: Path) -> None:
     with opened(tmp_path / "s.sqlite") as study:
         make_trials(study, 1)
-    with pytest.raises(StudyError, match=r"belongs to another search: its epochs is 3, here it is 4\. Choose"):
-        with opened(tmp_path / "s.sqlite", epochs=4):
-            pass
+    message = r"belongs to another search: its epochs is 3, here it is 4\. Choose"
+    with pytest.raises(StudyError, match=message), opened(tmp_path / "s.sqlite", epochs=4):
+        pass
     with pytest.raises(StudyError, match="its dataset is"), opened(tmp_path / "s.sqlite", dataset="iris"):
         pass
     with opened(tmp_path / "s.sqlite") as study:
@@ -83,9 +83,9 @@ def test_a_file_of_another_search_is_refused_with_the_difference(tmp_path: Path)
 
 
 def test_a_study_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
-    with opened(tmp_path / "s.sqlite"), pytest.raises(StudyError, match="another process searches"):
-        with opened(tmp_path / "s.sqlite"):
-            pass
+    message = "another process searches"
+    with opened(tmp_path / "s.sqlite"), pytest.raises(StudyError, match=message), opened(tmp_path / "s.sqlite"):
+        pass
 
 
 def test_files_that_are_no_studies_are_refused_and_left_alone(tmp_path: Path) -> None:
