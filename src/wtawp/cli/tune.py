@@ -86,10 +86,8 @@ def tune(
     search = prepare_search(base, awp, user_set=training.user_set, seed=seed)
     is_on_cpu = training.device == "cpu"
     processes = workers or (num_processes(search, max_trials=trials, budget=budget) if is_on_cpu else 1)
-    engine = make_engine("local", processes, training.device, None)
+    engine = make_engine("local", workers, training.device, None)
     path = study or search.default_path
-    if study is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
     with Store(store) as records, open_study(path, search.identity, search.spaces, seed=seed) as trials_so_far:
         try:
             with stop_signals_as_interrupts(), progress_bar("searching", quiet=as_json) as progress:

@@ -76,5 +76,4 @@ def test_a_comparison_whose_time_is_over_keeps_the_splits_that_all_rows_have(tmp
 
 
 def _run(store: Store, size: int, end: float):
-    nothing = {"progress": lambda *_: None, "announce": lambda *_: None}
-    return run_comparison(plan_of, size, store, engine=local(), device="cpu", end=end, **nothing)
+    return run_comparison(plan_of, size, store, engine=local(), device="cpu", end=end, progress=lambda *_: None)

@@ -62,7 +62,8 @@ def test_permuted_test_labels_change_nothing_in_the_study(tmp_path: Path) -> Non
     assert tested[0] != tested[1], "the comparison sees the test labels"
 
 
-def test_data_and_code_identify_a_search(tmp_path: Path) -> None:
+def test_data_and_code_identify_a_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WTAWP_HOME", str(tmp_path / "home"))
     search = prepare_search(Setting(dataset="wine"), AWP, user_set=(), seed=0)
     assert search.identity["dataset"] == "wine"
     assert "lr" not in search.identity, "it is varied"
@@ -80,7 +81,7 @@ def test_data_and_code_identify_a_search(tmp_path: Path) -> None:
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_searched() -> None:
     with pytest.raises(PlanError, match="this search"):
-        prepare_search(Setting(dataset="wine", model="GINPool"), AWP, user_set=(), seed=0)
+        prepare_search(Setting(dataset="wine", model="PooledGIN"), AWP, user_set=(), seed=0)
 
 
 def test_processes_are_started_only_for_long_searches() -> None:

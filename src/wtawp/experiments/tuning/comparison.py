@@ -103,7 +103,6 @@ def run_comparison(
     device: str,
     end: float,
     progress: Progress,
-    announce: Callable[[str], None],
 ) -> tuple[PlanReport, Outcome | None]:
     """Train the runs of a comparison split by split, all rows of a split together, until the time is over.
 
@@ -115,7 +114,6 @@ def run_comparison(
         device: "cpu" or "cuda".
         end: When it shall be over, by `time.monotonic`. Two splits are trained in any case.
         progress: Called with the share that is done, and a description, after each chunk.
-        announce: Called with sentences about what is trained.
 
     Returns:
         The comparison on the splits that all rows have; and the numbers of runs, None if the time was over before all
@@ -126,7 +124,8 @@ def run_comparison(
         StoreError: If the store cannot be written.
         EngineError: If worker processes cannot be started.
     """
-    sizes = [plan_of(n) for n in range(1, size)] + [plan_of(size)]
+    sizes = [plan_of(n) for n in range(1, size + 1)]
+    by_split = Plan(sizes[-1].name, sizes[-1].title, tuple(cell for plan in sizes for cell in plan.cells))
     smallest, where = sizes[min(MIN_COMPARED, size) - 1], device_name(device, tf32=False)
 
     def report_or_stop(share: float, last: str) -> None:
@@ -136,7 +135,7 @@ def run_comparison(
 
     outcome: Outcome | None = None
     try:
-        outcome = run_plans(sizes, store, engine=engine, device=device, progress=report_or_stop, announce=announce)
+        outcome = run_plans([by_split], store, engine=engine, device=device, progress=report_or_stop)
     except _TimeIsUpError:
         sizes = [plan for plan in sizes if _is_complete(plan, store, where)]
     records = store.records(run.key for run in sizes[-1].runs())

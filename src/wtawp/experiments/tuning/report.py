@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.report.answers import answers
+from wtawp.experiments.report.drawing import with_ids
 from wtawp.experiments.report.export import export_data
 from wtawp.experiments.report.html import Figure, Part, render_html
 from wtawp.experiments.report.tables import NOTHING, Entry, Table, number
@@ -137,7 +138,7 @@ class TuningReport:
             title=f"Search: {self.base.model} on {self.base.dataset}",
             paragraphs=(self.compared, f"To train with the result: {self.command}"),
             tables=(self.best_table(),),
-            figures=(Figure("response", Markup(svg), CAPTION),),  # drawn here, from numbers
+            figures=(Figure("response", Markup(with_ids(svg, "search")), CAPTION),),  # drawn here, from numbers
         )
         return render_html([self.comparison], parts=[part])
 

@@ -23,7 +23,7 @@ from wtawp.experiments.tuning.objective import Place, Trainer, search_places
 from wtawp.experiments.tuning.report import TuningReport, best_settings
 from wtawp.experiments.tuning.search import Comparison, Progress, TimeBudget, run_search
 from wtawp.experiments.tuning.space import ARMS, Arm, Space, search_spaces, varies_dropout
-from wtawp.experiments.tuning.study import Study
+from wtawp.experiments.tuning.study import Study, StudyError
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,15 @@ class Search:
 
     @property
     def default_path(self) -> Path:
-        """The file of the trials if the user chooses none; other searches have other files."""
+        """The file of the trials if the user chooses none; other searches have other files. Its folder is created."""
         text = json.dumps(self.identity, sort_keys=True)
         names = re.sub(r"[^A-Za-z0-9]+", "-", f"{Path(self.base.dataset).stem}-{self.base.model}").strip("-")
-        return home() / "studies" / f"{names}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.sqlite"
+        folder = home() / "studies"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StudyError(f"cannot create {folder}: {error.strerror}; choose a file with --study") from error
+        return folder / f"{names}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.sqlite"
 
     def announcements(self, study: Study) -> Iterator[str]:
         """Say what is going to be searched.
@@ -162,9 +167,11 @@ def run_tuning(
     with closing(Trainer(base, search.places, device=device, workers=workers)) as trainer:
         comparison = Comparison(plan_of, most_compared, is_parallel=workers > 1)
         size = run_search(study, trainer, base, comparison, max_trials=max_trials, budget=budget, progress=progress)
-    before = budget.share
+    before, num_trials = budget.share, sum(len(study.trials(arm)) for arm in ARMS)
+    unit = "splits" if base.split_rule.is_random else "trainings of each row"
+    announce(f"{num_trials} trials are made; their best are compared on {size} {unit} that the search did not use.")
     compared, outcome = run_comparison(
-        plan_of, size, store, engine=engine, device=device, end=budget.end, announce=announce,
+        plan_of, size, store, engine=engine, device=device, end=budget.end,
         progress=lambda share, last: progress(before + (1 - before) * share, last),
     )  # fmt: skip
     return TuningReport(study, base, search.places, compared), outcome

@@ -64,10 +64,11 @@ class Study:
     ) -> None:
         self.path, self.spaces = path, spaces
         self._seed, self._storage = seed, storage
+        self._trials: dict[Arm, list[Trial]] = {arm: [] for arm in ARMS}
         with explain_study_errors(path):
             for arm in ARMS:
                 self._discard_unfinished(arm)
-        self._trials = {arm: self._read(arm) for arm in ARMS}
+            self._trials = {arm: self._read(arm) for arm in ARMS}
 
     def trials(self, arm: Arm) -> list[Trial]:
         """List the finished trials of an arm.
@@ -127,7 +128,7 @@ class Study:
         """Optuna's study of an arm, with the sampler of its next trial."""
         import optuna
 
-        seed = seed_of("tune", self._seed, arm, len(self._trials[arm]) if hasattr(self, "_trials") else 0) % 2**32
+        seed = seed_of("tune", self._seed, arm, len(self._trials[arm])) % 2**32
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=TRIALS_BEFORE_PRUNING)
         return optuna.load_study(study_name=arm, storage=self._storage, sampler=sampler, pruner=pruner)
@@ -142,12 +143,11 @@ class Study:
 
     def _read(self, arm: Arm) -> list[Trial]:
         """Read the finished trials of an arm from the file, and check their values."""
-        with explain_study_errors(self.path):
-            import optuna
+        import optuna
 
-            states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
-            read = self._study(arm).get_trials(deepcopy=False, states=states)
-            return [_checked(frozen, self.spaces[arm]) for frozen in sorted(read, key=lambda trial: trial.number)]
+        states = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+        read = self._study(arm).get_trials(deepcopy=False, states=states)
+        return [_checked(frozen, self.spaces[arm]) for frozen in sorted(read, key=lambda trial: trial.number)]
 
 
 class ActiveTrial:
