@@ -183,7 +183,8 @@ class ActiveTrial:
         self._first_accuracy = first_accuracy
         with explain_study_errors(self._study.path):
             self._optuna_trial.report(first_accuracy, _STEP)
-            return self._optuna_trial.should_prune()
+            is_hopeless: bool = self._optuna_trial.should_prune()
+            return is_hopeless
 
     def finish(self, accuracy: float | None, seconds: float) -> None:
         """Write the result to the file.
