@@ -106,8 +106,8 @@ def tune(
     minutes_taken = (time.monotonic() - started) / 60
     if minutes_taken > minutes:
         announce(
-            f"It took {minutes_taken:.1f} minutes instead of {minutes:g}: a trial of each way to train, and a "
-            "comparison on two splits, are the least that a search does."
+            f"It took {minutes_taken:.1f} minutes instead of {minutes:g}: one trial of each arm and a comparison "
+            "on two splits are made in any case, and a training that has begun is ended."
         )
     elif outcome is None:
         announce("The time was over before all splits were compared; the same command compares the others.")
