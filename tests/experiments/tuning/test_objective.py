@@ -58,12 +58,11 @@ def test_the_objective_is_the_validation_accuracy_of_an_ordinary_training() -> N
 
 
 def test_a_trial_is_the_mean_over_its_splits_whatever_process_trains_them() -> None:
-    places = search_places(SETTING, 0)
+    places = search_places(SETTING, 0)[:4]
     expected = [accuracy_of(validation_view(SETTING, split))[0] for split, _ in places]
     for workers in (1, 2):
         trainer = Trainer(SETTING, places, device="cpu", workers=workers)
         try:
-            assert trainer.num_trainings == 4
             assert trainer.accuracy(SETTING, 0, 2) == pytest.approx(sum(expected[:2]) / 2)
             assert trainer.accuracy(SETTING, 1, 4) == pytest.approx(sum(expected[1:]) / 3)
         finally:
@@ -81,11 +80,11 @@ def test_a_search_uses_other_splits_than_a_comparison(tmp_path: Path) -> None:
     assert min(split for split, _ in first + second) >= FIRST_SPLIT
     assert not set(first) & set(second)
     masks = Setting(dataset=str(_graph(tmp_path, columns=None)), split=SplitRule(kind="masks"))
-    assert search_places(masks, 0) == ((0, 500), (0, 501), (0, 502), (0, 503))
+    assert search_places(masks, 0) == tuple((0, 500 + i) for i in range(8))
     several = Setting(dataset=str(_graph(tmp_path, columns=3)), split=SplitRule(kind="masks"))
-    assert search_places(several, 0) == ((2, 500), (2, 501), (2, 502), (2, 503))
+    assert search_places(several, 0) == tuple((2, 500 + i) for i in range(8))
     many = Setting(dataset=str(_graph(tmp_path, columns=5)), split=SplitRule(kind="masks"))
-    assert search_places(many, 0) == ((3, 500), (4, 500), (3, 501), (4, 501))
+    assert search_places(many, 0)[:4] == ((3, 500), (4, 500), (3, 501), (4, 501))
 
 
 def _graph(folder: Path, columns: int | None) -> Path:

@@ -35,7 +35,7 @@ def report(tmp_path: Path, make_records: object) -> Iterator[TuningReport]:
         for arm, values in (("plain", (0.8, 0.7)), ("WT-AWP", (0.75, 0.85))):
             for value in values:
                 active = study.begin(arm)
-                active.is_hopeless(value)
+                active.is_hopeless(value, 1)
                 active.finish(value, 1.0)
         plan = comparison_plan(BASE, best_settings(study, BASE), 4)
         gains = {cell.row: i for i, cell in enumerate(plan.cells)}

@@ -24,8 +24,7 @@ from wtawp.experiments.spec import PlanError, Run, Setting
 from wtawp.graphs import Split
 from wtawp.training import fit_many
 
-NUM_TRAININGS = 4  # of a trial
-FIRST_STAGE = 2  # of them, after which a trial may be pruned
+STAGES = (2, 4, 8)  # trainings of a trial at the end of each stage; between stages it may be pruned
 FIRST_SPLIT = 1_000_000  # of the random splits of a search; comparisons count from 0
 SPLITS_OF_SEED = 100  # random splits that belong to one seed
 FIRST_INIT = 500  # of a search on masks; comparisons count from 0
@@ -62,10 +61,10 @@ def search_places(setting: Setting, seed: int) -> tuple[Place, ...]:
     """
     if setting.split_rule.is_random:
         first = FIRST_SPLIT + SPLITS_OF_SEED * seed
-        return tuple((first + i, 0) for i in range(NUM_TRAININGS))
+        return tuple((first + i, 0) for i in range(STAGES[-1]))
     available = mask_splits_of(setting.dataset)
     numbers = range(num_fresh_masks(available), available) or range(1)
-    places = [(numbers[i % len(numbers)], FIRST_INIT + i // len(numbers)) for i in range(NUM_TRAININGS)]
+    places = [(numbers[i % len(numbers)], FIRST_INIT + i // len(numbers)) for i in range(STAGES[-1])]
     return tuple(sorted(places, key=lambda place: place[1]))
 
 
@@ -169,11 +168,6 @@ class Trainer:
         self._work = partial(train_view, views=views, device=device, registrations=Registrations.collect())
         self._num_workers = min(workers, len(numbers))
         self._workers: list[Worker] = []
-
-    @property
-    def num_trainings(self) -> int:
-        """The number of trainings of a trial that is not pruned."""
-        return len(self._places)
 
     def accuracy(self, setting: Setting, first: int, last: int) -> float:
         """Train some of the models of a trial.

@@ -8,9 +8,9 @@ from statistics import median
 
 from wtawp.experiments.execution.costs import START_SECONDS, cost_of
 from wtawp.experiments.spec import Plan, Run, Setting
-from wtawp.experiments.tuning.objective import FIRST_STAGE, Trainer
+from wtawp.experiments.tuning.objective import STAGES, Trainer
 from wtawp.experiments.tuning.space import ARMS, Arm
-from wtawp.experiments.tuning.study import Study, Trial
+from wtawp.experiments.tuning.study import FIRST_STAGE, Study, Trial
 
 RECENT = 5  # trials by which the time of the next one is estimated
 LARGEST_RESERVE = 0.4  # of the time, for the comparison
@@ -109,18 +109,18 @@ def run_search(
         if max_trials is not None and counts[arm] >= max_trials:
             break
         if 0 < counts[arm] == max(counts.values()):
-            _, reserve = _affordable(study, base, comparison, trainer.num_trainings, budget)
+            _, reserve = _affordable(study, base, comparison, budget)
             if time.monotonic() + sum(_usual_seconds(study, a) for a in ARMS) > budget.end - reserve:
                 break
         run_trial(study, trainer, base, arm)
         done = sum(counts.values()) + 1
         by_number = 0.0 if max_trials is None else (1 - LARGEST_RESERVE) * done / (len(ARMS) * max_trials)
         progress(max(budget.share, by_number), _describe(study, arm))
-    return _affordable(study, base, comparison, trainer.num_trainings, budget)[0]
+    return _affordable(study, base, comparison, budget)[0]
 
 
 def run_trial(study: Study, trainer: Trainer, base: Setting, arm: Arm) -> Trial:
-    """Make one trial: train its first stage, then the rest unless it is pruned.
+    """Make one trial: train it stage by stage, until it is pruned or all models are trained.
 
     Args:
         study: The file of the trials.
@@ -138,13 +138,13 @@ def run_trial(study: Study, trainer: Trainer, base: Setting, arm: Arm) -> Trial:
     start = time.monotonic()
     active = study.begin(arm)
     setting = study.spaces[arm].setting(base, active.parameters)
-    stage, total = min(FIRST_STAGE, trainer.num_trainings), trainer.num_trainings
-    first = trainer.accuracy(setting, 0, stage)
-    accuracy = None
-    if not active.is_hopeless(first):
-        rest = trainer.accuracy(setting, stage, total) if stage < total else 0.0
-        accuracy = (stage * first + (total - stage) * rest) / total
-    active.finish(accuracy, time.monotonic() - start)
+    mean, done = 0.0, 0
+    for stage, end in enumerate(STAGES, FIRST_STAGE):
+        mean = (done * mean + (end - done) * trainer.accuracy(setting, done, end)) / end
+        done = end
+        if active.is_hopeless(mean, stage) and end < STAGES[-1]:
+            break
+    active.finish(mean if done == STAGES[-1] else None, time.monotonic() - start)
     return study.trials(arm)[-1]
 
 
@@ -161,12 +161,10 @@ def _usual_seconds(study: Study, arm: Arm) -> float:
     return median(recent) if recent else 0.0
 
 
-def _affordable(
-    study: Study, base: Setting, comparison: Comparison, num_trainings: int, budget: TimeBudget
-) -> tuple[int, float]:
+def _affordable(study: Study, base: Setting, comparison: Comparison, budget: TimeBudget) -> tuple[int, float]:
     """How large the comparison may be, and the seconds that it takes."""
     rates = [
-        _usual_seconds(study, arm) / (num_trainings * _cost(study, base, arm)) for arm in ARMS
+        _usual_seconds(study, arm) / (STAGES[-1] * _cost(study, base, arm)) for arm in ARMS
     ]  # seconds for a unit of cost, all processes together
     sizes = range(comparison.most, MIN_COMPARED - 1, -1) or [comparison.most]
     size, seconds = comparison.most, 0.0

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 APPLICATION = 0x77747475  # in `PRAGMA application_id`: distinguishes our files from databases of other programs
 IDENTITY = "search"  # the attribute of a study that says what it belongs to
 RANDOM_TRIALS = 10  # before the sampler follows the results
-TRIALS_BEFORE_PRUNING = 5  # that are finished and not pruned
-_STEP = 1  # of the intermediate value: the first stage
+FIRST_STAGE = 1  # the number of the stage that every trial has
+TRIALS_BEFORE_PRUNING = 4  # that are finished and not pruned
 
 
 class StudyError(WtawpError):
@@ -39,7 +39,7 @@ class Trial:
     Attributes:
         parameters: The values of what is varied.
         first_accuracy: The mean validation accuracy of its first stage, between 0 and 1, which every trial has.
-        accuracy: The mean over all trainings; None if the trial was pruned after the first stage.
+        accuracy: The mean over all trainings; None if the trial was pruned.
         seconds: The time that it took.
     """
 
@@ -168,11 +168,12 @@ class ActiveTrial:
         self._study, self._optuna_study, self._optuna_trial = study, optuna_study, optuna_trial
         self._first_accuracy = math.nan
 
-    def is_hopeless(self, first_accuracy: float) -> bool:
-        """Report the result of the first stage and ask whether the trial should be pruned.
+    def is_hopeless(self, accuracy: float, stage: int) -> bool:
+        """Report the result of a stage and ask whether the trial should be pruned.
 
         Args:
-            first_accuracy: The mean validation accuracy of the first stage.
+            accuracy: The mean validation accuracy of all trainings until now.
+            stage: The number of the stage, from 1.
 
         Returns:
             Whether it is below the median of the trials that were finished before.
@@ -180,9 +181,10 @@ class ActiveTrial:
         Raises:
             StudyError: If the file cannot be read or written.
         """
-        self._first_accuracy = first_accuracy
+        if stage == FIRST_STAGE:
+            self._first_accuracy = accuracy
         with explain_study_errors(self._study.path):
-            self._optuna_trial.report(first_accuracy, _STEP)
+            self._optuna_trial.report(accuracy, stage)
             is_hopeless: bool = self._optuna_trial.should_prune()
             return is_hopeless
 
@@ -375,7 +377,7 @@ def _checked(frozen: "optuna.trial.FrozenTrial", space: Space) -> Trial:
     for name, dimension in space.dimensions.items():
         if not dimension.contains(frozen.params[name]):
             raise ValueError(f"trial {frozen.number} has {name}={frozen.params[name]!r}")
-    first, accuracy = frozen.intermediate_values[_STEP], frozen.value if frozen.state.name == "COMPLETE" else None
+    first, accuracy = frozen.intermediate_values[FIRST_STAGE], frozen.value if frozen.state.name == "COMPLETE" else None
     seconds = frozen.user_attrs["seconds"]
     if not all(0 <= share <= 1 for share in (first, 0.0 if accuracy is None else accuracy)) or not seconds >= 0:
         raise ValueError(f"trial {frozen.number} has the accuracies {first!r} and {accuracy!r}")
