@@ -161,6 +161,7 @@ def run_tuning(
     def plan_of(size: int) -> Plan:
         return comparison_plan(base, best_settings(study, base), size)
 
+    budget = budget.without_closing()
     store.add([])  # a store that cannot be written is noticed now, not after the search
     for sentence in search.announcements(study):
         announce(sentence)

@@ -15,7 +15,7 @@ from wtawp.experiments.tuning.study import FIRST_STAGE, Study, Trial
 RECENT = 5  # trials by which the time of the next one is estimated
 LARGEST_RESERVE = 0.4  # of the time, for the comparison
 SAFETY = 1.15  # by which an estimate of the comparison is multiplied
-CLOSING_SECONDS = 3.0  # for tables, figures and the end of worker processes
+CLOSING = 1.5  # times the seconds that the start took, for tables, figures and the end of all processes
 MIN_COMPARED = 2  # splits of a comparison
 
 Progress = Callable[[float, str], None]  # is called with the share that is done, and what was done last
@@ -46,6 +46,15 @@ class TimeBudget:
         """
         return TimeBudget(start, math.inf if minutes is None else start + 60 * minutes)
 
+    def without_closing(self) -> "TimeBudget":
+        """Keep time back for what follows the comparison, when the search is about to begin.
+
+        Returns:
+            The budget without some seconds: those of a start of this program on this machine, which may be busy, and
+            half as many again.
+        """
+        return TimeBudget(self.start, self.end - CLOSING * (time.monotonic() - self.start))
+
     @property
     def total(self) -> float:
         """All seconds."""
@@ -54,7 +63,7 @@ class TimeBudget:
     @property
     def share(self) -> float:
         """The share of the time that is over, between 0 and 1; 0 without a limit."""
-        return min(1.0, (time.monotonic() - self.start) / self.total)
+        return min(1.0, (time.monotonic() - self.start) / max(self.total, 1.0))
 
 
 @dataclass(frozen=True)
@@ -170,7 +179,7 @@ def _affordable(study: Study, base: Setting, comparison: Comparison, budget: Tim
     size, seconds = comparison.most, 0.0
     for size in sizes:
         cost = sum(cost_of((run,)) for run in comparison.plan_of(size).runs())
-        seconds = SAFETY * max(rates) * cost + CLOSING_SECONDS + START_SECONDS * comparison.is_parallel
+        seconds = SAFETY * max(rates) * cost + START_SECONDS * comparison.is_parallel
         if seconds <= LARGEST_RESERVE * budget.total:
             break
     return size, seconds
