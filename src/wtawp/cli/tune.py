@@ -129,7 +129,9 @@ def _show(report: "TuningReport", as_json: bool, html: Path | None) -> None:
             print_table(f"{plan.name}: {plan.title}", table)
         for sentence in report.sentences():
             console.print(escape(sentence) + "\n", highlight=False)
-        console.print(escape(f"To train with the result:\n{report.command}"), highlight=False, soft_wrap=True)
+        for arm, command in report.commands.items():
+            text = f"To train with the best setting of {arm}:\n{command}"
+            console.print(escape(text), highlight=False, soft_wrap=True)
     if html is not None:
         write_atomic(html, report.to_html().encode())
         stderr_console.print(f"Written: {html.resolve()}", highlight=False, soft_wrap=True)

@@ -44,14 +44,9 @@ class TuningReport:
         return best_settings(self.study, self.base)
 
     @property
-    def chosen(self) -> Arm:
-        """The arm with the highest mean validation accuracy; plain training if both are equal. Tests do not decide."""
-        return max(ARMS, key=lambda arm: _accuracy(self.study, arm))
-
-    @property
-    def command(self) -> str:
-        """The command line that trains with the best setting of the chosen arm."""
-        return command_line(self.tuned[self.chosen])
+    def commands(self) -> dict[Arm, str]:
+        """The command line that trains with the best setting of each arm."""
+        return {arm: command_line(setting) for arm, setting in self.tuned.items()}
 
     def best_table(self) -> Table:
         """Make the table of the best setting of each arm.
@@ -112,7 +107,7 @@ class TuningReport:
             arm: {
                 "accuracy": _accuracy(self.study, arm),
                 "setting": self.tuned[arm].content,
-                "command": command_line(self.tuned[arm]),
+                "command": self.commands[arm],
                 "trials": [asdict(trial) for trial in self.study.trials(arm)],
             }
             for arm in ARMS
@@ -121,8 +116,6 @@ class TuningReport:
             "study": str(self.study.path),
             "places": [list(place) for place in self.places],
             "arms": arms,
-            "chosen": self.chosen,
-            "command": self.command,
             "answers": self.sentences(),
             "comparison": export_data(self.comparison),
         }
@@ -136,7 +129,10 @@ class TuningReport:
         svg = response_map(self.study.trials("WT-AWP"), self.study.spaces["WT-AWP"])
         part = Part(
             title=f"Search: {self.base.model} on {self.base.dataset}",
-            paragraphs=(self.compared, f"To train with the result: {self.command}"),
+            paragraphs=(
+                self.compared,
+                *(f"To train with the best setting of {a}: {c}" for a, c in self.commands.items()),
+            ),
             tables=(self.best_table(),),
             figures=(Figure("response", Markup(with_ids(svg, "search")), CAPTION),),  # drawn here, from numbers
         )
