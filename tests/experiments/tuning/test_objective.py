@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from wtawp.base import rng
+from wtawp.base import DataError, rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution.building import build_model, data_of, split_of
 from wtawp.experiments.execution.registrations import Registrations
@@ -13,11 +13,13 @@ from wtawp.experiments.tuning.objective import (
     FIRST_SPLIT,
     Trainer,
     ValidationView,
+    halve_validation,
     hide_test_labels,
     search_places,
     train_view,
     validation_view,
 )
+from wtawp.graphs import Split
 from wtawp.training import fit
 
 SETTING = Setting(dataset="wine", epochs=4, awp=AwpConfig(rho=0.5, lam=0.5))
@@ -45,16 +47,30 @@ def test_permuted_test_labels_change_neither_the_view_nor_the_objective() -> Non
     other = data.clone()
     other.y[split.test] = data.y[split.test][torch.randperm(len(split.test), generator=rng("permute"))]
     assert not torch.equal(other.y, data.y)
-    views = [ValidationView(3, hide_test_labels(d, split), split) for d in (data, other)]
+    views = [ValidationView(3, hide_test_labels(d, split), halve_validation(split, 3)) for d in (data, other)]
     assert torch.equal(views[0].data.y, views[1].data.y)
     assert accuracy_of(views[0]) == accuracy_of(views[1])
 
 
-def test_the_objective_is_the_validation_accuracy_of_an_ordinary_training() -> None:
+def test_the_objective_is_the_accuracy_of_an_ordinary_training_on_validation_nodes_that_were_held_back() -> None:
     data = data_of(SETTING, 3)
     split, run = split_of(SETTING, data, 3), Run(SETTING, 3, 0)
-    alone = fit(build_model(run, data), data, split, seed=3000, awp=SETTING.awp, epochs=4)
-    assert accuracy_of(validation_view(SETTING, 3)) == [alone.scores["val"]]
+    model, halves = build_model(run, data), validation_view(SETTING, 3).split
+    fit(model, data, halves, seed=3000, awp=SETTING.awp, epochs=4)
+    held_back = torch.tensor(sorted(set(split.val.tolist()) - set(halves.val.tolist())))
+    is_right = model.eval()(data.x, data.edge_index)[held_back].argmax(1) == data.y[held_back]
+    assert accuracy_of(validation_view(SETTING, 3)) == pytest.approx([float(is_right.float().mean())])
+
+
+def test_the_half_of_the_validation_part_that_selects_the_epoch_measures_nothing() -> None:
+    split = split_of(SETTING, data_of(SETTING, 3), 3)
+    halves = halve_validation(split, 3)
+    assert torch.equal(halves.train, split.train)
+    assert sorted([*halves.val.tolist(), *halves.test.tolist()]) == split.val.tolist()
+    assert len(halves.val) - len(halves.test) in (0, 1)
+    assert torch.equal(halves.val, halve_validation(split, 3).val)
+    with pytest.raises(DataError, match="two validation nodes"):
+        halve_validation(Split(split.train, split.val[:1], split.test), 3)
 
 
 def test_a_trial_is_the_mean_over_its_splits_whatever_process_trains_them() -> None:
