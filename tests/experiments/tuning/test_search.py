@@ -92,7 +92,7 @@ def test_the_search_ends_early_enough_for_the_comparison(study: Study, monkeypat
     seconds = 2.0 * (10 + 11 + 12 + 13) / 10 * 5
     assert size == 5
     assert seconds < left < 1.15 * seconds + 32  # less than a pair of trials is left unused
-    assert len(study.trials("plain")) == len(study.trials("WT-AWP")) == 2
+    assert len(study.trials("plain")) == len(study.trials("WT-AWP")) == 3
 
 
 def test_a_comparison_that_would_take_most_of_the_time_is_made_smaller(
