@@ -20,7 +20,7 @@ LEVEL = {"base": -1, "core": 0, "graphs": 0, "models": 1, "training": 2, "attack
 
 # The rooms of `experiments`, and the rooms that each may import:
 #
-#     inspection     demo            may know all below, not each other
+#     inspection   demo   tuning     may know all below, not each other
 #     ----------------------
 #     execution      report          one trains and measures, the other reads what was stored
 #     ----------------------
@@ -39,6 +39,7 @@ ROOMS = {
     "report": ("spec", "plans", "results"),
     "inspection": ("spec", "plans", "store", "measures", "results", "execution", "report"),
     "demo": ("spec", "plans", "store", "measures", "results", "execution", "report"),
+    "tuning": ("spec", "plans", "store", "measures", "results", "execution", "report"),
 }  # fmt: skip
 
 

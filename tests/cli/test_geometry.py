@@ -200,7 +200,7 @@ def test_what_was_written_is_shown_by_the_report(tmp_path: Path, monkeypatch: py
 def test_what_is_not_read_is_refused_and_graphs_are_trained_as_in_the_paper(tmp_path: Path) -> None:
     model = GCN(13, 3, generator=rng("init"))
     torch.save(model.state_dict(), tmp_path / "GCN")  # a file named as the model is
-    for option in (("--rho", 2), ("--epochs", 3), ("--plain",), ("--init", 1)):
+    for option in (("--rho", 2), ("--epochs", 3), ("--plain",), ("--init", 1), ("--weight-decay", 0), ("--balance", 1)):
         output = invoke("sharpness", "wine", "--checkpoint", tmp_path / "GCN", *option, code=2)
         assert f"{option[0]} is about training" in output
     both = json.loads(invoke("landscape", "wine", "--line", "between", "--points", 3, "--checkpoint", tmp_path / "GCN",

@@ -128,7 +128,9 @@ class Subject:
         runs, weights = {self.name: self.run()}, {}
         if self.checkpoint is not None:
             weights[self.name] = self.checkpoint
-            for unused in ("rho", "lam", "plain", "init", "epochs", "lr", "select_on", "layers"):
+            for unused in (
+                "rho", "lam", "balance", "plain", "init", "epochs", "lr", "weight_decay", "select_on", "layers"
+            ):  # fmt: skip
                 if unused in self.user_set:
                     raise typer.BadParameter(
                         f"--{unused.replace('_', '-')} is about training, and with --checkpoint nothing is trained"

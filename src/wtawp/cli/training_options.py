@@ -5,7 +5,7 @@ They are checked before torch is imported, as far as that is possible.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -53,6 +53,13 @@ PerturbedLayers = Annotated[
     typer.Option(help="Layers that WT-AWP perturbs in training.", show_default="all-but-last; for whole graphs, first"),
 ]
 LearningRate = Annotated[float, typer.Option(help="Learning rate of Adam.")]
+WeightDecay = Annotated[
+    float | None, typer.Option(help="Weight decay of Adam.", show_default="that of the model, 0.0005 for a GCN")
+]
+Balance = Annotated[
+    float | None,
+    typer.Option(help="Largest norm of the perturbed gradient, in norms of the natural one.", show_default="no limit"),
+]
 SplitOption = Annotated[
     str | None,
     typer.Option(
@@ -92,7 +99,9 @@ class Training:
     rho: Rho = None
     lam: Lam = None
     layers: PerturbedLayers = None
+    balance: Balance = None
     lr: LearningRate = 0.01
+    weight_decay: WeightDecay = None
     select_on: SelectOn = None
     epochs: Epochs = 200
     split: SplitOption = None
@@ -151,7 +160,8 @@ class Training:
 
         with as_bad_parameter():
             lam = None if self.lam is None else read_lam(self.lam)
-            return default_awp(self.model, self.dataset, rho=self.rho, lam=lam, layers=self.layers)
+            awp = default_awp(self.model, self.dataset, rho=self.rho, lam=lam, layers=self.layers)
+            return awp if awp is None or self.balance is None else replace(awp, balance=self.balance)
 
     def split_rule(self, folds: int | None = None) -> SplitRule:
         """How the data are divided, which may need a look into their file.
@@ -194,7 +204,8 @@ class Training:
             return Setting(
                 dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
                 epochs=self.epochs, lr=self.lr, split=split,
-                select_on=self.select_on,  # type: ignore[arg-type]  # None: that of the model
+                weight_decay=self.weight_decay,  # type: ignore[arg-type]  # None: that of the model
+                select_on=self.select_on,  # type: ignore[arg-type]  # likewise
                 **others,
             )  # fmt: skip
 

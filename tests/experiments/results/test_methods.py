@@ -8,6 +8,7 @@ from wtawp.experiments.results.methods import Method, method_of
     ("awp", "method"),
     [
         (None, Method.PLAIN),
+        (AwpConfig(rho=1.0, lam="auto"), Method.WT_AWP),
         (AwpConfig(rho=0.0, lam=0.5), Method.PLAIN),
         (AwpConfig(rho=1.0, lam=0.0), Method.PLAIN),
         (AwpConfig(rho=1.0, lam=0.5), Method.WT_AWP),

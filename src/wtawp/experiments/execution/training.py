@@ -69,7 +69,7 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
     start = time.perf_counter()
     outcomes: list[_Measured] = []
     error = None
-    with _one_thread():
+    with one_thread():
         try:
             outcomes = _train(runs, flips, device, tf32)
         except (Exception, SystemExit):  # the sweep goes on; the records hold the traceback
@@ -202,7 +202,8 @@ def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callabl
             progress((epoch + 1) / setting.epochs, f"epoch {epoch + 1}")
 
     return fit(
-        model, data, split, seed=_seed(run), **_schedule(setting), augment=noise_augmentation(setting), observe=report
+        model, data, split, seed=seed_of_run(run), **schedule_of(setting), augment=noise_augmentation(setting),
+        observe=report,
     )  # fmt: skip
 
 
@@ -241,17 +242,17 @@ def _fits(
     runs: tuple[Run, ...], models: list[nn.Module], data: Data, splits: list[Split], device: str, tf32: bool
 ) -> list[Fit]:
     """Train the models, as one stack or one by one in batches of graphs; histories include the monitors' curves."""
-    setting, seeds = runs[0].setting, [_seed(run) for run in runs]
+    setting, seeds = runs[0].setting, [seed_of_run(run) for run in runs]
     if setting.batch_size is not None:
         graphs, fits = graphs_of(setting), []
         for i, (model, split, seed) in enumerate(zip(models, splits, seeds, strict=True)):
             with part_of_progress(i / len(models), (i + 1) / len(models)):
-                options = _schedule(setting)
+                options = schedule_of(setting)
                 fits.append(fit_batches(model, graphs, split, seed=seed, batch_size=setting.batch_size, **options))
         return fits
     monitors = monitors_of(setting, data, splits, device)
     fits = fit_many(
-        models, data, splits, seeds=seeds, **_schedule(setting), tf32=tf32, augment=noise_augmentation(setting),
+        models, data, splits, seeds=seeds, **schedule_of(setting), tf32=tf32, augment=noise_augmentation(setting),
         observe=observer(monitors),
     )  # fmt: skip
     for kind in monitors:
@@ -260,13 +261,27 @@ def _fits(
     return fits
 
 
-def _seed(run: Run) -> int:
-    """The seed of a run's dropout and batches."""
+def seed_of_run(run: Run) -> int:
+    """Compute the seed of a run's dropout and batches.
+
+    Args:
+        run: The run.
+
+    Returns:
+        A number that no other split and initialisation has.
+    """
     return run.split * MAX_INITS + run.init
 
 
-def _schedule(setting: Setting) -> dict[str, Any]:
-    """The options of a setting that all training functions take."""
+def schedule_of(setting: Setting) -> dict[str, Any]:
+    """Collect the options of a setting that all training functions take.
+
+    Args:
+        setting: The setting.
+
+    Returns:
+        Arguments for `fit`, `fit_many` and `fit_batches`, by name.
+    """
     return {name: getattr(setting, name) for name in ("awp", "epochs", "lr", "weight_decay", "select_on")}
 
 
@@ -278,8 +293,12 @@ def _scores(model: nn.Module, data: Data, device: str) -> list[float]:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let torch use one thread, and restore the number of threads at the end."""
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread, and restore the number of threads at the end.
+
+    Returns:
+        A context manager.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -33,6 +33,23 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of the page that belongs to no plan, such as the search that chose what a plan compares.
+
+    Attributes:
+        title: Its heading.
+        paragraphs: Sentences below the heading.
+        tables: Its tables.
+        figures: Its figures.
+    """
+
+    title: str
+    paragraphs: tuple[str, ...]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True)
 class Section:
     """A plan as the page shows it.
 
@@ -61,12 +78,15 @@ class Section:
     failures: Table
 
 
-def render_html(reports: Sequence[PlanReport], artifacts: Sequence[StoredArtifact] = ()) -> str:
+def render_html(
+    reports: Sequence[PlanReport], artifacts: Sequence[StoredArtifact] = (), parts: Sequence[Part] = ()
+) -> str:
     """Write plans as one page: sortable tables, figures, settings and records; then artifacts of single models.
 
     Args:
         reports: Plans with their measurements.
         artifacts: What the commands that inspect single models wrote; none by default.
+        parts: What is shown before the plans; nothing by default.
 
     Returns:
         The page.
@@ -83,6 +103,7 @@ def render_html(reports: Sequence[PlanReport], artifacts: Sequence[StoredArtifac
         sections=sections,
         headlines=headlines(reports),
         artifacts=artifacts,
+        parts=parts,
         is_beside_the_paper=any(r.is_printed or r.plan.claims for r in reports),
     )
 

@@ -1,0 +1,137 @@
+"""`wtawp tune`: search hyper-parameters on validation nodes, then compare what was found on other splits."""
+
+import json
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wtawp.base import write_atomic
+from wtawp.cli.options import Html, Json, StorePath, Workers, check_outputs
+from wtawp.cli.printing import escape, print_table
+from wtawp.cli.shared import (
+    StopSignal,
+    announce,
+    app,
+    console,
+    end_by_signal,
+    progress_bar,
+    stderr_console,
+    stop_signals_as_interrupts,
+)
+from wtawp.cli.sweeps import make_engine
+from wtawp.cli.training_options import Training, takes
+
+if TYPE_CHECKING:
+    from wtawp.experiments.tuning.report import TuningReport
+
+COMPARED_SPLITS = 20
+
+Minutes = Annotated[
+    float, typer.Option(min=0.01, help="Time for everything: the search, and the comparison that follows it.")
+]
+Trials = Annotated[
+    int | None,
+    typer.Option(min=1, help="Trials of each way to train, with those of earlier calls.", show_default="any number"),
+]
+StudyPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--study",
+        help="File of the trials; the same command continues it.",
+        show_default="one for each search, in $WTAWP_HOME or the data folder",
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the search: of its sampler and of its random splits.")]
+Compared = Annotated[
+    int,
+    typer.Option("--splits", min=2, help="Most splits of the comparison; of a single split, most initialisations."),
+]
+
+
+@app.command()
+@takes(Training)
+def tune(
+    training: Training,
+    *,
+    minutes: Minutes = 5.0,
+    trials: Trials = None,
+    study: StudyPath = None,
+    seed: Seed = 0,
+    splits: Compared = COMPARED_SPLITS,
+    workers: Workers = None,
+    store: StorePath = None,
+    html: Html = None,
+    as_json: Json = False,
+) -> None:
+    """Tune a model with and without WT-AWP on validation nodes, and compare the results on other splits.
+
+    Plain training is tuned with as many trials as WT-AWP. Hyper-parameters that you set are not varied.
+    """
+    started = time.monotonic()
+    from wtawp.experiments.store import Store, default_path
+
+    check_outputs({"--html": html, "--study": study}, [training.dataset, store or default_path()])
+    awp = training.awp()
+    if awp is None:
+        raise typer.BadParameter(f"the weights of {training.model} cannot be perturbed; tune another model")
+    base = training.setting(training.split_rule())
+    from wtawp.experiments.tuning.runner import num_processes, prepare_search, run_tuning
+    from wtawp.experiments.tuning.search import TimeBudget
+    from wtawp.experiments.tuning.study import open_study
+
+    budget = TimeBudget.of_minutes(minutes, start=started)
+    search = prepare_search(base, awp, user_set=training.user_set, seed=seed)
+    is_on_cpu = training.device == "cpu"
+    processes = workers or (num_processes(search, max_trials=trials, budget=budget) if is_on_cpu else 1)
+    engine = make_engine("local", workers, training.device, None)
+    path = study or search.default_path
+    with Store(store) as records, open_study(path, search.identity, search.spaces, seed=seed) as trials_so_far:
+        try:
+            with stop_signals_as_interrupts(), progress_bar("searching", quiet=as_json) as progress:
+                report, outcome = run_tuning(
+                    search, trials_so_far, records, max_trials=trials, most_compared=splits, budget=budget,
+                    workers=processes, device=training.device, engine=engine, progress=progress, announce=announce,
+                )  # fmt: skip
+        except KeyboardInterrupt as stop:
+            records.close()
+            with suppress(OSError):  # the terminal may be gone
+                announce(f"Stopped. Finished trials are in {path}: the same command continues from here.")
+            if isinstance(stop, StopSignal):
+                end_by_signal(stop.number)
+            raise typer.Exit(130) from None
+        _show(report, as_json, html)
+    minutes_taken = (time.monotonic() - started) / 60
+    if minutes_taken > minutes:
+        announce(
+            f"It took {minutes_taken:.1f} minutes instead of {minutes:g}: one trial of each arm and a comparison "
+            "on two splits are made in any case, and a training that has begun is ended."
+        )
+    elif outcome is None:
+        announce("The time was over before all splits were compared; the same command compares the others.")
+    if outcome is not None and outcome.failed:
+        announce(f"{outcome.failed} runs of the comparison failed: `wtawp results ls --failed` lists them.")
+        raise typer.Exit(1)
+
+
+def _show(report: "TuningReport", as_json: bool, html: Path | None) -> None:
+    """Print the result, and write the page."""
+    if as_json:
+        typer.echo(json.dumps(report.to_data()))
+    else:
+        from wtawp.experiments.report.contents import tables_of
+
+        plan = report.comparison.plan
+        print_table(f"Search: {report.base.model} on {report.base.dataset}", report.best_table())
+        for table in tables_of(report.comparison):
+            print_table(f"{plan.name}: {plan.title}", table)
+        for sentence in report.sentences():
+            console.print(escape(sentence) + "\n", highlight=False)
+        for arm, command in report.commands.items():
+            text = f"To train with the best setting of {arm}:\n{command}"
+            console.print(escape(text), highlight=False, soft_wrap=True)
+    if html is not None:
+        write_atomic(html, report.to_html().encode())
+        stderr_console.print(f"Written: {html.resolve()}", highlight=False, soft_wrap=True)

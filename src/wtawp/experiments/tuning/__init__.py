@@ -1,0 +1,1 @@
+"""The search for hyper-parameters that `wtawp tune` runs, and the comparison of what it finds."""
