@@ -19,7 +19,7 @@ from wtawp.base import DataError, VanishingGradientWarning, rng
 from wtawp.experiments.execution.building import build_model, data_of, mask_splits_of, split_of
 from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import one_thread, schedule_of, seed_of_run
-from wtawp.experiments.execution.workers import Worker, WorkerDiedError
+from wtawp.experiments.execution.workers import Worker, WorkerDiedError, WorkShare
 from wtawp.experiments.spec import PlanError, Run, Setting
 from wtawp.graphs import Split
 from wtawp.training import fit_many
@@ -229,13 +229,15 @@ class Trainer:
         return results
 
     def _answer_of(self, worker: Worker) -> list[float]:
-        """Wait for the answer of a worker."""
-        wait([worker.connection])
+        """Wait for the answer of a worker, which also says now and then how much it has done."""
         try:
-            answer: list[float] = worker.receive()
+            while True:
+                wait([worker.connection])
+                answer: list[float] | WorkShare = worker.receive()
+                if not isinstance(answer, WorkShare):
+                    return answer
         except WorkerDiedError as death:
             raise PlanError(f"a worker process {death}; --workers 1 trains without worker processes") from death
-        return answer
 
     def close(self) -> None:
         """End the worker processes."""
