@@ -94,7 +94,7 @@ def test_the_key_has_the_split_only_if_it_is_another_than_the_paper_s() -> None:
 
 def test_a_lam_that_follows_the_training_survives_the_way_through_a_record() -> None:
     setting = Setting(dataset="wine", awp=AwpConfig(rho=1, lam="auto"))
-    assert setting.awp == AwpConfig(rho=1.0, lam="auto", balance=4.0)
+    assert setting.awp == AwpConfig(rho=1.0, lam="auto", balance="auto")
     content = json.loads(setting.content_json)
     assert Setting.from_content(content) == setting
     assert not wrong_setting_fields(content)
