@@ -18,8 +18,8 @@ from wtawp.core.config import AwpConfig
 from wtawp.core.distributed import is_distributed
 
 FLOOR = 0.2  # a relative gap up to this one calls for no perturbation
-SLOPE = 2.0  # of lam over the gap above that
-MAX_LAM = 0.75
+SLOPE = 1.25  # of lam over the gap above that
+MAX_LAM = 0.95
 RATE = 0.1  # share of the newest epoch in the running mean
 MIN_LAM = 0.02  # below this the perturbed pass is skipped
 LIMIT = 2.0  # of the perturbed gradient's length, as a multiple of the natural one's, while lam is 0
@@ -40,7 +40,7 @@ def follow_gap(lam: Tensor, train_loss: Tensor, val_loss: Tensor) -> Tensor:
 
     Example:
         >>> follow_gap(torch.tensor(0.0), torch.tensor(0.5), torch.tensor(1.5))
-        tensor(0.0600)
+        tensor(0.0375)
     """
     train, val = train_loss.to(lam.dtype), val_loss.to(lam.dtype)
     gap = (val - train) / (val + train)
