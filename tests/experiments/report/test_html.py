@@ -248,7 +248,7 @@ def test_figures_have_a_size_and_links_unfold_what_they_lead_to(page: Any) -> No
     details = page.locator("#tab-small-records")
     assert details.get_attribute("open") is None
     page.locator("a[href='#tab-small-records']").click()
-    assert details.get_attribute("open") is not None
+    page.locator("#tab-small-records[open]").wait_for()  # the page hears of the new address a moment later
     assert details.locator("td", has_text="wtawp results show").first.is_visible()
 
 
