@@ -81,6 +81,7 @@ def test_a_model_of_ones_own_without_dropout_is_tuned_without_it(
 
 def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
     assert "cannot be perturbed" in invoke("tune", "wine", "--model", "RGCN", *arguments(tmp_path), code=2).output
+    assert "auto is no number" in invoke("tune", "wine", "--lam", "auto", *arguments(tmp_path), code=2).output
     assert "no folds" in invoke("tune", "wine", "--split", "k-fold", *arguments(tmp_path), code=2).output
     (tmp_path / "s.sqlite").write_text("no database", encoding="utf-8")
     refused = " ".join(invoke("tune", "wine", *arguments(tmp_path), code=1).output.split())

@@ -77,6 +77,11 @@ def tune(
     awp = training.awp()
     if awp is None:
         raise typer.BadParameter(f"the weights of {training.model} cannot be perturbed; tune another model")
+    if awp.is_auto:
+        raise typer.BadParameter(
+            "auto is no number to tune with; leave it out: the comparison has a row in which lam follows the training",
+            param_hint="'--lam'",
+        )
     base = training.setting(training.split_rule())
     from wtawp.experiments.tuning.runner import num_processes, prepare_search, run_tuning
     from wtawp.experiments.tuning.search import TimeBudget
