@@ -18,7 +18,7 @@ from wtawp.core.auto import (
     AutoLam,
     effective,
     follow_gap,
-    growing_limit,
+    gradient_limit,
 )
 
 X = torch.randn(12, 4, generator=rng("test_auto"))
@@ -83,9 +83,11 @@ def test_small_weights_count_as_none() -> None:
     assert effective(lam).tolist() == [0.0, 0.0, *lam[2:].tolist()]
 
 
-def test_the_limit_of_the_perturbed_gradient_grows_with_lam() -> None:
-    assert growing_limit(0.0) == LIMIT
-    assert growing_limit(torch.tensor([0.0, 0.5])).tolist() == [LIMIT, 4 * LIMIT]  # type: ignore[union-attr]
+def test_the_limit_of_the_perturbed_gradient_is_low_at_both_ends() -> None:
+    assert gradient_limit(0.5) == (LIMIT / 4) ** 2
+    limits = [float(gradient_limit(lam)) for lam in (MIN_LAM, 0.2, 0.5, 0.8, MAX_LAM)]
+    assert limits == gradient_limit(torch.tensor([MIN_LAM, 0.2, 0.5, 0.8, MAX_LAM], dtype=torch.float64)).tolist()  # type: ignore[union-attr]
+    assert max(limits[0], limits[-1]) < 1 < min(limits[1:-1])
 
 
 def test_a_training_begins_plainly_and_is_perturbed_once_it_overfits() -> None:
@@ -103,7 +105,7 @@ def test_a_training_begins_plainly_and_is_perturbed_once_it_overfits() -> None:
     awp.backward(closure)
     assert closure.calls == 3
     fixed = network()
-    limit = growing_limit(awp.lam)
+    limit = gradient_limit(awp.lam)
     assert isinstance(limit, float)
     WTAWP(fixed, rho=30.0, lam=awp.lam, balance=limit).backward(Closure(fixed))
     unlimited = network()

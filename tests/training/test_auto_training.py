@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.core.auto import MIN_LAM
+from wtawp.core.auto import MIN_LAM, effective, follow_gap
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN
 from wtawp.training import fit, fit_batches, fit_many
@@ -41,7 +41,7 @@ def test_fit_is_a_loop_that_observes_after_every_epoch() -> None:
         awp.backward(lambda: loss(split.train))
         optimizer.step()
         with torch.no_grad():
-            awp.observe(val_loss=loss(split.val))
+            awp.observe(train_loss=loss(split.train), val_loss=loss(split.val))
     assert result.history["lam"] == pytest.approx(lams, abs=1e-6)
     assert max(lams) > 0.3
     for a, b in zip(by_fit.parameters(), by_hand.parameters(), strict=True):
@@ -87,6 +87,22 @@ def test_a_training_that_never_overfits_has_the_bits_of_plain_training(monkeypat
     fit(auto, DATA, SPLITS[0], seed=0, awp=AUTO, epochs=10)
     fit(plain, DATA, SPLITS[0], seed=0, epochs=10)
     assert all(torch.equal(a, b) for a, b in zip(auto.parameters(), plain.parameters(), strict=True))
+
+
+def test_both_losses_are_measured_after_the_epoch_without_dropout() -> None:
+    split, model = SPLITS[1], gcn(dropout=0.6)
+    wanted = [torch.tensor(0.0, dtype=torch.float64)]
+
+    def measure(model: nn.Module, _epoch: int) -> None:
+        with torch.no_grad():
+            logits = model.eval()(DATA.x, DATA.edge_index)
+        model.train()
+        train, val = (F.cross_entropy(logits[part], DATA.y[part]) for part in (split.train, split.val))
+        wanted.append(follow_gap(wanted[-1], train, val))
+
+    result = fit(model, DATA, split, seed=0, awp=AUTO, epochs=60, observe=measure)
+    assert result.history["lam"] == pytest.approx([float(effective(lam)) for lam in wanted[:-1]], abs=1e-6)
+    assert wanted[-1] > 0.1
 
 
 class KilledError(Exception):

@@ -18,7 +18,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from wtawp.core.auto import growing_limit
+from wtawp.core.auto import gradient_limit
 from wtawp.core.config import AwpConfig
 from wtawp.core.perturb import ascend, clip_relative_norm, mix_tensors, project
 
@@ -138,7 +138,7 @@ def combine_gradients(
     """
     weight = config.fixed_lam if lam is None else lam
     if config.balance == "auto":  # neither limit is in the paper: they tame a perturbed gradient that explodes
-        perturbed = map_members(clip_relative_norm)(perturbed, natural, growing_limit(weight))
+        perturbed = map_members(clip_relative_norm)(perturbed, natural, gradient_limit(weight))
     elif config.balance is not None:
         clip: _OfTensors[Key] = partial(clip_relative_norm, balance=config.balance)
         perturbed = map_members(clip)(perturbed, natural)

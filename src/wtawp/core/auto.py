@@ -2,7 +2,8 @@
 
 The perturbation is a strong regularizer. It pays where a model overfits and ruins one that underfits, and the relative
 gap (L_val - L_train) / (L_val + L_train) tells the two apart. It is 0 where both losses are equal, near 1 where the
-training loss is much smaller, and does not depend on the scale of the loss.
+training loss is much smaller, and does not depend on the scale of the loss. Both losses are to be measured alike,
+without dropout: a training loss with dropout is larger and hides the gap.
 """
 
 import warnings
@@ -22,7 +23,7 @@ SLOPE = 1.25  # of lam over the gap above that
 MAX_LAM = 0.95
 RATE = 0.1  # share of the newest epoch in the running mean
 MIN_LAM = 0.02  # below this the perturbed pass is skipped
-LIMIT = 2.0  # of the perturbed gradient's length, as a multiple of the natural one's, while lam is 0
+LIMIT = 12.0  # scale of the limit for the length of the perturbed gradient
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
 
 
@@ -31,8 +32,8 @@ def follow_gap(lam: Tensor, train_loss: Tensor, val_loss: Tensor) -> Tensor:
 
     Args:
         lam: The value of the last epoch, of any shape.
-        train_loss: The natural training loss of the last epoch, at least 0, of the same shape.
-        val_loss: The validation loss after it, likewise.
+        train_loss: The natural training loss after the last epoch, at least 0, of the same shape.
+        val_loss: The validation loss, likewise.
 
     Returns:
         The next value, of the same shape and type. It is the last one where the losses have no gap: where they are not
@@ -48,22 +49,24 @@ def follow_gap(lam: Tensor, train_loss: Tensor, val_loss: Tensor) -> Tensor:
     return torch.where(gap.isfinite(), lam + RATE * (wanted - lam), lam)
 
 
-def growing_limit(lam: float | Tensor) -> float | Tensor:
+def gradient_limit(lam: float | Tensor) -> float | Tensor:
     """Compute how many times as long as the natural gradient the perturbed one may be.
 
-    Where a model hardly overfits, an exploding perturbed gradient would drown the natural one even at a small lam.
+    The limit is low at both ends. Where a model hardly overfits, an exploding perturbed gradient would drown the
+    natural one even at a small lam. Where it has learned its training set by heart, the natural gradient is nearly 0,
+    and the perturbed one would be all that moves the weights.
 
     Args:
-        lam: The weight of the perturbed loss, below 1: a number, or one for each member of a stack.
+        lam: The weight of the perturbed loss, between 0 and 1: a number, or one for each member of a stack.
 
     Returns:
-        The limit, which grows with lam.
+        The limit, which is largest in the middle.
 
     Example:
-        >>> growing_limit(0.5)
-        8.0
+        >>> gradient_limit(0.5)
+        9.0
     """
-    return LIMIT / (1 - lam) ** 2
+    return (LIMIT * lam * (1 - lam)) ** 2
 
 
 def effective(lam: Tensor) -> Tensor:
@@ -97,7 +100,7 @@ class AutoLam:
             pass.
         """
         lam = float(effective(self._lam))
-        limit = float(growing_limit(lam)) if config.balance == "auto" else config.balance
+        limit = float(gradient_limit(max(lam, MIN_LAM))) if config.balance == "auto" else config.balance
         return replace(config, lam=lam, balance=limit)
 
     def count_step(self, loss: Tensor) -> None:

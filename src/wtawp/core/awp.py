@@ -202,7 +202,8 @@ class WTAWP:
 
         Args:
             val_loss: The loss on a validation set. Without one, use samples that were held out of the training.
-            train_loss: The natural training loss; None is the mean over the steps since the last call.
+            train_loss: The natural training loss, best measured as the validation loss is, after the epoch and without
+                dropout. None is the mean over the steps since the last call; with dropout, that hides overfitting.
 
         Raises:
             ValueError: If a loss is not one number >= 0, or if lam is not "auto".

@@ -15,8 +15,8 @@ from wtawp.models.calls import check_initialized, warn_of_unused_edge_inputs
 from wtawp.models.capabilities import StackAwareOnGraphs
 from wtawp.models.inputs import check_kind
 from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task
+from wtawp.training.best_weights import BestWeights
 from wtawp.training.checks import Samples, check_data, check_features, checked_split, splits_of
-from wtawp.training.engine import Selection
 from wtawp.training.loop import Fit
 from wtawp.training.objective import Objective
 from wtawp.training.options import FitSelectOn, Schedule
@@ -176,16 +176,17 @@ def _train(
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay)
     # Views of the parameters and buffers, so that they follow the training.
     theta, buffers = ({n: t.detach()[None] for n, t in named} for named in _state_of(model))
-    best = Selection(theta, buffers, 1, device, schedule.select_on)
+    best = BestWeights(theta, buffers, 1, device, schedule.select_on)
     history: dict[str, list[float]] = {"train_loss": [], "val_loss": [], "val_accuracy": []}
     for epoch in range(schedule.epochs):
         train_loss = _one_epoch(model, task, method, optimizer, accumulate)
-        val_loss, val_accuracy = task.scores(["val"])["val"]
+        measured = task.scores(["train", "val"] if method.config.is_auto else ["val"])
+        val_loss, val_accuracy = measured["val"]
         now, loss, score = (torch.tensor(v, device=device) for v in (epoch, [val_loss], [val_accuracy]))
         best.update(now, loss, score, None)
         if method.config.is_auto:
             history.setdefault("lam", []).append(method.lam)
-            method.observe(train_loss=train_loss, val_loss=val_loss)
+            method.observe(train_loss=measured["train"][0], val_loss=val_loss)
         for name, value in (("train_loss", train_loss), ("val_loss", val_loss), ("val_accuracy", val_accuracy)):
             history[name].append(value)
         report_progress((epoch + 1) / schedule.epochs)

@@ -20,10 +20,11 @@ from wtawp.graphs import Split
 from wtawp.models.calls import Forward
 from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
+from wtawp.training.best_weights import BestWeights
 from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.objective import Objective
 from wtawp.training.optimizers import StackOptimizer
-from wtawp.training.options import FitSelectOn, Schedule
+from wtawp.training.options import Schedule
 from wtawp.training.step import Stack, stack_gradient
 from wtawp.training.subsets import Decoder, Subset, build_subset
 
@@ -89,14 +90,15 @@ class StackTraining:
         self.data, self.splits, self.awp, self.schedule = data, splits, awp, schedule
         self.objective, self.decoder, self.device = objective, decoder, next(models[0].parameters()).device
         self.forward, self.ensemble = forward, Ensemble(models, forward)
-        self.subsets = {part: self.subset(data, part) for part in ("train", "val")}
+        is_auto = awp is not None and awp.is_auto and not awp.is_plain
+        self.watched_parts = ("train", "val") if is_auto else ("val",)  # measured after each epoch, in one pass
+        self.subsets = {"train": self.subset(data, "train"), "watched": self.subset(data, *self.watched_parts)}
         self.names = () if awp is None or awp.is_plain else self._select(awp)
         self.dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=self.device)
         self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
         self.optimizer = make_optimizer(self.theta)
-        self.selection = Selection(self.theta, self.buffers, len(models), self.device, schedule.select_on)
+        self.selection = BestWeights(self.theta, self.buffers, len(models), self.device, schedule.select_on)
         dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
-        is_auto = awp is not None and awp.is_auto and not awp.is_plain
         self.lam = torch.zeros(len(models), dtype=torch.float64, device=self.device) if is_auto else None
         self.columns = (*COLUMNS, "lam") if is_auto else COLUMNS
         self.history = torch.zeros(schedule.epochs, len(self.columns), len(models), dtype=dtype, device=self.device)
@@ -109,18 +111,22 @@ class StackTraining:
         is_stopped = self.schedule.patience is not None and bool(self.selection.stopped.all())
         return is_stopped or self.epochs_run == self.schedule.epochs
 
-    def subset(self, data: Data | HeteroData, part: str) -> Subset:
-        """Arrange the samples of one part of the splits.
+    def subset(self, data: Data | HeteroData, *parts: str) -> Subset:
+        """Arrange the samples of one part of the splits, or of several parts one after another.
 
         Args:
             data: The graph.
-            part: "train", "val" or "test".
+            *parts: "train", "val" or "test".
 
         Returns:
             The samples of all members.
         """
-        parts = [getattr(s, part) for s in self.splits]
-        return build_subset(self.ensemble.template, data, parts, self.decoder, self.forward)
+        samples = {}  # by split: members share samples if they are the same tensor
+        for split in {id(s): s for s in self.splits}.values():
+            pieces = [getattr(split, part) for part in parts]
+            samples[id(split)] = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        members = [samples[id(s)] for s in self.splits]
+        return build_subset(self.ensemble.template, data, members, self.decoder, self.forward)
 
     def _select(self, awp: AwpConfig) -> tuple[str, ...]:
         """The perturbed parameters. Our layers are registered in the order of the forward pass; others need one."""
@@ -183,33 +189,41 @@ class StackTraining:
         result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None, lam)
         self.optimizer.step(result.gradient)
         with torch.no_grad():
-            val = self.subsets["val"]
-            logits = val.take(ensemble.logits(theta, buffers, val.arguments, None))
-            loss, scores = self.measure(logits, val)
+            measured = self._measure_watched()
+            loss, scores = measured["val"]
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
             row = [result.loss, result.gap, *norms, loss, scores]
             if self.lam is not None and lam is not None:
                 row.append(lam if is_perturbed else torch.zeros_like(lam))
-                self.lam.copy_(follow_gap(self.lam, result.loss, loss))
+                self.lam.copy_(follow_gap(self.lam, measured["train"][0], loss))
             rows = torch.stack([r.to(self.history.dtype) for r in row])
             self.history.index_copy_(0, epoch[None], rows[None])
         self.optimizer.end_epoch(loss)
 
-    def measure(self, logits: Tensor, subset: Subset) -> tuple[Tensor, Tensor]:
+    def measure(self, logits: Tensor, y: Tensor, *, is_shared: bool) -> tuple[Tensor, Tensor]:
         """Compute the loss and the metric of each member.
 
         Args:
             logits: The rows of the samples, [b, k, ...].
-            subset: The samples.
+            y: Their targets, [k, ...] or [b, k, ...].
+            is_shared: Whether all members have the same samples.
 
         Returns:
             The losses [b], and the values of the metric [b].
         """
-        y, is_shared = subset.y, subset.is_shared
-        return self.objective.losses(logits, y, is_shared=is_shared), self.objective.scores(
-            logits, y, is_shared=is_shared
-        )
+        losses = self.objective.losses(logits, y, is_shared=is_shared)
+        return losses, self.objective.scores(logits, y, is_shared=is_shared)
+
+    def _measure_watched(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Loss and metric of each watched part at the present weights, without dropout."""
+        subset, measured, first = self.subsets["watched"], {}, 0
+        logits = subset.take(self.ensemble.logits(self.theta, self.buffers, subset.arguments, None))
+        for part in self.watched_parts:
+            rows = slice(first, first + len(getattr(self.splits[0], part)))
+            y = subset.y[rows] if subset.is_shared else subset.y[:, rows]
+            measured[part], first = self.measure(logits[:, rows], y, is_shared=subset.is_shared), rows.stop
+        return measured
 
     def check_gradients(self, monitor: VanishingMembersMonitor, positions: list[int]) -> None:
         """Give a monitor the gradient norms of the last epoch, of the members that have not stopped.
@@ -289,6 +303,9 @@ class StackTraining:
             The selected epochs, values of the metric, losses, and the history.
         """
         ensemble, selection, subsets = self.ensemble, self.selection, self.subsets
+        if self.watched_parts == ("val",):
+            subsets["val"] = subsets["watched"]
+        del subsets["watched"]
         ensemble.write_back(selection.best)
         ensemble.write_back(selection.best_buffers)
         loss, scores = {}, {}
@@ -300,7 +317,9 @@ class StackTraining:
             ):  # each is freed before the next is built: test is nearly the whole graph
                 subset = subsets.pop(part) if part in subsets else self.subset(self.data, part)
                 logits = subset.take(ensemble.logits(selection.best, selection.best_buffers, subset.arguments, None))
-                loss[part], scores[part] = (measured.cpu() for measured in self.measure(logits, subset))
+                loss[part], scores[part] = (
+                    measured.cpu() for measured in self.measure(logits, subset.y, is_shared=subset.is_shared)
+                )
                 del subset, logits
         table = self.history[: self.epochs_run].cpu()
         return StackRun(
@@ -437,75 +456,3 @@ class _CudaGraphStep:
                 self.step(self.epoch, train)
         self.epoch.copy_(epoch)
         self.graph.replay()
-
-
-class Selection:
-    """The best weights so far of every member: those of the last epoch that improved on the validation set.
-
-    Args:
-        theta: The stacked weights that are trained in place.
-        buffers: The stacked buffers that are updated in place.
-        size: Number of members.
-        device: Where they are.
-        select_on: What must improve, see `Schedule`.
-    """
-
-    def __init__(self, theta: Stack, buffers: Stack, size: int, device: torch.device, select_on: FitSelectOn) -> None:
-        self.theta, self.buffers, self.select_on = theta, buffers, select_on
-        self.best = {n: w.detach().clone() for n, w in theta.items()}
-        self.best_buffers = {n: b.clone() for n, b in buffers.items()}
-        self.loss = torch.full((size,), torch.inf, device=device)
-        self.score = torch.full((size,), -torch.inf, dtype=torch.float64, device=device)
-        self.epoch = torch.zeros(size, dtype=torch.int64, device=device)
-        self.stopped = torch.zeros(size, dtype=torch.bool, device=device)
-
-    def update(self, epoch: Tensor, loss: Tensor, score: Tensor, patience: int | None) -> None:
-        """Keep the current weights of the members that have improved.
-
-        Args:
-            epoch: Number of the epoch, counted from 0.
-            loss: Validation loss of each member, [b].
-            score: Metric of each member on the validation set, the higher the better, [b].
-            patience: Number of epochs without improvement after which a member stops; None for never.
-        """
-        lower, higher = loss < self.loss, score > self.score
-        every = torch.ones_like(lower)
-        rules = {"either": lower | higher, "loss": lower, "accuracy": higher, "metric": higher, "last": every}
-        better = rules[self.select_on] & ~self.stopped
-        self.loss.copy_(torch.minimum(self.loss, loss.to(self.loss.dtype)))
-        self.score.copy_(torch.where(higher, score, self.score))  # a score that is not a number changes nothing
-        self.epoch.copy_(torch.where(better, epoch, self.epoch))
-        if patience is not None:
-            self.stopped |= epoch - self.epoch >= patience
-        pairs = [(self.best, self.theta), (self.best_buffers, self.buffers)]
-        if better.device.type == "cpu":  # few members improve in late epochs: copy those alone
-            for i in better.nonzero()[:, 0].tolist():
-                for best, now in pairs:
-                    for n in best:
-                        best[n][i].copy_(now[n][i].detach())
-        else:
-            for best, now in pairs:
-                for n in best:
-                    best[n].copy_(torch.where(better.view(-1, *[1] * (best[n].dim() - 1)), now[n].detach(), best[n]))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Collect what must be saved to continue the selection.
-
-        Returns:
-            Tensors, by name.
-        """
-        names = ("best", "best_buffers", "loss", "score", "epoch", "stopped")
-        return {name: getattr(self, name) for name in names}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a saved state.
-
-        Args:
-            state: What `state_dict` returned.
-        """
-        for name, saved in state.items():
-            own = getattr(self, name)
-            for key in saved if isinstance(saved, dict) else ():
-                own[key].copy_(saved[key])
-            if not isinstance(saved, dict):
-                own.copy_(saved)
