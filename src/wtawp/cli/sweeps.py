@@ -276,7 +276,7 @@ def report(
 
 def _reports_of_records(plans: "list[Plan]", records: "list[Record]", *, everything: bool) -> "list[PlanReport]":
     """Summarise plans of the paper; with `everything`, those of which a run is stored, after the user's own runs."""
-    from wtawp.experiments.plans.own_runs import own_plans
+    from wtawp.experiments.plans.own_runs import is_fragment, own_plans
     from wtawp.experiments.results.summary import summarise
 
     reports = [summarise(plan, records) for plan in plans]
@@ -289,8 +289,8 @@ def _reports_of_records(plans: "list[Plan]", records: "list[Record]", *, everyth
             "registered here, or are of another version; `wtawp results ls` shows them.",
             style="yellow", highlight=False, soft_wrap=True,
         )  # fmt: skip
-    stored = [summarise(plan, records) for plan in own] + [r for r in reports if r.records or r.failed]
-    return stored or reports
+    of_the_paper = [r for r in reports if (r.records or r.failed) and not is_fragment(r.plan, records)]
+    return [summarise(plan, records) for plan in own] + of_the_paper or reports
 
 
 def _plans_of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":

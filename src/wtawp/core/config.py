@@ -37,7 +37,7 @@ class AwpConfig:
         steps: Number of steps of gradient ascent, at least 1. The first one reuses the natural gradient.
         step_size: Size of each ascent step. None means 1 / steps.
         balance: Upper limit for the norm of the perturbed gradient over all parameters, as a multiple of the norm of
-            the natural gradient. None, as in the paper, sets no limit. "auto" is a limit that grows with lam="auto",
+            the natural gradient. None, as in the paper, sets no limit. "auto" is a limit that depends on lam="auto",
             and no limit where lam is a number.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact). It is meant for studies of small models,
             because it needs second derivatives.

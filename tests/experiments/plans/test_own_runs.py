@@ -2,7 +2,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.plans.own_runs import own_plans
+from wtawp.experiments.plans.own_runs import is_fragment, own_plans
 from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.plans.robustness import attack_plan
 from wtawp.experiments.results.drops import compare_drops
@@ -46,6 +46,18 @@ def test_runs_of_the_paper_and_surrogates_are_not_the_user_s(make_records: MakeR
     assert poisoned.surrogate is not None
     surrogate = Plan("", "", (Cell("", "", poisoned.surrogate, 1, 1),))
     assert own_plans([*make_records(smallest), *make_records(surrogate)]) == ([], 0)
+
+
+def test_some_runs_of_a_study_of_default_settings_are_the_user_s_and_all_of_them_are_not(
+    make_records: MakeRecords,
+) -> None:
+    study = plan("extra:auto")
+    study = replace(study, cells=tuple(replace(cell, splits=1) for cell in study.cells))
+    some = replace(study, cells=tuple(cell for cell in study.cells if cell.column == "wine"))
+    assert len(own_plans(make_records(some))[0]) == len({cell.setting.model for cell in some.cells})
+    assert is_fragment(study, make_records(some))
+    assert own_plans(make_records(study)) == ([], 0)
+    assert not is_fragment(study, make_records(study))
 
 
 def test_attacks_are_columns_beside_the_clean_runs_and_have_drops(

@@ -8,6 +8,7 @@ from pathlib import Path
 from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import budget_name
 from wtawp.experiments.plans.scale import at_scale
+from wtawp.experiments.plans.without_tuning import auto_plans
 from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
 
@@ -25,12 +26,13 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
         The plans in the order of their first records, and how many records are left out because this program cannot
         read their settings, for example because a model that they name is not registered.
     """
-    papers = _settings_of_the_paper()
+    records = list(records)
+    papers = _settings_of_the_paper(records)
     sizes: dict[Setting, tuple[int, int]] = {}
     num_unreadable = 0
     by_setting: dict[str, list[Record]] = {}
     for record in records:
-        text = json.dumps(record.setting, sort_keys=True, separators=(",", ":"))
+        text = _text_of(record)
         if text not in papers:
             by_setting.setdefault(text, []).append(record)
     for same in by_setting.values():
@@ -50,9 +52,32 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
     return [_plan(base, group, sizes) for base, group in groups.items()], num_unreadable
 
 
-def _settings_of_the_paper() -> set[str]:
+def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:
+    """Whether a plan is a study of default settings on many data sets, of which the records hold only some settings.
+
+    Such records are more likely a user's own comparisons, on wine for example, than a part of the study.
+
+    Args:
+        plan: A plan.
+        records: Records, also of other plans.
+
+    Returns:
+        True for a study of `auto_plans` some of whose settings have no record.
+    """
+    if plan.name not in {study.name for study in auto_plans()}:
+        return False
+    return not {cell.setting.content_json for cell in plan.cells} <= {_text_of(record) for record in records}
+
+
+def _text_of(record: Record) -> str:
+    """The setting of a record in the form of `Setting.content_json`."""
+    return json.dumps(record.setting, sort_keys=True, separators=(",", ":"))
+
+
+def _settings_of_the_paper(records: list[Record]) -> set[str]:
     """The settings of the paper's plans and of their surrogates, as text; the scale "quick" has those of "full"."""
-    cells = [cell for plan in plans().values() for size in (plan, at_scale(plan, "smoke")) for cell in size.cells]
+    sizes = [size for plan in plans().values() for size in (plan, at_scale(plan, "smoke"))]
+    cells = [cell for size in sizes if not is_fragment(size, records) for cell in size.cells]
     settings = dict.fromkeys(cell.setting for cell in cells)
     surrogates = [surrogate for setting in settings if (surrogate := setting.surrogate) is not None]
     return {setting.content_json for setting in (*settings, *surrogates)}

@@ -29,7 +29,7 @@ def auto_plans() -> tuple[Plan, ...]:
         "extra:auto-large": ("Safe without tuning, on larger graphs", list(LARGE)),
     }
     return tuple(
-        Plan(name, title, tuple(cell for dataset in datasets for cell in _cells(dataset)), pairs)
+        Plan(name, title, tuple(cell for dataset in datasets for cell in _cells(dataset)), pairs, ("gains_by_column",))
         for name, (title, datasets) in groups.items()
     )
 

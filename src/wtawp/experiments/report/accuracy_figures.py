@@ -165,6 +165,52 @@ def gains(report: PlanReport) -> str:
     return out[0]
 
 
+def gains_by_column(report: PlanReport) -> str:
+    """Draw the gains of several methods over several models: columns side by side, and the models within each.
+
+    The scale is linear between -1 and 1 and logarithmic outside, so that a collapse and a small gain can both be seen.
+
+    Args:
+        report: A plan with pairs; the name of the second row of each begins with that of the first.
+
+    Returns:
+        The figure as SVG text; "" where no pair has two splits.
+    """
+    pairs = [pair for pair in report.pairs if pair.gain is not None]
+    if not pairs:
+        return ""
+    columns, models, methods = (
+        list(dict.fromkeys(names))
+        for names in zip(*((p.column, p.before, p.after.removeprefix(p.before + "+")) for p in pairs), strict=True)
+    )
+    with drawing(1, 1, max(6.0, 2.2 + 0.75 * len(columns)), 3.6) as (axes, out):
+        ax = axes[0]
+        ax.axhline(0, color=GREY, linewidth=0.8)
+        for pair in pairs:
+            assert pair.gain is not None
+            method = methods.index(pair.after.removeprefix(pair.before + "+"))
+            offset = (models.index(pair.before) + 0.5) / len(models) - 0.5
+            x, colour = columns.index(pair.column) + 0.8 * offset, COLOURS[1 - method % 2]
+            if pair.gain.low is not None and pair.gain.high is not None:
+                ax.plot([x, x], [pair.gain.low, pair.gain.high], color=colour, linewidth=1.2)
+            ax.plot([x], [pair.gain.mean], color=colour, marker="oD"[method % 2], markersize=4)
+        for method, name in enumerate(methods):
+            ax.plot([], [], color=COLOURS[1 - method % 2], marker="oD"[method % 2], linestyle="", label=name)
+        for border in range(1, len(columns)):
+            ax.axvline(border - 0.5, color=GREY, linewidth=0.3)
+        ax.set_yscale("symlog", linthresh=1.0)
+        low, high = ax.get_ylim()
+        ax.set_ylim(low * 1.4 if low < -1 else low - 0.1, high * 1.4 if high > 1 else high + 0.1)
+        ticks = [t for t in (-50, -10, -5, -1, -0.5, 0, 0.5, 1, 2, 5, 10) if ax.get_ylim()[0] <= t <= ax.get_ylim()[1]]
+        ax.set_yticks(ticks, [f"{t:+g}" if t else "0" for t in ticks])
+        ax.set_yticks([], minor=True)
+        ax.set_xticks(range(len(columns)), columns, rotation=20, ha="right")
+        ax.set(ylabel="gain in test accuracy, points", xlim=(-0.5, len(columns) - 0.5))
+        ax.set_title(f"from left to right in each column: {', '.join(models)}", fontsize=9)
+        legend_beside(ax)
+    return out[0]
+
+
 def _draw_differences(
     ax: "Axes", height: int, values: tuple[list[float], list[float]], difference: PairedDifference
 ) -> None:

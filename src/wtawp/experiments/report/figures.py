@@ -2,7 +2,7 @@
 
 from difflib import get_close_matches
 
-from wtawp.experiments.report.accuracy_figures import accuracy_over_budget, accuracy_over_rho, gains
+from wtawp.experiments.report.accuracy_figures import accuracy_over_budget, accuracy_over_rho, gains, gains_by_column
 from wtawp.experiments.report.reporters import FigureSpec, all_reporters
 from wtawp.experiments.report.toy_figures import decisions, toy_losses
 from wtawp.experiments.report.training_curves import (
@@ -36,6 +36,11 @@ _FIGURES = {
         "What the method adds: a dot for each split (its initialisations averaged, the first split on top), a diamond "
         "for their mean, a bar for its 95 % interval. Where there are attacks, the second panel shows in the same way "
         "how much more of the clean accuracy they take from the method; below 0 they take less.",
+    ),
+    "gains_by_column": FigureSpec(
+        gains_by_column,
+        "What each method adds to each model, with 95 % intervals, paired over splits; the scale is logarithmic beyond "
+        "one point.",
     ),
     "gradient_norms": FigureSpec(
         gradient_norms,
@@ -115,7 +120,8 @@ def captions_of(plan: Plan) -> list[tuple[str, str]]:
         plan: The plan.
 
     Returns:
-        Name and caption of each; a plan with pairs also has the figure of their gains.
+        Name and caption of each; a plan with pairs also has the figure of their gains, unless it asks for the one of
+        many columns.
     """
-    names = [*plan.figures, *(["gains"] if plan.pairs else [])]
+    names = [*plan.figures, *(["gains"] if plan.pairs and "gains_by_column" not in plan.figures else [])]
     return [(name, figure_spec(name).caption) for name in names]
