@@ -152,6 +152,7 @@ def test_row_2_a_plan_of_the_user_takes_masks_too(tmp_path: Path, monkeypatch: p
         (("compare", "wine", "--train", "0.5", "--val", "0.5"), "must leave a share for testing"),
         (("compare", "wine", "--splits", "1"), "a comparison needs 2 splits or more"),
         (("compare", "wine", "--lr", "nan"), "lr must be a finite number"),
+        (("compare", "wine", "--average", "ema"), "--average must be swa or a number between 0 and 1, got ema"),
         (("compare", "wine", "--option", "width=3"), "GCN has no option 'width'"),
         (("compare", "wine", "--model", "no_such_module:M"), "there is no module no_such_module"),
     ],
@@ -169,11 +170,13 @@ def test_row_2_public_is_for_data_with_masks(tmp_path: Path) -> None:
 def test_row_5_every_command_that_trains_takes_the_options_of_the_training(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = ("--option", "hidden=8", "--lr", 0.1, "--layers", "all", "--select-on", "last", "--rho", 2, "--lam", 0.2)
+    options = ("--option", "hidden=8", "--lr", 0.1, "--layers", "all", "--select-on", "last", "--rho", 2, "--lam", 0.2,
+               "--average", 0.9)  # fmt: skip
     cells = planned(monkeypatch, command, "wine", *options).cells
     for cell in cells:
         setting = cell.setting
         assert (setting.options, setting.lr, setting.select_on) == ((("hidden", (8,)),), 0.1, "last")
+        assert setting.average == 0.9
     methods = [str(cell.setting.awp) for cell in cells]
     assert "rho=2.0, lam=0.2, layers='all'" in methods
     assert ("rho=2.0, lam='auto', layers='all'" in methods) == (command == "compare")

@@ -129,7 +129,8 @@ class Subject:
         if self.checkpoint is not None:
             weights[self.name] = self.checkpoint
             for unused in (
-                "rho", "lam", "balance", "plain", "init", "epochs", "lr", "weight_decay", "select_on", "layers"
+                "rho", "lam", "balance", "plain", "init", "epochs", "lr", "weight_decay", "select_on", "average",
+                "layers",
             ):  # fmt: skip
                 if unused in self.user_set:
                     raise typer.BadParameter(

@@ -57,6 +57,28 @@ Rho = Annotated[
 ]
 
 
+def read_average(text: str) -> "float | Literal['swa']":
+    """Read the value of --average.
+
+    Args:
+        text: A number between 0 and 1, or "swa".
+
+    Returns:
+        The number, or "swa".
+
+    Raises:
+        ValueError: If it is something else.
+    """
+    from wtawp.training.options import check_average
+
+    try:
+        value: float | Literal["swa"] = "swa" if text == "swa" else float(text)
+        check_average(value)
+    except ValueError:
+        raise ValueError(f"--average must be swa or a number between 0 and 1, got {text}") from None
+    return value
+
+
 def read_lam(text: str) -> "float | Literal['auto']":
     """Read the value of --lam.
 

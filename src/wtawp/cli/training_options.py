@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from wtawp.base import DataError
-from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter, read_lam
+from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter, read_average, read_lam
 from wtawp.cli.shared import errors_without_traceback, import_torch_geometric
 from wtawp.experiments.spec.split_rule import RANDOM, SplitKind, SplitRule
 from wtawp.models.registry import model_spec
@@ -47,6 +47,12 @@ SelectOn = Annotated[
     Literal["either", "loss", "accuracy", "last"] | None,
     typer.Option(help="What of the validation part selects the epoch; last selects none.",
                  show_default="either; for whole graphs, accuracy"),
+]  # fmt: skip
+AverageOption = Annotated[
+    str | None,
+    typer.Option("--average", metavar="[swa|DECAY]",
+                 help="Keep an average of the weights over epochs: swa, the mean of the last quarter, or the decay of a"
+                 " moving average.", show_default="no average"),
 ]  # fmt: skip
 PerturbedLayers = Annotated[
     Literal["all", "all-but-last", "first", "last"] | None,
@@ -103,6 +109,7 @@ class Training:
     lr: LearningRate = 0.01
     weight_decay: WeightDecay = None
     select_on: SelectOn = None
+    average: AverageOption = None
     epochs: Epochs = 200
     split: SplitOption = None
     train: TrainShare = None
@@ -206,6 +213,7 @@ class Training:
                 epochs=self.epochs, lr=self.lr, split=split,
                 weight_decay=self.weight_decay,  # type: ignore[arg-type]  # None: that of the model
                 select_on=self.select_on,  # type: ignore[arg-type]  # likewise
+                average=None if self.average is None else read_average(self.average),
                 **others,
             )  # fmt: skip
 

@@ -20,6 +20,7 @@ from wtawp.graphs import Split
 from wtawp.models.calls import Forward
 from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
+from wtawp.training.averages import WeightAverage
 from wtawp.training.best_weights import BestWeights
 from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.objective import Objective
@@ -97,7 +98,11 @@ class StackTraining:
         self.dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=self.device)
         self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
         self.optimizer = make_optimizer(self.theta)
-        self.selection = BestWeights(self.theta, self.buffers, len(models), self.device, schedule.select_on)
+        self.average = (
+            None if schedule.average is None else WeightAverage(self.theta, schedule.average, schedule.epochs)
+        )
+        self.measured = self.theta if self.average is None else self.average.weights  # what is measured and selected
+        self.selection = BestWeights(self.measured, self.buffers, len(models), self.device, schedule.select_on)
         dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
         self.lam = torch.zeros(len(models), dtype=torch.float64, device=self.device) if is_auto else None
         self.columns = (*COLUMNS, "lam") if is_auto else COLUMNS
@@ -188,6 +193,8 @@ class StackTraining:
         lam = None if self.lam is None else effective(self.lam)
         result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None, lam)
         self.optimizer.step(result.gradient)
+        if self.average is not None:
+            self.average.update(epoch)
         with torch.no_grad():
             measured = self._measure_watched()
             loss, scores = measured["val"]
@@ -218,7 +225,7 @@ class StackTraining:
     def _measure_watched(self) -> dict[str, tuple[Tensor, Tensor]]:
         """Loss and metric of each watched part at the present weights, without dropout."""
         subset, measured, first = self.subsets["watched"], {}, 0
-        logits = subset.take(self.ensemble.logits(self.theta, self.buffers, subset.arguments, None))
+        logits = subset.take(self.ensemble.logits(self.measured, self.buffers, subset.arguments, None))
         for part in self.watched_parts:
             rows = slice(first, first + len(getattr(self.splits[0], part)))
             y = subset.y[rows] if subset.is_shared else subset.y[:, rows]
@@ -273,6 +280,7 @@ class StackTraining:
             "rng_states": rng_states,
             "is_mapped": self.ensemble.is_mapped,
             **({} if self.lam is None else {"lam": self.lam}),
+            **({} if self.average is None else {"average": self.average.state_dict()}),
         }
 
     @torch.no_grad()
@@ -291,6 +299,8 @@ class StackTraining:
         self.history[: self.epochs_run] = state["history"].to(self.device)
         if self.lam is not None:
             self.lam.copy_(state["lam"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         torch.set_rng_state(state["rng_states"]["cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["rng_states"]["cuda"], self.device)
@@ -386,7 +396,7 @@ def _run_epochs(
         report_progress(training.epochs_run / training.schedule.epochs)
         training.refuse_negative_losses()
         if observe is not None:
-            ensemble.write_back({**training.theta, **training.buffers})
+            ensemble.write_back({**training.measured, **training.buffers})
             observe(ensemble.models, number)
         if monitor is not None and is_perturbed and training.is_checked(number):
             training.check_gradients(monitor, positions)

@@ -26,7 +26,7 @@ from wtawp.training.engine import Augment, StackRun, StackTraining, train_stack
 from wtawp.training.identity import describe_training
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
 from wtawp.training.optimizers import OptimizerFactory, SchedulerFactory, build_optimizer
-from wtawp.training.options import FitSelectOn, Schedule
+from wtawp.training.options import Average, FitSelectOn, Schedule
 from wtawp.training.subsets import Decoder, check_links
 
 LR, WEIGHT_DECAY = 0.01, 5e-4  # of the paper's Adam
@@ -76,6 +76,7 @@ def fit(
     weight_decay: float | None = None,
     patience: int | None = None,
     select_on: FitSelectOn = "either",
+    average: Average | None = None,
     tf32: bool = False,
     augment: Augment | None = None,
     observe: Callable[[nn.Module, int], None] | None = None,
@@ -112,6 +113,8 @@ def fit(
         select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", "metric" (if
             the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
             "last" selects the last epoch.
+        average: Measures and keeps an average of the weights over epochs in place of those of an epoch: a number is the
+            decay of an exponential moving average, "swa" is the equal mean of the last quarter of the epochs.
         tf32: Whether a GPU may multiply matrices in TF32, which is faster and less precise.
         augment: Called as `augment(data, epoch)` before each epoch; it returns the graph that the training pass uses.
             The model has its current weights then.
@@ -158,7 +161,7 @@ def fit(
     observe_members = None if observe is None else lambda models, epoch: observe(models[0], epoch)
     return fit_many(
         [model], data, split, seeds=[seed], awp=awp, epochs=epochs, lr=lr, weight_decay=weight_decay,
-        patience=patience, select_on=select_on, tf32=tf32, augment=augment, observe=observe_members,
+        patience=patience, select_on=select_on, average=average, tf32=tf32, augment=augment, observe=observe_members,
         split_index=split_index, optimizer=optimizer, scheduler=scheduler, loss=loss, metric=metric,
         lower_is_better=lower_is_better, decoder=decoder, forward=forward, checkpoint=checkpoint,
         checkpoint_every=checkpoint_every,
@@ -177,6 +180,7 @@ def fit_many(
     weight_decay: float | None = None,
     patience: int | None = None,
     select_on: FitSelectOn = "either",
+    average: Average | None = None,
     tf32: bool = False,
     augment: Augment | None = None,
     observe: Callable[[list[nn.Module], int], None] | None = None,
@@ -219,6 +223,8 @@ def fit_many(
         select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", "metric" (if
             the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
             "last" selects the last epoch.
+        average: Measures and keeps an average of the weights over epochs in place of those of an epoch: a number is the
+            decay of an exponential moving average, "swa" is the equal mean of the last quarter of the epochs.
         tf32: Whether a GPU may multiply matrices in TF32, which is faster and less precise.
         augment: Called as `augment(data, epoch)` before each epoch; it returns the graph that the training pass uses.
             The models have their current weights then.
@@ -272,6 +278,7 @@ def fit_many(
         weight_decay=WEIGHT_DECAY if weight_decay is None else weight_decay,
         patience=patience,
         select_on=select_on,
+        average=average,
     )
     device = next((p.device for p in models[0].parameters()), None)
     if device is None:
@@ -399,6 +406,7 @@ def _identity(
     schedule, objective = training.schedule, training.objective
     options = {"awp": repr(training.awp), "epochs": schedule.epochs, "patience": schedule.patience,
                "select_on": schedule.select_on, "tf32": tf32, "lower_is_better": objective.lower_is_better,
+               **({} if schedule.average is None else {"average": schedule.average}),
                **training.optimizer.describe()}  # fmt: skip
     functions = {"loss": objective.loss, "metric": objective.metric, "decoder": training.decoder, **functions}
     if training.forward is not None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 SelectOn = Literal["either", "loss", "accuracy", "last"]
+Average = float | Literal["swa"]
 FitSelectOn = Literal["either", "loss", "accuracy", "metric", "last"]  # what `fit` takes, which may have other metrics
 
 
@@ -19,9 +20,11 @@ class Schedule:
         select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", or "either"
             of them, which is the rule of the released code. "metric" is the metric of the training, which is the
             accuracy unless another one is chosen. "last" selects the last epoch.
+        average: What is measured and selected in place of the weights of an epoch: their exponential moving average, by
+            its decay, or "swa", the equal mean of the last quarter of the epochs. None is the weights themselves.
 
     Raises:
-        ValueError: If `epochs` is not a whole number from 1 on, or `select_on` is unknown.
+        ValueError: If `epochs` is not a whole number from 1 on, or `select_on` or `average` is unknown.
 
     Example:
         >>> Schedule(epochs=200, lr=0.01, weight_decay=5e-4, patience=None, select_on="either").epochs
@@ -33,6 +36,7 @@ class Schedule:
     weight_decay: float
     patience: int | None
     select_on: FitSelectOn
+    average: Average | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, int):
@@ -41,3 +45,23 @@ class Schedule:
             raise ValueError(f"epochs must be >= 1, got {self.epochs}")
         if self.select_on not in get_args(FitSelectOn):
             raise ValueError(f"select_on must be one of {get_args(FitSelectOn)}, got {self.select_on!r}")
+        check_average(self.average)
+
+
+def check_average(average: object) -> None:
+    """Check what weights are averaged over.
+
+    Args:
+        average: What a user has passed.
+
+    Raises:
+        ValueError: If it is neither None, nor "swa", nor a decay between 0 and 1.
+
+    Example:
+        >>> check_average(0.99)
+    """
+    is_decay = isinstance(average, int | float) and not isinstance(average, bool) and 0 < average < 1
+    if average is not None and average != "swa" and not is_decay:
+        raise ValueError(
+            f'average must be the decay of a moving average, between 0 and 1, or "swa" or None, got {average!r}'
+        )

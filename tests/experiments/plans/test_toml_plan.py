@@ -140,6 +140,14 @@ def test_graphs_may_come_in_batches_and_with_other_features(tmp_path: Path) -> N
     assert (cell.setting.batch_size, cell.setting.features) == (32, "degree")
 
 
+@pytest.mark.parametrize(("text", "average"), [("0.95", 0.95), ('"swa"', "swa")])
+def test_weights_are_averaged_as_the_plan_says(tmp_path: Path, text: str, average: object) -> None:
+    (cell,) = read_plan(written(tmp_path, f'[[cell]]\ndataset = "wine"\naverage = {text}\n')).cells
+    assert cell.setting.average == average
+    with pytest.raises(PlanError, match="average must be the decay of a moving average"):
+        read_plan(written(tmp_path, '[[cell]]\ndataset = "wine"\naverage = "ema"\n'))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -60,6 +60,7 @@ def test_a_diverged_training_is_a_valid_outcome(make_record: Make) -> None:
         {"model": 5}, {"dataset": None}, {"lr": 10**400}, {"lr": "1"}, {"lr": -1.0}, {"epochs": 0}, {"epochs": 1.5},
         {"options": {}}, {"options": [["a"]]}, {"options": [[1, 2]]}, {"keep": [1]}, {"awp": 5}, {"measures": [5]},
         {"awp": {"layers": "all", "rho": 10**400}}, {"measures": [{"name": 5, "options": []}]}, {"batch_size": 0},
+        {"average": 2.0},
         {"poison": {"name": "poison"}}, {"digest": 5}, {"model": "a\ud800:B"},
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,16 @@ def test_the_key_has_the_split_only_if_it_is_another_than_the_paper_s() -> None:
     poisoned = Setting(dataset="cora", split=SplitRule(kind="masks"), poison=Measure("poison", (("attack", "dice"),)))
     assert poisoned.surrogate is not None
     assert poisoned.surrogate.split == SplitRule(kind="masks")
+
+
+@pytest.mark.parametrize("average", [0.95, "swa"])
+def test_an_average_survives_the_way_through_a_record_and_changes_the_key(average: Any) -> None:
+    plain, averaged = Setting(dataset="cora"), Setting(dataset="cora", average=average)
+    assert Setting.from_content(json.loads(averaged.content_json)) == averaged
+    assert "average" not in plain.content
+    assert f"average={average!r}" in str(averaged)
+    with pytest.raises(ValueError, match="average belongs to full-batch training"):
+        Setting(dataset="proteins", model="PooledGCN", average=average, batch_size=4)
 
 
 def test_a_lam_that_follows_the_training_survives_the_way_through_a_record() -> None:

@@ -89,10 +89,12 @@ def test_the_page_has_the_heat_map_and_requests_nothing(report: TuningReport) ->
 
 def test_a_command_line_names_all_that_was_tuned() -> None:
     awp = AwpConfig(rho=0.5, lam=0.25, layers="all", balance=4.0)
-    setting = Setting(dataset="my graph.npz", awp=awp, options=(("hidden", (8,)), ("bias", False)), lr=0.0123)
+    setting = Setting(dataset="my graph.npz", awp=awp, options=(("hidden", (8,)), ("bias", False)), lr=0.0123,
+                      average="swa")  # fmt: skip
     assert command_line(setting) == (
         "wtawp train 'my graph.npz' --model GCN --option bias=False --option hidden=8, --lr 0.0123 --weight-decay "
-        "0.0005 --rho 0.5 --lam 0.25 --layers all --balance 4.0 --epochs 200 --select-on either --split random"
+        "0.0005 --rho 0.5 --lam 0.25 --layers all --balance 4.0 --epochs 200 --select-on either --split random "
+        "--average swa"
     )
 
 

@@ -280,9 +280,10 @@ def schedule_of(setting: Setting) -> dict[str, Any]:
         setting: The setting.
 
     Returns:
-        Arguments for `fit`, `fit_many` and `fit_batches`, by name.
+        Arguments for `fit` and `fit_many`, by name, and for `fit_batches`, which a setting with an average never uses.
     """
-    return {name: getattr(setting, name) for name in ("awp", "epochs", "lr", "weight_decay", "select_on")}
+    options = {name: getattr(setting, name) for name in ("awp", "epochs", "lr", "weight_decay", "select_on")}
+    return options if setting.average is None else {**options, "average": setting.average}
 
 
 @torch.no_grad()

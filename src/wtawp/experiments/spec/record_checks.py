@@ -16,6 +16,7 @@ from typing import Any
 
 from wtawp.experiments.spec.measure import is_option
 from wtawp.experiments.spec.split_rule import SplitRule
+from wtawp.training.options import check_average
 
 PARTS = frozenset({"train", "val", "test"})  # of a split, in accuracies and losses
 MAX_WHOLE = 2**63 - 1  # the largest whole number that SQLite holds
@@ -259,6 +260,15 @@ def _is_split_rule(value: object) -> bool:
     return True
 
 
+def _is_average(value: object) -> bool:
+    """Whether a value says what weights are averaged over."""
+    try:
+        check_average(value)
+    except ValueError:
+        return False
+    return True
+
+
 _FAILED: dict[str, Check] = {
     **dict.fromkeys(("accuracy", "loss", "history", "scores", "measured"), (_is_none, "None for a run that failed")),
     "epoch": (lambda v: v is None or is_whole(v), "None or a whole number >= 0"),
@@ -281,6 +291,7 @@ _SETTING_LATER: dict[str, Check] = {  # fields that are left out at their defaul
     "measures": (lambda v: isinstance(v, list | tuple) and all(map(_is_measure, v)), "a list of measures"),
     "batch_size": (lambda v: v is None or (is_whole(v) and v >= 1), "None or a whole number >= 1"),
     "split": (_is_split_rule, "a kind of split with its shares or folds"),
+    "average": (_is_average, 'None, "swa" or a number between 0 and 1'),
 }
 _ALWAYS: dict[str, Check] = {
     "setting": (lambda v: _is_setting(json.dumps(v)), "the content of a setting"),

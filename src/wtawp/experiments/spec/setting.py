@@ -15,7 +15,7 @@ from wtawp.experiments.spec.sources import source_digest
 from wtawp.experiments.spec.split_rule import SplitRule
 from wtawp.graphs.registry import dataset_names, dataset_spec
 from wtawp.models.registry import model_spec
-from wtawp.training.options import SelectOn
+from wtawp.training.options import Average, SelectOn, check_average
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
 SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they name another
@@ -47,6 +47,7 @@ class Setting:
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
         split: How the data are divided into training, validation and test parts; None, if nobody chose, is random.
+        average: What weights are averaged over, as `fit` takes it; None keeps those of an epoch.
 
     Raises:
         ValueError: If a value is out of its range, or there is no such model.
@@ -69,6 +70,7 @@ class Setting:
     features: str | None = None
     batch_size: int | None = None
     split: SplitRule | None = None
+    average: Average | None = None
     hash_sources: InitVar[bool] = True
 
     def __post_init__(self, hash_sources: bool) -> None:
@@ -86,6 +88,9 @@ class Setting:
                 raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
         if self.select_on not in get_args(SelectOn):
             raise ValueError(f"select_on must be one of {get_args(SelectOn)}, got {self.select_on!r}")
+        check_average(self.average)
+        if self.average is not None and self.batch_size is not None:
+            raise ValueError("average belongs to full-batch training; leave out batch_size or average")
         if unknown := set(self.keep) - set(get_args(Keep)):
             raise ValueError(f"keep must be among {get_args(Keep)}, got {sorted(unknown)}")
         for name, value in self.options:
@@ -119,7 +124,7 @@ class Setting:
     def content(self) -> dict[str, Any]:
         """The setting as plain data for JSON; newer fields are left out at their defaults, so that old keys stay."""
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
-                 "batch_size": None, "split": None}  # fmt: skip
+                 "batch_size": None, "split": None, "average": None}  # fmt: skip
         content = {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
         if self.awp is not None and self.awp.every == 1:
             del content["awp"]["every"]

@@ -184,6 +184,7 @@ def command_line(setting: Setting) -> str:
     shares = {"--train": rule.train, "--val": rule.val}
     arguments += ["--epochs", str(setting.epochs), "--select-on", setting.select_on, "--split", rule.kind]
     arguments += [text for name, share in shares.items() if share is not None for text in (name, repr(share))]
+    arguments += [] if setting.average is None else ["--average", str(setting.average)]
     return shlex.join(arguments)
 
 
