@@ -140,16 +140,16 @@ def test_a_loss_of_the_model_s_own_counts_for_the_natural_weights(awp: AwpConfig
         assert sizes[Taxed][1][i] == pytest.approx(sizes[MLP][1][i] + tax[MLP][i], rel=1e-4)
 
 
-@pytest.mark.parametrize("every", [1, 2, 3])
-def test_the_epochs_between_those_that_are_perturbed_are_plain(every: int) -> None:
+@pytest.mark.parametrize(("every", "start"), [(1, 0), (2, 0), (3, 0), (1, 5), (2, 3)])
+def test_the_epochs_between_those_that_are_perturbed_are_plain(every: int, start: int) -> None:
     data = load("wine")
     data.x = data.x.double()
     split = stratified(data.y, seed=0)
     models, by_hand = ([MLP(13, 3, dropout=0.0, generator=rng("init", i)).double() for i in range(2)] for _ in "ab")
-    awp = AwpConfig(rho=0.5, lam=0.7, every=every)
+    awp = AwpConfig(rho=0.5, lam=0.7, every=every, start=start)
     results = fit_many(models, data, split, seeds=[0, 1], awp=awp, epochs=8, weight_decay=0.0, select_on="last")
     for model, other, result in zip(models, by_hand, results, strict=True):
-        method, optimizer = WTAWP(other, rho=0.5, lam=0.7, every=every), torch.optim.Adam(other.parameters(), lr=0.01)
+        method, optimizer = WTAWP(other, **vars(awp)), torch.optim.Adam(other.parameters(), lr=0.01)
         for _ in range(8):
             optimizer.zero_grad()
             method.backward(
@@ -158,16 +158,18 @@ def test_the_epochs_between_those_that_are_perturbed_are_plain(every: int) -> No
             optimizer.step()
         for p, q in zip(model.parameters(), other.parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=0, atol=1e-9)
-        assert [gap != 0 for gap in result.history["gap"]] == [epoch % every == 0 for epoch in range(8)]
+        assert [gap != 0 for gap in result.history["gap"]] == [
+            epoch >= start and (epoch - start) % every == 0 for epoch in range(8)
+        ]
 
 
 def test_gradients_are_checked_in_perturbed_epochs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     data, checked = load("wine"), []
     monkeypatch.setattr(VanishingMembersMonitor, "check", lambda _self, _member, step, *_numbers: checked.append(step))
-    for every in (1, 2):
-        awp = AwpConfig(rho=0.5, lam=0.5, every=every)
+    for every, start in ((1, 0), (2, 0), (1, 5)):
+        awp = AwpConfig(rho=0.5, lam=0.5, every=every, start=start)
         fit(MLP(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, awp=awp, epochs=40)
-    assert checked == [1, 10, 20, 30, 40, *[1, 19, 39]]
+    assert checked == [1, 10, 20, 30, 40, *[1, 19, 39], *[6, 15, 25, 35]]
 
 
 @pytest.mark.parametrize("size", [1, 2])

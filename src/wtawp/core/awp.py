@@ -50,6 +50,7 @@ class WTAWP:
             "auto" is a limit that grows with lam="auto", and None where lam is a number.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact).
         every: Perturb at every `every`-th call only, beginning with the first; the calls between are plain training.
+        start: The number of plain calls before the first perturbed one.
 
     Attributes:
         model: The module that is trained.
@@ -82,6 +83,7 @@ class WTAWP:
         balance: Balance = "auto",
         exact: bool = False,
         every: int = 1,
+        start: int = 0,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
@@ -98,6 +100,7 @@ class WTAWP:
             balance=balance,
             exact=exact,
             every=every,
+            start=start,
         )
         self._auto = AutoLam() if self.config.is_auto else None
         self._now = self.config if self._auto is None else self._auto.options(self.config)  # of the next step
@@ -223,7 +226,7 @@ class WTAWP:
         """Return the state to save with a checkpoint, so that a resumed training continues exactly.
 
         Returns:
-            Plain data: the number of calls, which `every` counts, what the warning of vanishing gradients counts, and
+            Plain data: the number of calls, for `every` and `start`, what the warning of vanishing gradients counts, and
             the value of lam="auto".
 
         Example:
@@ -335,7 +338,7 @@ class WTAWP:
 
     def _is_due(self) -> bool:
         """Whether the next call perturbs the weights; otherwise it is plain training."""
-        return not self._now.is_plain and self._calls % self._now.every == 0
+        return self._now.perturbs(self._calls)
 
     def _plain_loss(self, closure: Closure) -> Tensor:
         """The natural loss, with its graph."""

@@ -42,6 +42,7 @@ class AwpConfig:
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact). It is meant for studies of small models,
             because it needs second derivatives.
         every: Perturb at every `every`-th step only, beginning with the first; the steps between are plain training.
+        start: The number of plain steps before the first perturbed one.
 
     Raises:
         ValueError: If an option is outside its allowed values.
@@ -62,6 +63,7 @@ class AwpConfig:
     balance: Balance = "auto"
     exact: bool = False
     every: int = 1
+    start: int = 0
 
     def __post_init__(self) -> None:
         if self.lam != "auto" and not _is_number(self.lam, 0.0, 1.0):
@@ -70,9 +72,9 @@ class AwpConfig:
             object.__setattr__(self, "balance", None)
         if not _is_number(self.rho, 0.0):
             raise ValueError(f"rho must be a finite number >= 0, got {self.rho!r}; 0 is plain training")
-        for name in ("steps", "every"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} must be a whole number >= 1, got {getattr(self, name)!r}")
+        for name, least in (("steps", 1), ("every", 1), ("start", 0)):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
+                raise ValueError(f"{name} must be a whole number >= {least}, got {getattr(self, name)!r}")
         for name, words in (("step_size", (None,)), ("balance", (None, "auto"))):
             if getattr(self, name) not in words and not _is_number(getattr(self, name), sys.float_info.min):
                 raise ValueError(f"{name} must be a finite number > 0 or None, got {getattr(self, name)!r}")
@@ -114,6 +116,21 @@ class AwpConfig:
             True if nothing is perturbed.
         """
         return self.lam == 0 or self.rho == 0
+
+    def perturbs(self, step: int) -> bool:
+        """Whether a step is perturbed, or plain training.
+
+        Args:
+            step: The number of the step, counted from 0.
+
+        Returns:
+            False before `start`, between the steps that `every` chooses, and in plain training.
+
+        Example:
+            >>> [AwpConfig(rho=1.0, lam=0.7, start=2, every=2).perturbs(step) for step in range(5)]
+            [False, False, True, False, True]
+        """
+        return not self.is_plain and step >= self.start and (step - self.start) % self.every == 0
 
     def __str__(self) -> str:
         defaults = {f.name: f.default for f in fields(self)} | {"balance": "auto" if self.is_auto else None}

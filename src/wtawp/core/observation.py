@@ -18,8 +18,8 @@ class StepStatistics:
 
     All tensors are detached scalars on the device of the model, so that nobody waits for a GPU before their values are
     read. Losses and gradient norms are those of this process's own batch, without the factor of a gradient scaler or of
-    accumulation. A call of plain training (lam=0, rho=0, or between the calls that `every` selects) has only a natural
-    loss.
+    accumulation. A call of plain training (lam=0, rho=0, before `start`, or between the calls that `every` selects) has
+    only a natural loss.
 
     Args:
         step: Number of calls before this one.

@@ -17,6 +17,7 @@ class Options(TypedDict, total=False):
     balance: Balance
     exact: bool
     every: int
+    start: int
 
 
 def AWP(model: nn.Module, *, rho: float, radius: Radius = "layer", **options: Unpack[Options]) -> WTAWP:
@@ -26,7 +27,7 @@ def AWP(model: nn.Module, *, rho: float, radius: Radius = "layer", **options: Un
         model: The module that is trained.
         rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
         radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact`, `every` and `start` of `WTAWP`.
 
     Returns:
         A `WTAWP` with lam=1 and layers="all".
@@ -53,7 +54,7 @@ def TAWP(
         rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
         layers: The perturbed parameters: "all", "all-but-last", "first" or "last", or globs over parameter names.
         radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact`, `every` and `start` of `WTAWP`.
 
     Returns:
         A `WTAWP` with lam=1.
@@ -73,7 +74,7 @@ def WAWP(model: nn.Module, *, rho: float, lam: Lam, radius: Radius = "layer", **
         rho: Radius of the perturbation, relative to the norm of each tensor when `radius` is "layer".
         lam: Weight of the perturbed loss, between 0 and 1.
         radius: "layer" (the paper), "global" or "adaptive".
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact`, `every` and `start` of `WTAWP`.
 
     Returns:
         A `WTAWP` with layers="all".
@@ -91,7 +92,7 @@ def SAM(model: nn.Module, *, rho: float = 0.05, **options: Unpack[Options]) -> W
     Args:
         model: The module that is trained.
         rho: Radius over all parameters together; the default is that of the authors.
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact`, `every` and `start` of `WTAWP`.
 
     Returns:
         A `WTAWP` with lam=1, layers="*" and radius="global".
@@ -109,7 +110,7 @@ def ASAM(model: nn.Module, *, rho: float = 0.5, **options: Unpack[Options]) -> W
     Args:
         model: The module that is trained.
         rho: Radius over all parameters together, in units of the weights; the default is that of the authors.
-        **options: `projection`, `steps`, `step_size`, `balance`, `exact` and `every`, as `WTAWP` takes them.
+        **options: `projection`, `steps`, `step_size`, `balance`, `exact`, `every` and `start` of `WTAWP`.
 
     Returns:
         A `WTAWP` with lam=1, layers="*" and radius="adaptive".

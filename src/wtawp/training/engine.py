@@ -152,10 +152,10 @@ class StackTraining:
             number: Number of the epoch, counted from 0.
 
         Returns:
-            False for plain training, for the plain epochs between those that `every` chooses, and while lam follows the
+            False for plain training, for the plain epochs that `start` and `every` leave, and while lam follows the
             training and is near 0 for all members; to know that, the CPU waits for a GPU.
         """
-        if self.awp is None or self.awp.is_plain or number % self.awp.every != 0:
+        if self.awp is None or not self.awp.perturbs(number):
             return False
         return self.lam is None or bool(effective(self.lam).any())
 
@@ -168,8 +168,8 @@ class StackTraining:
         Returns:
             True for the first epoch that may be perturbed and every tenth one.
         """
-        every = 1 if self.awp is None else self.awp.every
-        return VanishingGradientMonitor.is_due(number // every + 1)
+        first, every = (0, 1) if self.awp is None else (self.awp.start, self.awp.every)
+        return VanishingGradientMonitor.is_due((number - first) // every + 1)
 
     def run_epoch(self, epoch: Tensor, train: Subset, *, is_perturbed: bool) -> None:
         """All of one epoch, as a function of tensors, so that a GPU can replay it.

@@ -103,6 +103,12 @@ def test_an_average_survives_the_way_through_a_record_and_changes_the_key(averag
         Setting(dataset="proteins", model="PooledGCN", average=average, batch_size=4)
 
 
+def test_a_late_start_survives_the_way_through_a_record_and_an_early_one_leaves_the_key() -> None:
+    late = replace(PERTURBED, awp=AwpConfig(rho=1.0, lam=0.7, start=20))
+    assert Setting.from_content(json.loads(late.content_json)) == late
+    assert "start" not in PERTURBED.content["awp"]
+
+
 def test_a_lam_that_follows_the_training_survives_the_way_through_a_record() -> None:
     setting = Setting(dataset="wine", awp=AwpConfig(rho=1, lam="auto"))
     assert setting.awp == AwpConfig(rho=1.0, lam="auto", balance="auto")

@@ -126,8 +126,9 @@ class Setting:
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
                  "batch_size": None, "split": None, "average": None}  # fmt: skip
         content = {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
-        if self.awp is not None and self.awp.every == 1:
-            del content["awp"]["every"]
+        for name, default in (("every", 1), ("start", 0)):
+            if self.awp is not None and getattr(self.awp, name) == default:
+                del content["awp"][name]
         if self.split == SplitRule():
             del content["split"]
         return content
