@@ -226,8 +226,8 @@ class WTAWP:
         """Return the state to save with a checkpoint, so that a resumed training continues exactly.
 
         Returns:
-            Plain data: the number of calls, for `every` and `start`, what the warning of vanishing gradients counts, and
-            the value of lam="auto".
+            Plain data: the number of calls, for `every` and `start`, what the warning of vanishing gradients counts,
+            and the value of lam="auto".
 
         Example:
             >>> WTAWP(nn.Linear(4, 3), rho=0.5, lam=0.7, layers="all").state_dict()["calls"]

@@ -53,7 +53,7 @@ def test_some_runs_of_a_study_of_default_settings_are_the_user_s_and_all_of_them
 ) -> None:
     study = plan("extra:auto")
     study = replace(study, cells=tuple(replace(cell, splits=1) for cell in study.cells))
-    some = replace(study, cells=tuple(cell for cell in study.cells if cell.column == "wine"))
+    some = replace(study, cells=tuple(cell for cell in study.cells if cell.column == "planetoid-pubmed"))
     assert len(own_plans(make_records(some))[0]) == len({cell.setting.model for cell in some.cells})
     assert is_fragment(study, make_records(some))
     assert own_plans(make_records(study)) == ([], 0)

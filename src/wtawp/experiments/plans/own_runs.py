@@ -8,7 +8,7 @@ from pathlib import Path
 from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import budget_name
 from wtawp.experiments.plans.scale import at_scale
-from wtawp.experiments.plans.without_tuning import auto_plans
+from wtawp.experiments.plans.without_tuning import auto_plan
 from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
 
@@ -55,16 +55,16 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
 def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:
     """Whether a plan is a study of default settings on many data sets, of which the records hold only some settings.
 
-    Such records are more likely a user's own comparisons, on wine for example, than a part of the study.
+    Such records are more likely a user's own comparisons than a part of the study.
 
     Args:
         plan: A plan.
         records: Records, also of other plans.
 
     Returns:
-        True for a study of `auto_plans` some of whose settings have no record.
+        True for the study of `auto_plan`, if some of its settings have no record.
     """
-    if plan.name not in {study.name for study in auto_plans()}:
+    if plan.name != auto_plan().name:
         return False
     return not {cell.setting.content_json for cell in plan.cells} <= {_text_of(record) for record in records}
 
