@@ -24,6 +24,7 @@ from wtawp.experiments.results.geometry import (
 )
 from wtawp.experiments.results.statistics import holm
 from wtawp.experiments.results.summary import PlanReport, summarise
+from wtawp.experiments.spec import Record
 from wtawp.experiments.store import load_all
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -45,8 +46,12 @@ HOLD = {
 
 
 @pytest.fixture(scope="module")
-def reports() -> dict[str, PlanReport]:
-    records = load_all([RESULTS])
+def records() -> list[Record]:
+    return load_all([RESULTS])
+
+
+@pytest.fixture(scope="module")
+def reports(records: list[Record]) -> dict[str, PlanReport]:
     assert len({(r.key, r.device) for r in records}) == len(records)
     assert {r.status for r in records} == {"done"}
     return {plan.name: summarise(plan, records) for plan in READY}
@@ -77,6 +82,27 @@ def test_every_pair_of_the_clean_table_gains(reports: dict[str, PlanReport]) -> 
         assert gain.num_pairs == 20
         assert gain.mean > 0
         assert (gain.low > 0) == (place != ("PPNP", "polblogs"))
+
+
+def test_lam_auto_holds_back_where_the_values_of_cora_do_harm(reports: dict[str, PlanReport]) -> None:
+    gains: dict[str, list[float]] = {"+WT-AWP": [], "+WT-AWP auto": []}
+    for pair in reports["extra:auto"].pairs:
+        assert pair.gain is not None
+        gains[pair.after.removeprefix(pair.before)].append(pair.gain.mean)
+    fixed, auto = gains.values()
+    assert len(fixed) == len(auto) == 15
+    readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    assert f"cost all five models accuracy, {-max(fixed):.1f} to {-min(fixed):.0f} points" in readme
+    assert f"its gain lies between {min(auto):+.2f} and {max(auto):+.2f} points" in readme
+    of_cora_and_citeseer = [
+        p.gain.mean for p in reports["tab:natacc"].pairs if p.gain is not None and p.column != "polblogs"
+    ]
+    assert f"gains {min(of_cora_and_citeseer):.1f} to {max(of_cora_and_citeseer):.1f} points on Cora and" in readme
+
+
+def test_the_committed_trainings_are_counted(records: list[Record]) -> None:
+    readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    assert f"the committed records of {len(records):,} trainings" in readme
 
 
 def test_the_robustness_tables_agree_as_far_as_documented_and_every_gain_has_the_paper_s_sign(
