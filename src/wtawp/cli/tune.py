@@ -45,6 +45,11 @@ StudyPath = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the search: of its sampler and of its random splits.")]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", help="Tune this method as well; may be repeated. See docs/tuning.md for their names.",
+                 show_default="none"),
+]  # fmt: skip
 Compared = Annotated[
     int,
     typer.Option("--splits", min=2, help="Most splits of the comparison; of a single split, most initialisations."),
@@ -58,6 +63,7 @@ def tune(
     *,
     minutes: Minutes = 5.0,
     trials: Trials = None,
+    method: Methods = None,
     study: StudyPath = None,
     seed: Seed = 0,
     splits: Compared = COMPARED_SPLITS,
@@ -68,7 +74,8 @@ def tune(
 ) -> None:
     """Tune a model with and without WT-AWP on validation nodes, and compare the results on other splits.
 
-    Plain training is tuned with as many trials as WT-AWP. Hyper-parameters that you set are not varied.
+    Plain training is tuned with as many trials as WT-AWP, and so are other methods that you name. Hyper-parameters that
+    you set are not varied.
     """
     started = time.monotonic()
     from wtawp.experiments.store import Store, default_path
@@ -82,13 +89,14 @@ def tune(
             "auto is no number to tune with; leave it out: the comparison has a row in which lam follows the training",
             param_hint="'--lam'",
         )
+    methods = _checked_methods(method or [])
     base = training.setting(training.split_rule())
     from wtawp.experiments.tuning.runner import num_processes, prepare_search, run_tuning
     from wtawp.experiments.tuning.search import TimeBudget
     from wtawp.experiments.tuning.study import open_study
 
     budget = TimeBudget.of_minutes(minutes, start=started)
-    search = prepare_search(base, awp, user_set=training.user_set, seed=seed)
+    search = prepare_search(base, awp, user_set=training.user_set, seed=seed, methods=methods)
     is_on_cpu = training.device == "cpu"
     processes = workers or (num_processes(search, max_trials=trials, budget=budget) if is_on_cpu else 1)
     engine = make_engine("local", workers, training.device, None)
@@ -119,6 +127,17 @@ def tune(
     if outcome is not None and outcome.failed:
         announce(f"{outcome.failed} runs of the comparison failed: `wtawp results ls --failed` lists them.")
         raise typer.Exit(1)
+
+
+def _checked_methods(names: list[str]) -> list[str]:
+    """The methods to tune, each once; refuses what is not registered."""
+    from wtawp.experiments.tuning.methods import method_names
+
+    for name in names:
+        if name not in method_names():
+            known = ", ".join(method_names())
+            raise typer.BadParameter(f"it is one of {known}, got {name!r}", param_hint="'--method'")
+    return list(dict.fromkeys(names))
 
 
 def _show(report: "TuningReport", as_json: bool, html: Path | None) -> None:

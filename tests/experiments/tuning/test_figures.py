@@ -2,8 +2,9 @@ from typing import Any
 
 import numpy as np
 
+from wtawp.experiments.tuning.dimensions import Range
 from wtawp.experiments.tuning.figures import CELLS, cell_means, response_map
-from wtawp.experiments.tuning.space import Range, Space
+from wtawp.experiments.tuning.space import Space
 from wtawp.experiments.tuning.study import Trial
 
 SPACE = Space("WT-AWP", {"rho": Range(0.1, 10.0, is_log=True), "lam": Range(0.0, 1.0)}, {}, None)

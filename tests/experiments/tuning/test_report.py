@@ -9,8 +9,9 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.results.summary import summarise
 from wtawp.experiments.spec import Setting
 from wtawp.experiments.tuning.comparison import comparison_plan
+from wtawp.experiments.tuning.dimensions import Choice, Range
 from wtawp.experiments.tuning.report import TuningReport, best_settings, command_line
-from wtawp.experiments.tuning.space import Choice, Range, Space
+from wtawp.experiments.tuning.space import Space
 from wtawp.experiments.tuning.study import open_study
 
 pytest.importorskip("optuna", reason="SEARCHES NOT CHECKED: pip install 'wtawp[tune]'")

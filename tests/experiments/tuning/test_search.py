@@ -7,8 +7,9 @@ import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.spec import Cell, Plan, Setting
+from wtawp.experiments.tuning.dimensions import Range
 from wtawp.experiments.tuning.search import Comparison, TimeBudget, run_search, run_trial
-from wtawp.experiments.tuning.space import ARMS, Range, Space
+from wtawp.experiments.tuning.space import Space
 from wtawp.experiments.tuning.study import Study, open_study
 
 pytest.importorskip("optuna", reason="SEARCHES NOT CHECKED: pip install 'wtawp[tune]'")
@@ -54,7 +55,7 @@ def search(study: Study, trainer: FakeTrainer, *, trials: int | None, end: float
 def test_both_arms_have_equally_many_trials_and_earlier_ones_count(study: Study) -> None:
     trainer = FakeTrainer(0.5)
     assert search(study, trainer, trials=2) == 20
-    assert [len(study.trials(arm)) for arm in ARMS] == [2, 2]
+    assert [len(study.trials(arm)) for arm in SPACES] == [2, 2]
     assert [setting.awp for setting, *_ in trainer.calls[:2]] == [
         None,
         None,
@@ -62,9 +63,9 @@ def test_both_arms_have_equally_many_trials_and_earlier_ones_count(study: Study)
     assert trainer.calls[3][0].awp == AwpConfig(rho=1.0, lam=0.5)
     run_trial(study, trainer, BASE, "plain")  # as if the process was killed between the two arms
     search(study, trainer, trials=4)
-    assert [len(study.trials(arm)) for arm in ARMS] == [4, 4]
+    assert [len(study.trials(arm)) for arm in SPACES] == [4, 4]
     search(study, trainer, trials=4)
-    assert [len(study.trials(arm)) for arm in ARMS] == [4, 4]
+    assert [len(study.trials(arm)) for arm in SPACES] == [4, 4]
 
 
 def test_the_accuracy_of_a_trial_is_the_mean_over_all_stages(study: Study) -> None:
@@ -110,7 +111,7 @@ def test_without_time_each_arm_has_one_trial_and_two_splits_are_compared(
     trainer = FakeTrainer(0.5, seconds=100.0)
     monkeypatch.setattr(time, "monotonic", lambda: trainer.now)
     assert search(study, trainer, trials=None, end=1001.0) == 2
-    assert [len(study.trials(arm)) for arm in ARMS] == [1, 1]
+    assert [len(study.trials(arm)) for arm in SPACES] == [1, 1]
 
 
 def test_a_budget_without_a_limit_has_no_share() -> None:

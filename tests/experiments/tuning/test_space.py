@@ -4,7 +4,8 @@ from torch import nn
 from wtawp.base import rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.spec import Setting
-from wtawp.experiments.tuning.space import Choice, Range, Space, layer_words, rounded, search_spaces, varies_dropout
+from wtawp.experiments.tuning.dimensions import Choice, Range
+from wtawp.experiments.tuning.space import Space, layer_words, rounded, search_spaces, varies_dropout
 from wtawp.models import GCN, ModelSpec, register_model, registry
 
 AWP = AwpConfig(rho=1.0, lam=0.7)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from wtawp.experiments.tuning.space import Choice, Range, Space
+from wtawp.experiments.tuning.dimensions import Choice, Range
+from wtawp.experiments.tuning.space import Space
 from wtawp.experiments.tuning.study import Study, StudyError, open_study
 
 pytest.importorskip("optuna", reason="SEARCHES NOT CHECKED: pip install 'wtawp[tune]'")

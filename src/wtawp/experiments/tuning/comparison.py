@@ -40,6 +40,17 @@ class RowNames:
     paper: str
     auto: str
 
+    def of_method(self, name: str) -> str:
+        """Name the row of another method, tuned.
+
+        Args:
+            name: The name of the method.
+
+        Returns:
+            The name of the row.
+        """
+        return self.plain.replace(", tuned", f"+{name}, tuned")
+
     @staticmethod
     def of_model(model: str) -> "RowNames":
         """Name the rows of a model.
@@ -77,17 +88,19 @@ def comparison_plan(base: Setting, tuned: Mapping[Arm, Setting], size: int) -> P
     if paper is None:
         raise ValueError(f"the weights of {base.model} cannot be perturbed")
     auto = AwpConfig(rho=AUTO_RHO, lam="auto", layers=model_spec(base.model).layers)
+    others = {names.of_method(arm): setting for arm, setting in tuned.items() if arm not in ("plain", "WT-AWP")}
     settings = {
         names.plain: tuned["plain"],
         names.tuned: tuned["WT-AWP"],
+        **others,
         names.paper: replace(base, awp=paper, hash_sources=False),
         names.auto: replace(base, awp=auto, hash_sources=False),
     }
     splits, inits = (size, 1) if base.split_rule.is_random else _sizes_of_masks(base.dataset, size)
     cells = tuple(Cell(row, base.dataset, setting, splits, inits) for row, setting in settings.items())
     pairs = (
-        (names.plain, names.tuned), (names.plain, names.paper), (names.plain, names.auto),
-        (names.paper, names.tuned), (names.auto, names.tuned),
+        (names.plain, names.tuned), *((names.plain, row) for row in others),
+        (names.plain, names.paper), (names.plain, names.auto), (names.paper, names.tuned), (names.auto, names.tuned),
     )  # fmt: skip
     return Plan(
         "tuning", f"{base.model} tuned with and without WT-AWP, on splits that the search did not use", cells, pairs

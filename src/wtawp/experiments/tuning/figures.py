@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from wtawp.experiments.report.drawing import drawing, log_ticks, use_log_scale
-from wtawp.experiments.tuning.space import Range, Space
+from wtawp.experiments.tuning.dimensions import Range
+from wtawp.experiments.tuning.space import Space
 from wtawp.experiments.tuning.study import Trial
 
 CELLS = 6  # of the map along each axis

@@ -16,10 +16,10 @@ from wtawp.experiments.results.summary import PlanReport
 from wtawp.experiments.spec import Setting
 from wtawp.experiments.tuning.figures import CAPTION, response_map
 from wtawp.experiments.tuning.objective import Place
-from wtawp.experiments.tuning.space import ARMS, Arm
+from wtawp.experiments.tuning.space import Arm
 from wtawp.experiments.tuning.study import Study
 
-PARAMETERS = ("lr", "weight_decay", "dropout", "rho", "lam", "layers", "balance")  # in the order of the table
+PARAMETERS = ("lr", "weight_decay", "dropout", "rho", "lam", "layers", "balance", "start", "average")  # as in the table
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,16 @@ class TuningReport:
         Returns:
             The table.
         """
+        names = [name for name in PARAMETERS if any(name in _values(setting) for setting in self.tuned.values())]
         rows = []
-        for arm in ARMS:
+        for arm in self.study.spaces:
             trials = self.study.trials(arm)
             values = _values(self.tuned[arm])
-            cells = [_entry(values[name]) if name in values else Entry(NOTHING) for name in PARAMETERS]
+            cells = [_entry(values[name]) if name in values else Entry(NOTHING) for name in names]
             num_pruned = sum(trial.accuracy is None for trial in trials)
             accuracy = number(100 * _accuracy(self.study, arm))
             rows.append((Entry(arm), accuracy, *cells, number(len(trials), "d"), number(num_pruned, "d")))
-        headers = ("training", "validation accuracy", *PARAMETERS, "trials", "pruned")
+        headers = ("training", "validation accuracy", *names, "trials", "pruned")
         caption = (
             f"The best trial of each way to train, by its mean validation accuracy in per cent over {self.searched}. "
             "The best of many trials looks better than it is; the comparison on other splits tells what it is worth."
@@ -110,7 +111,7 @@ class TuningReport:
                 "command": self.commands[arm],
                 "trials": [asdict(trial) for trial in self.study.trials(arm)],
             }
-            for arm in ARMS
+            for arm in self.study.spaces
         }
         return {
             "study": str(self.study.path),
@@ -153,7 +154,7 @@ def best_settings(study: Study, base: Setting) -> dict[Arm, Setting]:
         ValueError: If an arm has no such trial.
     """
     settings: dict[Arm, Setting] = {}
-    for arm in ARMS:
+    for arm in study.spaces:
         best = study.best(arm)
         if best is None:
             raise ValueError(f"no trial of {arm} is finished")
@@ -168,12 +169,14 @@ def command_line(setting: Setting) -> str:
         setting: The setting.
 
     Returns:
-        The command for a POSIX shell.
+        The command for a POSIX shell; a call of `fit` where no command has the options of the perturbation.
 
     Example:
         >>> command_line(Setting(dataset="wine"))
         'wtawp train wine --model GCN --lr 0.01 --weight-decay 0.0005 --plain --epochs 200 ...'
     """
+    if setting.awp is not None and _needs_python(setting.awp):
+        return _call_of_fit(setting)
     arguments = ["wtawp", "train", setting.dataset, "--model", setting.model]
     for name, value in setting.options:
         text = "".join(f"{size}," for size in value) if isinstance(value, tuple) else str(value)
@@ -190,8 +193,22 @@ def command_line(setting: Setting) -> str:
 
 def _perturbation_arguments(awp: AwpConfig) -> list[str]:
     """The options of a perturbation on the command line."""
-    balance = [] if awp.balance is None else ["--balance", repr(awp.balance)]
-    return ["--rho", repr(awp.rho), "--lam", repr(awp.fixed_lam), "--layers", str(awp.layers), *balance]
+    balance = [] if awp.balance in (None, "auto") else ["--balance", repr(awp.balance)]
+    return ["--rho", repr(awp.rho), "--lam", str(awp.lam), "--layers", str(awp.layers), *balance]
+
+
+def _needs_python(awp: AwpConfig) -> bool:
+    """Whether a perturbation has options that the command line does not take."""
+    return awp != AwpConfig(rho=awp.rho, lam=awp.lam, layers=awp.layers, balance=awp.balance)
+
+
+def _call_of_fit(setting: Setting) -> str:
+    """The call that trains one model with a setting."""
+    names = ["awp", "epochs", "lr", "weight_decay", "select_on"] + ["average"] * (setting.average is not None)
+    values = {name: getattr(setting, name) for name in names} | {"awp": f"AwpConfig({setting.awp})"}
+    arguments = ", ".join(f"{name}={value if name == 'awp' else repr(value)}" for name, value in values.items())
+    options = "".join(f", {name}={value!r}" for name, value in setting.options)
+    return f"fit({setting.model}(d_in, d_out{options}), data, split, seed=0, {arguments})"
 
 
 def _values(setting: Setting) -> dict[str, object]:
@@ -200,7 +217,8 @@ def _values(setting: Setting) -> dict[str, object]:
     values |= {name: value for name, value in setting.options if name == "dropout"}
     if setting.awp is not None:
         values |= {name: getattr(setting.awp, name) for name in ("rho", "lam", "layers", "balance")}
-    return values
+        values |= {"start": setting.awp.start} if setting.awp.start else {}
+    return values if setting.average is None else {**values, "average": setting.average}
 
 
 def _entry(value: object) -> Entry:

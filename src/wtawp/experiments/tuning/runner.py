@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from wtawp.experiments.tuning.comparison import comparison_plan, run_comparison
 from wtawp.experiments.tuning.objective import Place, Trainer, search_places
 from wtawp.experiments.tuning.report import TuningReport, best_settings
 from wtawp.experiments.tuning.search import Comparison, Progress, TimeBudget, run_search
-from wtawp.experiments.tuning.space import ARMS, Arm, Space, search_spaces, varies_dropout
+from wtawp.experiments.tuning.space import Arm, Space, search_spaces, varies_dropout
 from wtawp.experiments.tuning.study import Study, StudyError
 
 
@@ -76,18 +76,21 @@ class Search:
         yield f"Varied: {varied}; for plain training, those that it has. Trials are kept in {study.path}."
         if "dropout" not in dict(self.base.options) and not varies_dropout(self.base):
             yield f"Dropout is not varied: {self.base.model} has no argument dropout with a number as its default."
-        if done := sum(len(study.trials(arm)) for arm in ARMS):
+        if done := sum(len(study.trials(arm)) for arm in study.spaces):
             yield f"The search continues after {done} trials that were made before."
 
 
-def prepare_search(base: Setting, awp: AwpConfig, *, user_set: Collection[str], seed: int) -> Search:
-    """Check that both arms can be trained, and choose what is varied.
+def prepare_search(
+    base: Setting, awp: AwpConfig, *, user_set: Collection[str], seed: int, methods: Sequence[str] = ()
+) -> Search:
+    """Check that all arms can be trained, and choose what is varied.
 
     Args:
         base: The setting of plain training without tuning; its split is random or by masks.
         awp: The perturbation without tuning.
         user_set: Names of the hyper-parameters that the user chose, which are not varied.
         seed: The seed of the search.
+        methods: The names of methods that are tuned beside plain training and WT-AWP.
 
     Returns:
         The search.
@@ -99,7 +102,7 @@ def prepare_search(base: Setting, awp: AwpConfig, *, user_set: Collection[str], 
     check_plan(Plan("this search", "", tuple(Cell("", "", cell.setting, 1) for cell in perturbed.cells)))
     places = search_places(base, seed)
     model = build_model(Run(base, *places[0]), data_of(base, places[0][0]))
-    return Search(base, search_spaces(base, awp, model, user_set), places, seed)
+    return Search(base, search_spaces(base, awp, model, user_set, methods), places, seed)
 
 
 def num_processes(search: Search, *, max_trials: int | None, budget: TimeBudget) -> int:
@@ -114,7 +117,7 @@ def num_processes(search: Search, *, max_trials: int | None, budget: TimeBudget)
         The number of processes, 1 where it takes longer to start them than they save.
     """
     one = sum(seconds_of(((Run(search.base, *place),), None)) for place in search.places)
-    seconds = budget.total if max_trials is None else min(budget.total, len(ARMS) * max_trials * one)
+    seconds = budget.total if max_trials is None else min(budget.total, len(search.spaces) * max_trials * one)
     return worthwhile_workers(seconds, os.cpu_count() or 1)
 
 
@@ -168,7 +171,7 @@ def run_tuning(
     with closing(Trainer(base, search.places, device=device, workers=workers)) as trainer:
         comparison = Comparison(plan_of, most_compared, is_parallel=workers > 1)
         size = run_search(study, trainer, base, comparison, max_trials=max_trials, budget=budget, progress=progress)
-    before, num_trials = budget.share, sum(len(study.trials(arm)) for arm in ARMS)
+    before, num_trials = budget.share, sum(len(study.trials(arm)) for arm in study.spaces)
     unit = "splits" if base.split_rule.is_random else "trainings of each row"
     announce(f"{num_trials} trials are made; their best are compared on {size} {unit} that the search did not use.")
     compared, outcome = run_comparison(

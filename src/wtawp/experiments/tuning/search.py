@@ -1,4 +1,4 @@
-"""The loop of a search: trials of both arms in turn, until their number or the time is reached."""
+"""The loop of a search: trials of all arms in turn, until their number or the time is reached."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from statistics import median
 from wtawp.experiments.execution.costs import START_SECONDS, cost_of
 from wtawp.experiments.spec import Plan, Run, Setting
 from wtawp.experiments.tuning.objective import STAGES, Trainer
-from wtawp.experiments.tuning.space import ARMS, Arm
+from wtawp.experiments.tuning.space import Arm
 from wtawp.experiments.tuning.study import FIRST_STAGE, Study, Trial
 
 RECENT = 5  # trials by which the time of the next one is estimated
@@ -91,10 +91,10 @@ def run_search(
     budget: TimeBudget,
     progress: Progress,
 ) -> int:
-    """Make trials of both arms, equally many of each, and keep enough time back for the comparison.
+    """Make trials of all arms, equally many of each, and keep enough time back for the comparison.
 
-    At least one trial of each arm is made. A new pair of trials begins only if both can end in time, as far as the last
-    ones tell.
+    At least one trial of each arm is made. A new round of trials begins only if all of them can end in time, as far as
+    the last ones tell.
 
     Args:
         study: The file of the trials.
@@ -112,18 +112,19 @@ def run_search(
         PlanError: If a model cannot be trained.
         StudyError: If the file cannot be written.
     """
+    arms = tuple(study.spaces)
     while True:
-        counts = {arm: len(study.trials(arm)) for arm in ARMS}
-        arm = min(ARMS, key=lambda a: counts[a])
+        counts = {arm: len(study.trials(arm)) for arm in arms}
+        arm = min(arms, key=lambda a: counts[a])
         if max_trials is not None and counts[arm] >= max_trials:
             break
         if 0 < counts[arm] == max(counts.values()):
             _, reserve = _affordable(study, base, comparison, budget)
-            if time.monotonic() + sum(_usual_seconds(study, a) for a in ARMS) > budget.end - reserve:
+            if time.monotonic() + sum(_usual_seconds(study, a) for a in arms) > budget.end - reserve:
                 break
         run_trial(study, trainer, base, arm)
         done = sum(counts.values()) + 1
-        by_number = 0.0 if max_trials is None else (1 - LARGEST_RESERVE) * done / (len(ARMS) * max_trials)
+        by_number = 0.0 if max_trials is None else (1 - LARGEST_RESERVE) * done / (len(arms) * max_trials)
         progress(max(budget.share, by_number), _describe(study, arm))
     return _affordable(study, base, comparison, budget)[0]
 
@@ -173,7 +174,7 @@ def _usual_seconds(study: Study, arm: Arm) -> float:
 def _affordable(study: Study, base: Setting, comparison: Comparison, budget: TimeBudget) -> tuple[int, float]:
     """How large the comparison may be, and the seconds that it takes."""
     rates = [
-        _usual_seconds(study, arm) / (STAGES[-1] * _cost(study, base, arm)) for arm in ARMS
+        _usual_seconds(study, arm) / (STAGES[-1] * _cost(study, base, arm)) for arm in study.spaces
     ]  # seconds for a unit of cost, all processes together
     sizes = range(comparison.most, MIN_COMPARED - 1, -1) or [comparison.most]
     size, seconds = comparison.most, 0.0

@@ -1,82 +1,24 @@
-"""What a search varies: ranges of hyper-parameters for plain training and for WT-AWP, as plain data.
+"""What a search varies: ranges of hyper-parameters for plain training, for WT-AWP and for other methods, as plain data.
 
 Plain training is tuned as well, with the same number of trials: otherwise a gain of WT-AWP could be the gain of tuning.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from torch import nn
 
 from wtawp.core import AwpConfig, select
 from wtawp.core.config import LAYER_WORDS
 from wtawp.experiments.spec import Setting
+from wtawp.experiments.tuning.dimensions import RANGES, Choice, Parameters, Range, Value
+from wtawp.experiments.tuning.methods import METHODS
 from wtawp.models.registry import model_spec
 
-Arm = Literal["plain", "WT-AWP"]
-ARMS: tuple[Arm, ...] = get_args(Arm)
-Value = float | str | None
-Parameters = Mapping[str, Value]
+Arm = str  # a way to train: "plain", "WT-AWP", or the name of a method
 BALANCES = (None, 1.0, 4.0, 16.0)  # None is the paper's method, without a limit
 DIGITS = 3  # significant digits of a number, so that a command line repeats a trial exactly
-
-
-@dataclass(frozen=True)
-class Range:
-    """An interval of numbers.
-
-    Attributes:
-        low: The smallest value.
-        high: The largest value.
-        is_log: Whether ratios matter and not differences.
-    """
-
-    low: float
-    high: float
-    is_log: bool = False
-
-    def contains(self, value: Value) -> bool:
-        """Whether a value can be chosen.
-
-        Args:
-            value: Any value of a hyper-parameter.
-
-        Returns:
-            True for a number inside of the interval.
-        """
-        return isinstance(value, float) and self.low <= value <= self.high
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A few values without an order.
-
-    Attributes:
-        values: The values, two or more.
-    """
-
-    values: tuple[Value, ...]
-
-    def contains(self, value: Value) -> bool:
-        """Whether a value can be chosen.
-
-        Args:
-            value: Any value of a hyper-parameter.
-
-        Returns:
-            True for one of the values.
-        """
-        return value in self.values
-
-
-RANGES: dict[str, Range] = {
-    "lr": Range(0.002, 0.05, is_log=True),
-    "weight_decay": Range(1e-5, 1e-2, is_log=True),
-    "dropout": Range(0.0, 0.9),
-    "rho": Range(0.05, 4.0, is_log=True),
-    "lam": Range(0.05, 0.95),
-}
 
 
 @dataclass(frozen=True)
@@ -84,7 +26,7 @@ class Space:
     """The hyper-parameters of one arm.
 
     Attributes:
-        arm: Plain training or WT-AWP.
+        arm: The name of the way to train.
         dimensions: What is varied, by name.
         fixed: The values of the other hyper-parameters of the arm.
         start: The first trial: the values that are used without tuning; None if they are outside of the ranges.
@@ -120,10 +62,10 @@ class Space:
         options = dict(base.options)
         if "dropout" in values:
             options["dropout"] = values.pop("dropout")
-        optimizer: dict[str, Any] = {name: values.pop(name) for name in ("lr", "weight_decay")}
+        others: dict[str, Any] = {n: values.pop(n) for n in ("lr", "weight_decay", "average") if n in values}
         perturbation: dict[str, Any] = values
-        awp = AwpConfig(**perturbation) if self.arm == "WT-AWP" else None
-        return replace(base, **optimizer, awp=awp, options=tuple(options.items()), hash_sources=False)
+        awp = AwpConfig(**perturbation) if perturbation else None
+        return replace(base, **others, awp=awp, options=tuple(options.items()), hash_sources=False)
 
 
 def rounded(value: Value) -> Value:
@@ -142,7 +84,9 @@ def rounded(value: Value) -> Value:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def search_spaces(base: Setting, awp: AwpConfig, model: nn.Module, user_set: Collection[str]) -> dict[Arm, Space]:
+def search_spaces(
+    base: Setting, awp: AwpConfig, model: nn.Module, user_set: Collection[str], methods: Sequence[str] = ()
+) -> dict[Arm, Space]:
     """Choose what is varied for a model. What the user set stays as it is.
 
     Args:
@@ -150,10 +94,11 @@ def search_spaces(base: Setting, awp: AwpConfig, model: nn.Module, user_set: Col
         awp: The perturbation without tuning, the paper's by default.
         model: A model of the setting, which tells the layers apart.
         user_set: Names of the hyper-parameters that the user chose; all of `base.options` are chosen too.
+        methods: The names of further methods.
 
     Returns:
-        The space of each arm. Dropout is varied if the constructor of the model has an argument `dropout` whose default
-        is a number, see `varies_dropout`.
+        The space of each arm: plain training, WT-AWP and `methods`. Dropout is varied if the constructor of the model
+        has an argument `dropout` whose default is a number, see `varies_dropout`.
     """
     untuned: dict[str, Value] = {"lr": base.lr, "weight_decay": base.weight_decay}
     if varies_dropout(base):
@@ -169,10 +114,18 @@ def search_spaces(base: Setting, awp: AwpConfig, model: nn.Module, user_set: Col
     if "layers" not in user_set and len(words) > 1:
         dimensions["layers"] = Choice(words)
     perturbation["layers"] = str(awp.layers)
-    return {
+    spaces = {
         "plain": _space("plain", dimensions, untuned),
         "WT-AWP": _space("WT-AWP", dimensions, untuned | perturbation),
     }
+    for name in methods:
+        method = METHODS[name]
+        layers = {"layers": perturbation["layers"]} if method.layers else {}
+        shared = {n: d for n, d in dimensions.items() if n in untuned}
+        spaces[name] = _space(
+            name, {**shared, **method.varied}, {**untuned, **layers, **method.fixed, **method.untuned}
+        )
+    return spaces
 
 
 def varies_dropout(base: Setting) -> bool:

@@ -8,14 +8,15 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wtawp.base import WtawpError, seed_of, shortened
-from wtawp.experiments.tuning.space import ARMS, Arm, Choice, Parameters, Range, Space
+from wtawp.experiments.tuning.dimensions import Choice, Parameters, Range
+from wtawp.experiments.tuning.space import Arm, Space
 
 if TYPE_CHECKING:
     import optuna
@@ -64,11 +65,11 @@ class Study:
     ) -> None:
         self.path, self.spaces = path, spaces
         self._seed, self._storage = seed, storage
-        self._trials: dict[Arm, list[Trial]] = {arm: [] for arm in ARMS}
+        self._trials: dict[Arm, list[Trial]] = {arm: [] for arm in spaces}
         with explain_study_errors(path):
-            for arm in ARMS:
+            for arm in spaces:
                 self._discard_unfinished(arm)
-            self._trials = {arm: self._read(arm) for arm in ARMS}
+            self._trials = {arm: self._read(arm) for arm in spaces}
 
     def trials(self, arm: Arm) -> list[Trial]:
         """List the finished trials of an arm.
@@ -245,8 +246,8 @@ def open_study(path: Path, identity: Mapping[str, Any], spaces: Mapping[Arm, Spa
         optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # errors are raised, and have our words
         content = json.loads(json.dumps(identity))
         if not path.exists():
-            _create(path, content)
-        _check(path, content)
+            _create(path, content, spaces)
+        _check(path, content, len(spaces))
         with explain_study_errors(path):
             storage = _storage(path)
         try:
@@ -292,7 +293,7 @@ def _storage(path: Path) -> "optuna.storages.RDBStorage":
     return optuna.storages.RDBStorage(url.render_as_string(hide_password=False))
 
 
-def _create(path: Path, identity: Mapping[str, Any]) -> None:
+def _create(path: Path, identity: Mapping[str, Any], arms: Iterable[Arm]) -> None:
     """Create the file with a study for each arm; it has its name only when it is complete."""
     import optuna
 
@@ -301,7 +302,7 @@ def _create(path: Path, identity: Mapping[str, Any]) -> None:
         part.unlink(missing_ok=True)
         with explain_study_errors(path):
             storage = _storage(part)
-            for arm in ARMS:
+            for arm in arms:
                 study = optuna.create_study(study_name=arm, storage=storage, direction="maximize")
                 study.set_user_attr(IDENTITY, identity)
             storage.engine.dispose()
@@ -315,8 +316,8 @@ def _create(path: Path, identity: Mapping[str, Any]) -> None:
             part.unlink(missing_ok=True)
 
 
-def _check(path: Path, identity: Mapping[str, Any]) -> None:
-    """Refuse a file that is no intact study of this search, before Optuna reads it."""
+def _check(path: Path, identity: Mapping[str, Any], num_arms: int) -> None:
+    """Refuse a file that is no intact study of this search with so many arms, before Optuna reads it."""
     if not path.is_file():
         raise StudyError(f"{path} is not a file; choose another --study")
     try:
@@ -333,10 +334,11 @@ def _check(path: Path, identity: Mapping[str, Any]) -> None:
         ) from error
     if application != APPLICATION:
         raise StudyError(f"{path} is a database of another program; choose another --study")
-    if problems != ["ok"] or not kinds <= {"table", "index"} or len(stored) != len(ARMS):
-        raise StudyError(
-            f"{path} is damaged, or was changed by another program; move it away or choose another --study"
-        )
+    damaged = StudyError(
+        f"{path} is damaged, or was changed by another program; move it away or choose another --study"
+    )
+    if problems != ["ok"] or not kinds <= {"table", "index"} or not stored:
+        raise damaged
     with explain_study_errors(path):
         known = [json.loads(text) for text in stored]
     for each in known:
@@ -346,6 +348,8 @@ def _check(path: Path, identity: Mapping[str, Any]) -> None:
                 f"{path} belongs to another search: {'; '.join(differences)}. Choose another --study, or repeat the"
                 " command that made it"
             )
+    if len(stored) != num_arms:
+        raise damaged
 
 
 def _differences(stored: object, wanted: Mapping[str, Any]) -> list[str]:
