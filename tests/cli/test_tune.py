@@ -67,6 +67,29 @@ def test_the_result_is_trained_by_the_command_that_is_printed_and_the_page_is_wr
     assert "belongs to another search" in " ".join(other.split())
 
 
+def test_other_methods_are_tuned_with_as_many_trials_and_compared_with_plain_training(tmp_path: Path) -> None:
+    chosen = ("SAM", "EMA", "WT-AWP auto")
+    options = [text for name in chosen for text in ("--method", name)]
+    report = json.loads(invoke("tune", "wine", *arguments(tmp_path, *options, "--json", trials=1)).stdout)
+    assert [len(report["arms"][arm]["trials"]) for arm in ("plain", "WT-AWP", *chosen)] == [1] * 5
+    rows = [cell["row"] for cell in report["comparison"]["cells"]]
+    assert rows[2:5] == [f"GCN+{name}, tuned" for name in chosen]
+    assert {("GCN, tuned", row) for row in rows[1:]} <= {
+        (pair["before"], pair["after"]) for pair in report["comparison"]["pairs"]
+    }
+    for name in ("EMA", "WT-AWP auto"):
+        arm = report["arms"][name]
+        command = shlex.split(arm["command"])
+        assert json.loads(invoke(*command[1:], "--json").stdout)["setting"] == arm["setting"]
+    call = report["arms"]["SAM"]["command"]
+    assert call.startswith("fit(GCN(d_in, d_out, ")
+    assert "awp=AwpConfig(rho=0.05, lam=1.0, layers='all', radius='global')" in call
+    fewer = " ".join(invoke("tune", "wine", *arguments(tmp_path, trials=1), code=1).output.split())
+    assert "belongs to another search: its space is" in fewer
+    unknown = " ".join(invoke("tune", "wine", "--method", "sam", *arguments(tmp_path), code=2).output.split())
+    assert "it is one of WT-AWP auto, W-AWP, SAM," in unknown.replace("│ ", "")
+
+
 def test_a_model_of_ones_own_without_dropout_is_tuned_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
