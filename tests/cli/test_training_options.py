@@ -146,9 +146,13 @@ def test_row_2_a_plan_of_the_user_takes_masks_too(tmp_path: Path, monkeypatch: p
     ("arguments", "message"),
     [
         (("train", "wine", "--split", "3"), "got '3'; the number of a split is --split-seed 3"),
-        (("compare", "wine", "--split", "halves"), "it is one of masks, public, random, k-fold, got 'halves'"),
+        (
+            ("compare", "wine", "--split", "halves"),
+            "it is one of masks, public, random, k-fold, released, got 'halves'",
+        ),
         (("train", "wine", "--split", "k-fold"), "a single training has no folds"),
         (("compare", "wine", "--split", "masks", "--train", "0.5"), "is for random splits"),
+        (("compare", "wine", "--split", "released", "--train", "0.5"), "is for random splits"),
         (("compare", "wine", "--train", "0.5", "--val", "0.5"), "must leave a share for testing"),
         (("compare", "wine", "--splits", "1"), "a comparison needs 2 splits or more"),
         (("compare", "wine", "--lr", "nan"), "lr must be a finite number"),

@@ -1,11 +1,13 @@
 import re
 
+import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import train_test_split
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
-from wtawp.graphs import Split, check_split, k_fold, load, public, split_from_masks, stratified
+from wtawp.graphs import Split, check_split, k_fold, load, public, released_split, split_from_masks, stratified
 
 
 @pytest.mark.parametrize("name", ["citation", "digits", "toy-linear"])
@@ -172,3 +174,39 @@ def test_row_2_a_split_accepts_masks() -> None:
     assert [part.tolist() for part in (split.train, split.val, split.test)] == [[0, 3], [1, 4], [2, 5]]
     with pytest.raises(DataError, match=r"mask of the val part must be a list of booleans, got \[2, 2\]"):
         Split(torch.tensor([0]), torch.ones(2, 2, dtype=torch.bool), torch.tensor([1]))
+
+
+def split_as_released(labels: np.ndarray, seed: int) -> list[list[int]]:
+    """What the released code does, with scikit-learn and numpy's global generator."""
+    state = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        train, val = 1 - 0.1 - 0.8, 0.1
+        outer, test = train_test_split(
+            np.arange(len(labels)), train_size=train + val, test_size=0.8, stratify=labels, random_state=None
+        )
+        inner = train_test_split(
+            outer, train_size=train / (train + val), test_size=val / (train + val), stratify=labels[outer]
+        )
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    return [sorted(part.tolist()) for part in (*inner, test)]
+
+
+@pytest.mark.parametrize(
+    ("size", "parts"), [(2485, (247, 249, 1988)), (2110, (210, 211, 1688)), (1222, (121, 123, 978))]
+)
+def test_released_splits_are_those_of_the_released_code(size: int, parts: tuple[int, ...]) -> None:
+    labels = np.sort(np.arange(size) % 7 % 5)
+    for seed in range(3):
+        split = released_split(torch.from_numpy(labels), seed=seed)
+        ours = [split.train, split.val, split.test]
+        assert [part.tolist() for part in ours] == split_as_released(labels, seed)
+        assert tuple(map(len, ours)) == parts
+
+
+def test_released_splits_need_labels_of_all_nodes_and_large_classes() -> None:
+    with pytest.raises(DataError, match="and 1 have none"):
+        released_split(torch.tensor([0, 1] * 50 + [-1]), seed=0)
+    with pytest.raises(DataError, match="the classes are too small"):
+        released_split(torch.tensor([0, 0, 1, 1]), seed=0)

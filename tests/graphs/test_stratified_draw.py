@@ -30,6 +30,19 @@ def test_draws_are_those_of_scikit_learn_number_for_number() -> None:
     assert 100 < drawn < 200  # the others are refused by both
 
 
+def test_a_share_of_the_rest_is_drawn_likewise() -> None:
+    labels = np.repeat(np.arange(5), [30, 41, 17, 12, 60])
+    for seed in range(20):
+        ours, theirs = np.random.RandomState(seed), np.random.RandomState(seed)
+        expected = train_test_split(
+            np.arange(160), train_size=0.19, test_size=0.8, stratify=labels, random_state=theirs
+        )
+        drawn = draw_stratified(labels, 0.19, ours, 0.8)
+        assert [part.tolist() for part in drawn] == [part.tolist() for part in expected]
+        assert [len(part) for part in drawn] == [30, 128]
+        assert ours.randint(2**31) == theirs.randint(2**31)
+
+
 def test_ties_between_classes_of_equal_size_are_drawn_likewise() -> None:
     for seed in range(20):
         assert same_draws(np.arange(70) % 7, 0.15, seed)  # 1.5 items of each class

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from wtawp.core import AwpConfig
     from wtawp.experiments.spec import Setting
 
-SPLIT_KINDS: dict[str, SplitKind] = {"masks": "masks", "public": "masks", RANDOM: RANDOM, "k-fold": "k-fold"}
+SPLIT_KINDS: dict[str, SplitKind] = {"masks": "masks", "public": "masks", RANDOM: RANDOM, "k-fold": "k-fold",
+                                     "released": "released"}  # fmt: skip
 
 
 def _check_options(options: list[str] | None) -> list[str] | None:
@@ -72,7 +73,7 @@ SplitOption = Annotated[
         "--split",
         metavar=f"[{'|'.join(SPLIT_KINDS)}]",
         help="Where training, validation and test parts come from: the masks of the graph, which public names for data "
-        "sets of ours; random stratified parts; or folds.",
+        "sets of ours; random stratified parts; folds; or random parts as in the paper's released code.",
         show_default="masks, where a graph of yours has them; else random",
     ),
 ]

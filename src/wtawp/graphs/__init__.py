@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         k_fold,
         num_mask_splits,
         public,
+        released_split,
         split_from_masks,
         stratified,
     )
@@ -83,6 +84,7 @@ __all__ = [
     "public",
     "receptive_field",
     "register_dataset",
+    "released_split",
     "sample_neighbours",
     "select_graphs",
     "sparse_features",
@@ -114,7 +116,17 @@ _HOMES = {
     **dict.fromkeys(("NeighbourLists", "Sample", "sample_neighbours"), "sampling"),
     **dict.fromkeys(("cosine", "extreme_pairs", "jaccard", "jaccard_operator", "knn_operator"), "similarity"),
     **dict.fromkeys(
-        ("Split", "check_split", "has_masks", "k_fold", "num_mask_splits", "public", "split_from_masks", "stratified"),
+        (
+            "Split",
+            "check_split",
+            "has_masks",
+            "k_fold",
+            "num_mask_splits",
+            "public",
+            "released_split",
+            "split_from_masks",
+            "stratified",
+        ),
         "splits",
     ),
 }

@@ -120,6 +120,10 @@ def test_shares_and_folds_are_those_of_the_rule() -> None:
     assert tests.sort().values.tolist() == list(range(178))
     with pytest.raises(DataError, match="has the splits 0 to 3, got 4"):
         split_of(folds, data, 4)
+    released = Setting(dataset="digits", split=SplitRule(kind="released"))
+    split = split_of(released, data_of(released, 0), 3)
+    assert [len(part) for part in (split.train, split.val, split.test)] == [179, 180, 1438]
+    assert "digits: split as in the released code: 179 nodes to train" in describe_split(released)
 
 
 def test_data_sets_of_ours_are_split_at_random_unless_the_plan_says_otherwise(tmp_path: Path) -> None:

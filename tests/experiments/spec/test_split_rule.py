@@ -6,14 +6,15 @@ from wtawp.experiments.spec import SplitRule
 
 
 def test_a_rule_is_read_as_words() -> None:
-    rules = [SplitRule(), SplitRule(train=0.5, val=0.1), SplitRule(kind="masks"), SplitRule(kind="k-fold", folds=5)]
-    assert [str(rule) for rule in rules] == ["random", "random (train 0.5, val 0.1)", "masks", "5-fold"]
+    rules = [SplitRule(), SplitRule(train=0.5, val=0.1), *(SplitRule(kind=kind) for kind in ("masks", "released"))]
+    assert [str(rule) for rule in rules] == ["random", "random (train 0.5, val 0.1)", "masks", "released"]
+    assert str(SplitRule(kind="k-fold", folds=5)) == "5-fold"
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"kind": "other"}, "a split is one of random, masks, k-fold, got 'other'"),
+        ({"kind": "other"}, "a split is one of random, masks, k-fold, released, got 'other'"),
         ({"kind": "masks", "train": 0.1}, "train=0.1 is for random splits, and this one is by masks"),
         ({"train": 1.0}, "the share train must lie between 0 and 1, got 1.0"),
         ({"val": True}, "the share val must lie between 0 and 1"),

@@ -21,6 +21,7 @@ from wtawp.graphs import (
     k_fold,
     load,
     num_mask_splits,
+    released_split,
     split_from_masks,
     stratified,
 )
@@ -108,6 +109,10 @@ def split_of(setting: Setting, data: Data, number: int) -> Split:
         if number >= rule.folds:
             raise DataError(f"a {rule.folds}-fold split has the splits 0 to {rule.folds - 1}, got {number}")
         return k_fold(data.y, folds=rule.folds, seed=0)[number]
+    if rule.kind == "released":
+        if is_collection(data):
+            raise DataError(f"{setting.dataset} is a list of graphs, and the released splits are of nodes")
+        return released_split(data.y, seed=number)
     default = 0.8 if is_collection(data) else 0.1
     train, val = (default if rule.train is None else rule.train), (0.1 if rule.val is None else rule.val)
     return stratified(data.y, seed=number, train=train, val=val)
@@ -126,7 +131,8 @@ def describe_split(setting: Setting, number: int = 0) -> str:
     data = data_of(setting, number)
     split, rule = split_of(setting, data, number), setting.split_rule
     unit = "graphs" if is_collection(data) else "nodes"
-    ways = {"random": "at random", "masks": "by the masks of the graph", "k-fold": f"into {rule.folds} folds"}
+    ways = {"random": "at random", "masks": "by the masks of the graph", "k-fold": f"into {rule.folds} folds",
+            "released": "as in the released code"}  # fmt: skip
     has_unused = not is_collection(data) and has_masks(data) and rule.kind != "masks"
     unused = "; the masks of the graph are not used (--split masks uses them)" * has_unused
     sizes = f"{len(split.train):,} {unit} to train, {len(split.val):,} to validate, {len(split.test):,} to test"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-SplitKind = Literal["random", "masks", "k-fold"]
+SplitKind = Literal["random", "masks", "k-fold", "released"]
 RANDOM: SplitKind = "random"
 
 
@@ -13,7 +13,7 @@ class SplitRule:
 
     Attributes:
         kind: "random" draws stratified parts; "masks" takes train_mask, val_mask and test_mask of the graph; "k-fold"
-            draws the folds of a cross-validation.
+            draws the folds of a cross-validation; "released" draws the parts of the paper's released code.
         train: With "random", the share for training; by default the paper's, 0.1 of nodes and 0.8 of graphs.
         val: With "random", the share for validation; by default 0.1. The rest is for testing.
         folds: With "k-fold", the number of folds, at least 3: one is for testing, one for validation.
@@ -36,7 +36,7 @@ class SplitRule:
             raise ValueError(f"a split is one of {', '.join(get_args(SplitKind))}, got {self.kind!r}")
         for name in ("train", "val"):
             share = getattr(self, name)
-            if share is not None and not self.is_random:
+            if share is not None and self.kind != RANDOM:
                 raise ValueError(f"the share {name}={share} is for random splits, and this one is by {self.kind}")
             if share is not None and not (type(share) in (int, float) and 0 < share < 1):
                 raise ValueError(f"the share {name} must lie between 0 and 1, got {share!r}")
