@@ -83,7 +83,7 @@ def test_other_methods_are_tuned_with_as_many_trials_and_compared_with_plain_tra
         assert json.loads(invoke(*command[1:], "--json").stdout)["setting"] == arm["setting"]
     call = report["arms"]["SAM"]["command"]
     assert call.startswith("fit(GCN(d_in, d_out, ")
-    assert "awp=AwpConfig(rho=0.05, lam=1.0, layers='all', radius='global')" in call
+    assert "awp=AwpConfig(rho=0.05, lam=1.0, layers='*', radius='global')" in call
     fewer = " ".join(invoke("tune", "wine", *arguments(tmp_path, trials=1), code=1).output.split())
     assert "belongs to another search: its space is" in fewer
     unknown = " ".join(invoke("tune", "wine", "--method", "sam", *arguments(tmp_path), code=2).output.split())

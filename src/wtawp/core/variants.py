@@ -107,6 +107,8 @@ def SAM(model: nn.Module, *, rho: float = 0.05, **options: Unpack[Options]) -> W
 def ASAM(model: nn.Module, *, rho: float = 0.5, **options: Unpack[Options]) -> WTAWP:
     """Build adaptive SAM (Kwon et al. 2021): all parameters, with each step measured relative to the weight it changes.
 
+    Biases are measured so, too, as the formulas of that paper say; its authors' code does it for weights alone.
+
     Args:
         model: The module that is trained.
         rho: Radius over all parameters together, in units of the weights; the default is that of the authors.

@@ -2,7 +2,7 @@ import pytest
 from torch import nn
 
 from wtawp.base import rng
-from wtawp.core import AwpConfig
+from wtawp.core import ASAM, SAM, AwpConfig
 from wtawp.experiments.spec import Setting
 from wtawp.experiments.tuning import methods
 from wtawp.experiments.tuning.methods import Method, method_names, register_method
@@ -39,8 +39,8 @@ def test_the_methods_are_what_their_names_say(gcn: nn.Module) -> None:
     assert {name: str(s.awp) for name, s in settings.items()} == {
         "WT-AWP auto": "rho=1.0, lam='auto'",
         "W-AWP": "rho=1.0, lam=0.7, layers='all'",
-        "SAM": "rho=0.05, lam=1.0, layers='all', radius='global'",
-        "ASAM": "rho=0.5, lam=1.0, layers='all', radius='adaptive'",
+        "SAM": "rho=0.05, lam=1.0, layers='*', radius='global'",
+        "ASAM": "rho=0.5, lam=1.0, layers='*', radius='adaptive'",
         "EMA": "None",
         "SWA": "None",
         "WT-AWP and EMA": "rho=1.0, lam=0.7",
@@ -49,6 +49,11 @@ def test_the_methods_are_what_their_names_say(gcn: nn.Module) -> None:
     }
     averages = {name: s.average for name, s in settings.items() if s.average is not None}
     assert averages == {"EMA": 0.95, "SWA": "swa", "WT-AWP and EMA": 0.95}
+
+
+def test_sam_and_asam_are_those_of_the_package(gcn: nn.Module) -> None:
+    assert untuned("SAM", gcn).awp == SAM(gcn).config
+    assert untuned("ASAM", gcn).awp == ASAM(gcn).config
 
 
 def test_what_the_user_chose_is_not_varied(gcn: nn.Module) -> None:

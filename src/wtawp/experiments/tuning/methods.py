@@ -36,11 +36,11 @@ METHODS: dict[str, Method] = {
     "WT-AWP auto": Method("lam follows the training", fixed={"rho": 1.0, "lam": "auto"}, layers=True),
     "W-AWP": Method("WT-AWP of all layers", fixed={"layers": "all"}, varied=_OF_WT_AWP, untuned=_PAPER),
     "SAM": Method(
-        "sharpness-aware minimisation", fixed={"lam": 1.0, "layers": "all", "radius": "global"},
+        "sharpness-aware minimisation", fixed={"lam": 1.0, "layers": "*", "radius": "global"},
         varied={"rho": Range(0.005, 1.0, is_log=True)}, untuned={"rho": 0.05},
     ),
     "ASAM": Method(
-        "adaptive sharpness-aware minimisation", fixed={"lam": 1.0, "layers": "all", "radius": "adaptive"},
+        "adaptive sharpness-aware minimisation", fixed={"lam": 1.0, "layers": "*", "radius": "adaptive"},
         varied={"rho": Range(0.05, 10.0, is_log=True)}, untuned={"rho": 0.5},
     ),
     "EMA": Method("moving average of the weights", varied={"average": Choice(DECAYS)}, untuned={"average": 0.95}),
