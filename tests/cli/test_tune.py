@@ -82,10 +82,13 @@ def test_other_methods_are_tuned_with_as_many_trials_and_compared_with_plain_tra
         command = shlex.split(arm["command"])
         assert json.loads(invoke(*command[1:], "--json").stdout)["setting"] == arm["setting"]
     call = report["arms"]["SAM"]["command"]
-    assert call.startswith("fit(GCN(d_in, d_out, ")
+    assert call.startswith("fit(model, data, split, seed=0, awp=")
+    assert call.endswith("  # model: GCN, dropout=0.5")
     assert "awp=AwpConfig(rho=0.05, lam=1.0, layers='*', radius='global')" in call
     fewer = " ".join(invoke("tune", "wine", *arguments(tmp_path, trials=1), code=1).output.split())
     assert "belongs to another search: its space is" in fewer
+    both = " ".join(invoke("tune", "wine", "--rho", 1, "--method", "SAM", *arguments(tmp_path), code=2).output.split())
+    assert "would have to mean the same for every method" in both.replace("│ ", "")
     unknown = " ".join(invoke("tune", "wine", "--method", "sam", *arguments(tmp_path), code=2).output.split())
     assert "it is one of WT-AWP auto, W-AWP, SAM," in unknown.replace("│ ", "")
 

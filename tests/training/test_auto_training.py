@@ -131,6 +131,12 @@ def test_losses_below_zero_are_refused() -> None:
         fit(gcn(), DATA, SPLITS[0], seed=0, awp=AUTO, epochs=2, loss=lambda out, y: F.cross_entropy(out, y) - 5)
 
 
+def test_a_training_loss_below_zero_is_refused_where_dropout_hides_it() -> None:
+    with pytest.raises(ValueError, match=r"needs them >= 0, but the loss is -0\."):
+        fit(gcn(dropout=0.8), DATA, SPLITS[0], seed=0, awp=AUTO, epochs=200,
+            loss=lambda out, y: F.cross_entropy(out, y) - 0.02)  # fmt: skip
+
+
 def test_minibatches_follow_the_losses_of_their_epochs() -> None:
     result = fit_batches(gcn(), DATA, SPLITS[0], seed=0, batch_size=8, fanouts=(5, 5), awp=AUTO, epochs=30)
     assert result.history["lam"][0] == 0

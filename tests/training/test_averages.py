@@ -81,17 +81,17 @@ class KilledError(Exception):
 
 @pytest.mark.parametrize("average", [0.9, "swa"])
 def test_a_resumed_training_has_the_bits_of_an_uninterrupted_one(average: Average, tmp_path: Path) -> None:
-    whole, observed = gcn(), []
+    whole = gcn()
     result = fit(whole, DATA, SPLIT, seed=0, epochs=30, average=average)
 
-    def kill(model: nn.Module, epoch: int) -> None:
-        observed.append(weights(model))
-        if epoch == 25:
+    def kill(_model: nn.Module, epoch: int) -> None:
+        if epoch == 26:  # four of the last seven epochs are in the mean
             raise KilledError
 
     path = tmp_path / "run.pt"
     with pytest.raises(KilledError):
-        fit(gcn(), DATA, SPLIT, seed=0, epochs=30, average=average, checkpoint=path, observe=kill)
+        fit(gcn(), DATA, SPLIT, seed=0, epochs=30, average=average, checkpoint=path, checkpoint_every=1,
+            observe=kill)  # fmt: skip
     resumed = gcn()
     assert fit(resumed, DATA, SPLIT, seed=0, epochs=30, average=average, checkpoint=path) == result
     assert all(map(torch.equal, weights(resumed), weights(whole)))
@@ -116,6 +116,14 @@ def test_swa_of_a_short_training_averages_its_last_epoch_alone() -> None:
         theta["w"].fill_(epoch)
         average.update(torch.tensor(epoch))
         assert average.weights["w"].tolist() == [[epoch, epoch]]
+
+
+def test_swa_keeps_an_epoch_of_the_mean_also_if_an_earlier_one_was_better() -> None:
+    plain = fit(gcn(), DATA, SPLIT, seed=0, epochs=100)
+    assert plain.epoch < 75
+    assert fit(gcn(), DATA, SPLIT, seed=0, epochs=100, average="swa").epoch >= 75
+    with pytest.raises(ValueError, match="which patience may skip; leave one out"):
+        fit(gcn(), DATA, SPLIT, seed=0, epochs=40, average="swa", patience=5)
 
 
 @pytest.mark.parametrize("average", [0, 1, 1.5, True, "ema", float("nan")])

@@ -47,10 +47,23 @@ def test_each_model_keeps_its_best_epoch(select_on: FitSelectOn, patience: int |
 
 
 def test_a_saved_state_continues() -> None:
-    half = run("either", 2, range(2))
-    other = run("either", 2, range(0))
+    """The first model has its best score before the state is saved, and would choose another epoch without it."""
+    half, other = run("accuracy", None, range(3)), run("accuracy", None, range(0))
     other.load_state_dict(half.state_dict())
-    whole, continued = run("either", 2, range(5)), run("either", 2, range(2, 5), other)
+    whole, continued = run("accuracy", None, range(5)), run("accuracy", None, range(3, 5), other)
+    assert run("accuracy", None, range(3, 5)).epoch[0] != whole.epoch[0]
     assert continued.epoch.equal(whole.epoch)
     assert continued.best["w"].equal(whole.best["w"])
-    assert continued.stopped.equal(whole.stopped)
+    assert continued.best_buffers["b"].equal(whole.best_buffers["b"])
+    assert continued.loss.equal(whole.loss)
+    assert continued.score.equal(whole.score)
+
+
+def test_epochs_before_the_first_are_not_kept_however_good_they_are() -> None:
+    theta = {"w": torch.zeros(1, 1)}
+    best = BestWeights(theta, {}, 1, torch.device("cpu"), "either", first=2)
+    for epoch, loss in enumerate([0.1, 0.2, 0.9, 0.8, 0.85]):
+        theta["w"].fill_(epoch)
+        best.update(torch.tensor(epoch), torch.tensor([loss]), torch.tensor([1.0 - loss]).double(), None)
+    assert best.epoch.tolist() == [3]
+    assert best.best["w"].tolist() == [[3.0]]

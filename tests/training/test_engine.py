@@ -163,6 +163,12 @@ def test_the_epochs_between_those_that_are_perturbed_are_plain(every: int, start
         ]
 
 
+def test_a_start_after_the_last_epoch_is_refused() -> None:
+    data, awp = load("wine"), AwpConfig(rho=0.5, lam=0.7, start=8)
+    with pytest.raises(ValueError, match="start=8 leaves no perturbed epoch of 8"):
+        fit(MLP(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, awp=awp, epochs=8)
+
+
 def test_gradients_are_checked_in_perturbed_epochs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     data, checked = load("wine"), []
     monkeypatch.setattr(VanishingMembersMonitor, "check", lambda _self, _member, step, *_numbers: checked.append(step))

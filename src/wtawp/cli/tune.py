@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wtawp.base import write_atomic
-from wtawp.cli.options import Html, Json, StorePath, Workers, check_outputs
+from wtawp.cli.options import Html, Json, StorePath, Workers, as_bad_parameter, check_outputs
 from wtawp.cli.printing import escape, print_table
 from wtawp.cli.shared import (
     StopSignal,
@@ -89,14 +89,15 @@ def tune(
             "auto is no number to tune with; leave it out: the comparison has a row in which lam follows the training",
             param_hint="'--lam'",
         )
-    methods = _checked_methods(method or [])
+    methods = _checked_methods(method or [], training.user_set)
     base = training.setting(training.split_rule())
     from wtawp.experiments.tuning.runner import num_processes, prepare_search, run_tuning
     from wtawp.experiments.tuning.search import TimeBudget
     from wtawp.experiments.tuning.study import open_study
 
     budget = TimeBudget.of_minutes(minutes, start=started)
-    search = prepare_search(base, awp, user_set=training.user_set, seed=seed, methods=methods)
+    with as_bad_parameter():
+        search = prepare_search(base, awp, user_set=training.user_set, seed=seed, methods=methods)
     is_on_cpu = training.device == "cpu"
     processes = workers or (num_processes(search, max_trials=trials, budget=budget) if is_on_cpu else 1)
     engine = make_engine("local", workers, training.device, None)
@@ -129,10 +130,16 @@ def tune(
         raise typer.Exit(1)
 
 
-def _checked_methods(names: list[str]) -> list[str]:
-    """The methods to tune, each once; refuses what is not registered."""
+def _checked_methods(names: list[str], user_set: frozenset[str]) -> list[str]:
+    """The methods to tune, each once; refuses what is not registered, and options that would mean two things."""
     from wtawp.experiments.tuning.methods import method_names
 
+    for option in ("rho", "lam", "layers", "balance", "average"):
+        if names and option in user_set:
+            raise typer.BadParameter(
+                f"--{option} would have to mean the same for every method; leave it out, or leave out --method",
+                param_hint="'--method'",
+            )
     for name in names:
         if name not in method_names():
             known = ", ".join(method_names())

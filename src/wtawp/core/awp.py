@@ -47,7 +47,7 @@ class WTAWP:
         steps: Number of ascent steps; each needs one more pass over the model.
         step_size: Size of each ascent step. None means 1 / steps.
         balance: Upper limit for the norm of the perturbed gradient, as a multiple of the natural one's. None sets none.
-            "auto" is a limit that grows with lam="auto", and None where lam is a number.
+            "auto" is a limit that depends on lam="auto", and None where lam is a number.
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact).
         every: Perturb at every `every`-th call only, beginning with the first; the calls between are plain training.
         start: The number of plain calls before the first perturbed one.

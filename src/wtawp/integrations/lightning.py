@@ -50,6 +50,8 @@ class PerturbationCallback(Callback):
         awp: The perturbation with which the module trains.
         prefix: First part of each name, as in "wtawp/gap". Two callbacks of one trainer need different ones.
         val_loss: Name under which `validation_step` logs the validation loss, which lam="auto" follows.
+        train_loss: Name under which the training loss without dropout is logged, if it is; None uses the losses of the
+            steps, in which dropout hides overfitting.
 
     Raises:
         ValueError: If `awp` is not a `WTAWP`, or has exact=True, which cannot be observed.
@@ -60,11 +62,13 @@ class PerturbationCallback(Callback):
         ...                   logger=False, enable_checkpointing=False, enable_progress_bar=False)
     """
 
-    def __init__(self, awp: WTAWP, *, prefix: str = "wtawp", val_loss: str = "val_loss") -> None:
+    def __init__(
+        self, awp: WTAWP, *, prefix: str = "wtawp", val_loss: str = "val_loss", train_loss: str | None = None
+    ) -> None:
         if not isinstance(awp, WTAWP):
             raise ValueError(f"awp must be the WTAWP with which the module trains, got {type(awp).__name__}")
         awp.register_step_hook(self._observe).remove()  # refuses what cannot be observed
-        self.awp, self._prefix, self._val_loss = awp, prefix, val_loss
+        self.awp, self._prefix, self._val_loss, self._train_loss = awp, prefix, val_loss, train_loss
         self._handle: RemovableHandle | None = None
         self._step: StepStatistics | None = None
         self._is_differentiated = False
@@ -230,7 +234,7 @@ class PerturbationCallback(Callback):
             pl_module: The module that is trained.
 
         Raises:
-            ValueError: If the module logs no validation loss.
+            ValueError: If the module does not log a loss that is to be followed.
         """
         if not self.awp.config.is_auto or trainer.sanity_checking or trainer.state.fn != TrainerFn.FITTING:
             return
@@ -239,7 +243,13 @@ class PerturbationCallback(Callback):
                 f'lam="auto" follows the validation loss, but nothing is logged as {self._val_loss!r}: write'
                 f' self.log({self._val_loss!r}, loss) in validation_step, or PerturbationCallback(awp, val_loss="...")'
             )
-        self.awp.observe(val_loss=trainer.callback_metrics[self._val_loss])
+        if self._train_loss is not None and self._train_loss not in trainer.callback_metrics:
+            raise ValueError(
+                f"nothing is logged as {self._train_loss!r}: log the training loss without dropout under that name, or"
+                " leave out train_loss to use the losses of the steps"
+            )
+        train_loss = None if self._train_loss is None else trainer.callback_metrics[self._train_loss]
+        self.awp.observe(val_loss=trainer.callback_metrics[self._val_loss], train_loss=train_loss)
 
     @override
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

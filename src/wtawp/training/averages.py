@@ -23,7 +23,7 @@ class WeightAverage:
 
     def __init__(self, theta: Stack, average: Average, epochs: int) -> None:
         self.theta, self.average = theta, average
-        self.first = epochs - max(1, epochs // 4) if average == "swa" else 0  # of the epochs that are averaged
+        self.first = epochs - max(1, epochs // 4) if average == "swa" else 0  # epoch in the average
         self.weights = {name: w.detach().clone() for name, w in theta.items()}
 
     @torch.no_grad()

@@ -18,10 +18,20 @@ class BestWeights:
         size: Number of members.
         device: Where they are.
         select_on: What must improve, see `Schedule`.
+        first: The first epoch whose weights may be kept.
     """
 
-    def __init__(self, theta: Stack, buffers: Stack, size: int, device: torch.device, select_on: FitSelectOn) -> None:
-        self.theta, self.buffers, self.select_on = theta, buffers, select_on
+    def __init__(
+        self,
+        theta: Stack,
+        buffers: Stack,
+        size: int,
+        device: torch.device,
+        select_on: FitSelectOn,
+        *,
+        first: int = 0,
+    ) -> None:
+        self.theta, self.buffers, self.select_on, self.first = theta, buffers, select_on, first
         self.best = {n: w.detach().clone() for n, w in theta.items()}
         self.best_buffers = {n: b.clone() for n, b in buffers.items()}
         self.loss = torch.full((size,), torch.inf, device=device)
@@ -38,8 +48,8 @@ class BestWeights:
             score: Metric of each member on the validation set, the higher the better, [b].
             patience: Number of epochs without improvement after which a member stops; None for never.
         """
-        lower, higher = loss < self.loss, score > self.score
-        every = torch.ones_like(lower)
+        every = (epoch >= self.first).expand(loss.shape)
+        lower, higher = (loss < self.loss) & every, (score > self.score) & every
         rules = {"either": lower | higher, "loss": lower, "accuracy": higher, "metric": higher, "last": every}
         better = rules[self.select_on] & ~self.stopped
         self.loss.copy_(torch.where(lower, loss.to(self.loss.dtype), self.loss))  # what is not a number changes nothing

@@ -92,8 +92,8 @@ class StackTraining:
         self.objective, self.decoder, self.device = objective, decoder, next(models[0].parameters()).device
         self.forward, self.ensemble = forward, Ensemble(models, forward)
         is_auto = awp is not None and awp.is_auto and not awp.is_plain
-        self.watched_parts = ("train", "val") if is_auto else ("val",)  # measured after each epoch, in one pass
-        self.subsets = {"train": self.subset(data, "train"), "watched": self.subset(data, *self.watched_parts)}
+        self.monitored_parts = ("train", "val") if is_auto else ("val",)  # measured after each epoch, in one pass
+        self.subsets = {"train": self.subset(data, "train"), "monitored": self.subset(data, *self.monitored_parts)}
         self.names = () if awp is None or awp.is_plain else self._select(awp)
         self.dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=self.device)
         self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
@@ -102,9 +102,13 @@ class StackTraining:
             None if schedule.average is None else WeightAverage(self.theta, schedule.average, schedule.epochs)
         )
         self.measured = self.theta if self.average is None else self.average.weights  # what is measured and selected
-        self.selection = BestWeights(self.measured, self.buffers, len(models), self.device, schedule.select_on)
+        first = 0 if self.average is None else self.average.first
+        self.selection = BestWeights(
+            self.measured, self.buffers, len(models), self.device, schedule.select_on, first=first
+        )
         dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
         self.lam = torch.zeros(len(models), dtype=torch.float64, device=self.device) if is_auto else None
+        self.smallest_loss = torch.zeros(len(models), dtype=dtype, device=self.device)  # that lam followed last
         self.columns = (*COLUMNS, "lam") if is_auto else COLUMNS
         self.history = torch.zeros(schedule.epochs, len(self.columns), len(models), dtype=dtype, device=self.device)
         self.epochs_run = 0
@@ -196,14 +200,14 @@ class StackTraining:
         if self.average is not None:
             self.average.update(epoch)
         with torch.no_grad():
-            measured = self._measure_watched()
-            loss, scores = measured["val"]
+            loss, scores, train_loss = self._measure_monitored()
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
             row = [result.loss, result.gap, *norms, loss, scores]
-            if self.lam is not None and lam is not None:
+            if self.lam is not None and lam is not None and train_loss is not None:
                 row.append(lam if is_perturbed else torch.zeros_like(lam))
-                self.lam.copy_(follow_gap(self.lam, measured["train"][0], loss))
+                self.lam.copy_(follow_gap(self.lam, train_loss, loss))
+                self.smallest_loss.copy_(torch.minimum(train_loss, loss))
             rows = torch.stack([r.to(self.history.dtype) for r in row])
             self.history.index_copy_(0, epoch[None], rows[None])
         self.optimizer.end_epoch(loss)
@@ -222,15 +226,18 @@ class StackTraining:
         losses = self.objective.losses(logits, y, is_shared=is_shared)
         return losses, self.objective.scores(logits, y, is_shared=is_shared)
 
-    def _measure_watched(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Loss and metric of each watched part at the present weights, without dropout."""
-        subset, measured, first = self.subsets["watched"], {}, 0
+    def _measure_monitored(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The validation loss and metric at the present weights, without dropout; and if it is needed, L_train."""
+        subset, first, parts = self.subsets["monitored"], 0, {}
         logits = subset.take(self.ensemble.logits(self.measured, self.buffers, subset.arguments, None))
-        for part in self.watched_parts:
+        for part in self.monitored_parts:
             rows = slice(first, first + len(getattr(self.splits[0], part)))
-            y = subset.y[rows] if subset.is_shared else subset.y[:, rows]
-            measured[part], first = self.measure(logits[:, rows], y, is_shared=subset.is_shared), rows.stop
-        return measured
+            parts[part] = logits[:, rows], subset.y[rows] if subset.is_shared else subset.y[:, rows]
+            first = rows.stop
+        loss, scores = self.measure(*parts["val"], is_shared=subset.is_shared)
+        if "train" not in parts:
+            return loss, scores, None
+        return loss, scores, self.objective.losses(*parts["train"], is_shared=subset.is_shared)
 
     def check_gradients(self, monitor: VanishingMembersMonitor, positions: list[int]) -> None:
         """Give a monitor the gradient norms of the last epoch, of the members that have not stopped.
@@ -253,10 +260,10 @@ class StackTraining:
         """
         if self.lam is None or self.objective.loss is None:
             return
-        losses = self.history[self.epochs_run - 1][[COLUMNS.index("train_loss"), COLUMNS.index("val_loss")]]
-        if bool((losses < 0).any()):
+        if bool((self.smallest_loss < 0).any()):
+            smallest = float(self.smallest_loss.min())
             raise ValueError(
-                f'lam="auto" compares losses by their ratio and needs them >= 0, but the loss is {losses.min():.4g} in'
+                f'lam="auto" compares losses by their ratio and needs them >= 0, but the loss is {smallest:.4g} in'
                 f" epoch {self.epochs_run - 1}; choose lam as a number"
             )
 
@@ -313,9 +320,9 @@ class StackTraining:
             The selected epochs, values of the metric, losses, and the history.
         """
         ensemble, selection, subsets = self.ensemble, self.selection, self.subsets
-        if self.watched_parts == ("val",):
-            subsets["val"] = subsets["watched"]
-        del subsets["watched"]
+        if self.monitored_parts == ("val",):
+            subsets["val"] = subsets["monitored"]
+        del subsets["monitored"]
         ensemble.write_back(selection.best)
         ensemble.write_back(selection.best_buffers)
         loss, scores = {}, {}

@@ -114,11 +114,13 @@ def fit(
             the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
             "last" selects the last epoch.
         average: Measures and keeps an average of the weights over epochs in place of those of an epoch: a number is the
-            decay of an exponential moving average, "swa" is the equal mean of the last quarter of the epochs.
+            decay of an exponential moving average, "swa" is the equal mean of the last quarter of the epochs, one of
+            which is then selected.
         tf32: Whether a GPU may multiply matrices in TF32, which is faster and less precise.
         augment: Called as `augment(data, epoch)` before each epoch; it returns the graph that the training pass uses.
             The model has its current weights then.
-        observe: Called as `observe(model, epoch)` after each epoch, when the model has the weights of that epoch.
+        observe: Called as `observe(model, epoch)` after each epoch, when the model has the weights of that epoch,
+            or their average.
         split_index: Number of the split, if `split` is None and the masks describe several splits.
         optimizer: Builds another optimizer from a list of parameters, which are those of the model that require
             gradients, in its order: `lambda parameters: torch.optim.SGD(parameters, lr=0.1)`. It takes the place of
@@ -224,12 +226,13 @@ def fit_many(
             the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
             "last" selects the last epoch.
         average: Measures and keeps an average of the weights over epochs in place of those of an epoch: a number is the
-            decay of an exponential moving average, "swa" is the equal mean of the last quarter of the epochs.
+            decay of an exponential moving average, "swa" is the equal mean of the last quarter of the epochs, one of
+            which is then selected.
         tf32: Whether a GPU may multiply matrices in TF32, which is faster and less precise.
         augment: Called as `augment(data, epoch)` before each epoch; it returns the graph that the training pass uses.
             The models have their current weights then.
         observe: Called as `observe(models, epoch)` after each epoch, with the models of one stack, which have the
-            weights of that epoch.
+            weights of that epoch, or their averages.
         split_index: Number of the split, if `splits` is None and the masks describe several splits.
         optimizer: Builds another optimizer, as in `fit`. It is called once for each model, with the parameters of that
             model, so that every optimizer is right here which is right in `fit`.
@@ -280,6 +283,8 @@ def fit_many(
         select_on=select_on,
         average=average,
     )
+    if awp is not None and not awp.is_plain and awp.start >= epochs:
+        raise ValueError(f"start={awp.start} leaves no perturbed epoch of {epochs}; choose a smaller one")
     device = next((p.device for p in models[0].parameters()), None)
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")

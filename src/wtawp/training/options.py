@@ -21,10 +21,12 @@ class Schedule:
             of them, which is the rule of the released code. "metric" is the metric of the training, which is the
             accuracy unless another one is chosen. "last" selects the last epoch.
         average: What is measured and selected in place of the weights of an epoch: their exponential moving average, by
-            its decay, or "swa", the equal mean of the last quarter of the epochs. None is the weights themselves.
+            its decay, or "swa", the equal mean of the last quarter of the epochs, which alone are selected from then.
+            None is the weights themselves.
 
     Raises:
-        ValueError: If `epochs` is not a whole number from 1 on, or `select_on` or `average` is unknown.
+        ValueError: If `epochs` is not a whole number from 1 on, `select_on` or `average` is unknown, or "swa" has
+            `patience` beside it.
 
     Example:
         >>> Schedule(epochs=200, lr=0.01, weight_decay=5e-4, patience=None, select_on="either").epochs
@@ -46,6 +48,8 @@ class Schedule:
         if self.select_on not in get_args(FitSelectOn):
             raise ValueError(f"select_on must be one of {get_args(FitSelectOn)}, got {self.select_on!r}")
         check_average(self.average)
+        if self.average == "swa" and self.patience is not None:
+            raise ValueError('average="swa" is the mean of the last epochs, which patience may skip; leave one out')
 
 
 def check_average(average: object) -> None:

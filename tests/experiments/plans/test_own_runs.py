@@ -54,9 +54,13 @@ def test_some_runs_of_a_study_of_default_settings_are_the_user_s_and_all_of_them
     study = plan("extra:auto")
     study = replace(study, cells=tuple(replace(cell, splits=1) for cell in study.cells))
     some = replace(study, cells=tuple(cell for cell in study.cells if cell.column == "planetoid-pubmed"))
-    assert len(own_plans(make_records(some))[0]) == len({cell.setting.model for cell in some.cells})
+    (mine, _) = own_plans(make_records(some))
+    assert len(mine) == len({cell.setting.model for cell in some.cells})
+    assert all(len(each.pairs) == 2 for each in mine)
     assert is_fragment(study, make_records(some))
-    assert own_plans(make_records(study)) == ([], 0)
+    whole = make_records(study)
+    assert own_plans([r for r in whole if "GCN" not in r.setting["model"]])[0], "without the GCN it is no whole study"
+    assert own_plans(whole) == ([], 0)
     assert not is_fragment(study, make_records(study))
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from torch import nn
 
@@ -5,12 +7,13 @@ from wtawp.base import rng
 from wtawp.core import ASAM, SAM, AwpConfig
 from wtawp.experiments.spec import Setting
 from wtawp.experiments.tuning import methods
+from wtawp.experiments.tuning.dimensions import Choice
 from wtawp.experiments.tuning.methods import Method, method_names, register_method
 from wtawp.experiments.tuning.space import search_spaces
 from wtawp.models import GCN
 
 BASE = Setting(dataset="wine")
-AWP = AwpConfig(rho=2.0, lam=0.5)
+AWP = AwpConfig(rho=2.0, lam=0.5)  # what WT-AWP is used with here without tuning
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +41,14 @@ def test_the_methods_are_what_their_names_say(gcn: nn.Module) -> None:
     settings = {name: untuned(name, gcn) for name in method_names()}
     assert {name: str(s.awp) for name, s in settings.items()} == {
         "WT-AWP auto": "rho=1.0, lam='auto'",
-        "W-AWP": "rho=1.0, lam=0.7, layers='all'",
+        "W-AWP": "rho=2.0, lam=0.5, layers='all'",
         "SAM": "rho=0.05, lam=1.0, layers='*', radius='global'",
         "ASAM": "rho=0.5, lam=1.0, layers='*', radius='adaptive'",
         "EMA": "None",
         "SWA": "None",
-        "WT-AWP and EMA": "rho=1.0, lam=0.7",
-        "WT-AWP, late start": "rho=1.0, lam=0.7, start=20",
-        "WT-AWP, every other step": "rho=1.0, lam=0.7, every=2",
+        "WT-AWP and EMA": "rho=2.0, lam=0.5",
+        "WT-AWP, late start": "rho=2.0, lam=0.5, start=20",
+        "WT-AWP, every other step": "rho=2.0, lam=0.5, every=2",
     }
     averages = {name: s.average for name, s in settings.items() if s.average is not None}
     assert averages == {"EMA": 0.95, "SWA": "swa", "WT-AWP and EMA": 0.95}
@@ -54,6 +57,13 @@ def test_the_methods_are_what_their_names_say(gcn: nn.Module) -> None:
 def test_sam_and_asam_are_those_of_the_package(gcn: nn.Module) -> None:
     assert untuned("SAM", gcn).awp == SAM(gcn).config
     assert untuned("ASAM", gcn).awp == ASAM(gcn).config
+
+
+def test_a_late_start_leaves_epochs_to_perturb(gcn: nn.Module) -> None:
+    name = "WT-AWP, late start"
+    assert search_spaces(replace(BASE, epochs=30), AWP, gcn, (), [name])[name].dimensions["start"] == Choice((10, 20))
+    with pytest.raises(ValueError, match="needs more than 20 epochs, got 15"):
+        search_spaces(replace(BASE, epochs=15), AWP, gcn, (), [name])
 
 
 def test_what_the_user_chose_is_not_varied(gcn: nn.Module) -> None:

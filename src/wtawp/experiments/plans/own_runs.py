@@ -8,9 +8,11 @@ from pathlib import Path
 from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import budget_name
 from wtawp.experiments.plans.scale import at_scale
-from wtawp.experiments.plans.without_tuning import auto_plan
+from wtawp.experiments.plans.without_tuning import auto_plans
 from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
+
+MIDSIZE = "extra:midsize"  # a study of default settings, as those of `auto_plans` are
 
 
 def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
@@ -62,9 +64,9 @@ def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:
         records: Records, also of other plans.
 
     Returns:
-        True for the study of `auto_plan`, if some of its settings have no record.
+        True for such a study, if some of its settings have no record.
     """
-    if plan.name != auto_plan().name:
+    if plan.name not in {MIDSIZE, *(study.name for study in auto_plans())}:
         return False
     return not {cell.setting.content_json for cell in plan.cells} <= {_text_of(record) for record in records}
 

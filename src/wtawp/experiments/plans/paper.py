@@ -22,7 +22,7 @@ from wtawp.experiments.plans.geometry import (
     vanishing_plan,
 )
 from wtawp.experiments.plans.robustness import certificate_plan, certifying, evading, poisoning
-from wtawp.experiments.plans.without_tuning import auto_plan
+from wtawp.experiments.plans.without_tuning import auto_plans
 from wtawp.experiments.spec import Cell, Claim, Measure, Option, Plan, Setting
 from wtawp.graphs.registry import dataset_spec
 from wtawp.models.registry import model_spec
@@ -376,7 +376,7 @@ def plans() -> dict[str, Plan]:
         "extra:vanishing": vanishing_plan(),
         "extra:midsize": _midsize(),
         "extra:every": _seldom(),
-        "extra:auto": auto_plan(),
+        **{each.name: each for each in auto_plans()},
     }  # fmt: skip
 
 

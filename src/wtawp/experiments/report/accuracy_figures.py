@@ -183,6 +183,7 @@ def gains_by_column(report: PlanReport) -> str:
         list(dict.fromkeys(names))
         for names in zip(*((p.column, p.before, p.after.removeprefix(p.before + "+")) for p in pairs), strict=True)
     )
+    shades, markers = [COLOURS[i % len(COLOURS)] for i in (1, 0, *range(2, len(methods)))], "oDs^vPX*" * len(methods)
     with drawing(1, 1, max(6.0, 2.2 + 0.75 * len(columns)), 3.6) as (axes, out):
         ax = axes[0]
         ax.axhline(0, color=GREY, linewidth=0.8)
@@ -190,12 +191,12 @@ def gains_by_column(report: PlanReport) -> str:
             assert pair.gain is not None
             method = methods.index(pair.after.removeprefix(pair.before + "+"))
             offset = (models.index(pair.before) + 0.5) / len(models) - 0.5
-            x, colour = columns.index(pair.column) + 0.8 * offset, COLOURS[1 - method % 2]
+            x, colour = columns.index(pair.column) + 0.8 * offset, shades[method]
             if pair.gain.low is not None and pair.gain.high is not None:
                 ax.plot([x, x], [pair.gain.low, pair.gain.high], color=colour, linewidth=1.2)
-            ax.plot([x], [pair.gain.mean], color=colour, marker="oD"[method % 2], markersize=4)
+            ax.plot([x], [pair.gain.mean], color=colour, marker=markers[method], markersize=4)
         for method, name in enumerate(methods):
-            ax.plot([], [], color=COLOURS[1 - method % 2], marker="oD"[method % 2], linestyle="", label=name)
+            ax.plot([], [], color=shades[method], marker=markers[method], linestyle="", label=name)
         for border in range(1, len(columns)):
             ax.axvline(border - 0.5, color=GREY, linewidth=0.3)
         ax.set_yscale("symlog", linthresh=1.0)

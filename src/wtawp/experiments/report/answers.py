@@ -27,21 +27,22 @@ def is_own(report: PlanReport) -> bool:
 
 
 def answers(report: PlanReport) -> list[str]:
-    """Answer the comparisons of a plan: a paragraph for each pair of plain and perturbed training in each column.
+    """Answer the comparisons of a plan: a paragraph for each pair of plain training and another in each column.
 
     Args:
         report: A plan with its measurements.
 
     Returns:
         The paragraphs. Where no pair can be compared yet, there is one that says what is missing; where the plan
-        compares no perturbation, there is none.
+        compares nothing with plain training, there is none.
     """
     cells = {(c.cell.row, c.cell.column): c for c in report.cells}
     drops = {(d.before, d.after, d.column): d for d in compare_drops(report)}
     paragraphs = []
     for pair in report.pairs:
         before, after = cells[pair.before, pair.column], cells[pair.after, pair.column]
-        if before.cell.setting.awp is not None or after.cell.setting.awp is None:
+        plain, other = before.cell.setting, after.cell.setting
+        if plain.awp is not None or (other.awp, other.average) == (None, plain.average):
             continue
         sentences = [_gain(pair)]
         if drop := drops.get((pair.before, pair.after, pair.column)):
@@ -57,7 +58,7 @@ def answers(report: PlanReport) -> list[str]:
                 f"of {drop.drop_before:.2f}); on the clean graph the gain is {round(drop.clean_gain, 2) + 0.0:+.2f}."
             )
         elif before.cell.attack is None:
-            sentences += [*_cost(before, after), *_fit(before, after, pair)]
+            sentences += [*_cost(before, after), *(_fit(before, after, pair) if other.awp is not None else [])]
         paragraphs.append(" ".join(sentences))
     return paragraphs
 

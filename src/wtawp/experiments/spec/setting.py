@@ -89,6 +89,8 @@ class Setting:
         if self.select_on not in get_args(SelectOn):
             raise ValueError(f"select_on must be one of {get_args(SelectOn)}, got {self.select_on!r}")
         check_average(self.average)
+        if self.awp is not None and self.batch_size is None and self.awp.start >= self.epochs:
+            raise ValueError(f"start={self.awp.start} leaves no perturbed epoch of {self.epochs}; choose a smaller one")
         if self.average is not None and self.batch_size is not None:
             raise ValueError("average belongs to full-batch training; leave out batch_size or average")
         if unknown := set(self.keep) - set(get_args(Keep)):

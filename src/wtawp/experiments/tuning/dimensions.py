@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Value = float | str | None  # of a hyper-parameter; whole numbers too
+Value = float | int | str | None  # of a hyper-parameter
 Parameters = Mapping[str, Value]
 
 

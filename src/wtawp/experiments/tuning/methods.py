@@ -19,22 +19,22 @@ class Method:
         summary: What it does, in a few words.
         fixed: The values of the options that it fixes.
         varied: What a search varies, by name.
-        untuned: The values of what is varied that are used without tuning.
-        layers: Whether it perturbs the layers that WT-AWP perturbs in the model; otherwise they are among `fixed`.
+        untuned: The values of what is varied that are used without tuning; rho and lam are WT-AWP's where they are
+            missing here.
+        uses_model_layers: Whether it perturbs the layers that WT-AWP perturbs in the model.
     """
 
     summary: str
     fixed: Mapping[str, Value] = field(default_factory=dict)
     varied: Mapping[str, Range | Choice] = field(default_factory=dict)
     untuned: Mapping[str, Value] = field(default_factory=dict)
-    layers: bool = False
+    uses_model_layers: bool = False
 
 
 _OF_WT_AWP = {"rho": RANGES["rho"], "lam": RANGES["lam"]}
-_PAPER = {"rho": 1.0, "lam": 0.7}
 METHODS: dict[str, Method] = {
-    "WT-AWP auto": Method("lam follows the training", fixed={"rho": 1.0, "lam": "auto"}, layers=True),
-    "W-AWP": Method("WT-AWP of all layers", fixed={"layers": "all"}, varied=_OF_WT_AWP, untuned=_PAPER),
+    "WT-AWP auto": Method("lam follows the training", fixed={"rho": 1.0, "lam": "auto"}, uses_model_layers=True),
+    "W-AWP": Method("WT-AWP of all layers", fixed={"layers": "all"}, varied=_OF_WT_AWP),
     "SAM": Method(
         "sharpness-aware minimisation", fixed={"lam": 1.0, "layers": "*", "radius": "global"},
         varied={"rho": Range(0.005, 1.0, is_log=True)}, untuned={"rho": 0.05},
@@ -46,14 +46,14 @@ METHODS: dict[str, Method] = {
     "EMA": Method("moving average of the weights", varied={"average": Choice(DECAYS)}, untuned={"average": 0.95}),
     "SWA": Method("mean of the weights of the last quarter", fixed={"average": "swa"}),
     "WT-AWP and EMA": Method(
-        "both", varied={**_OF_WT_AWP, "average": Choice(DECAYS)}, untuned={**_PAPER, "average": 0.95}, layers=True
+        "both", varied={**_OF_WT_AWP, "average": Choice(DECAYS)}, untuned={"average": 0.95}, uses_model_layers=True
     ),
     "WT-AWP, late start": Method(
-        "plain epochs first", varied={**_OF_WT_AWP, "start": Choice((10, 20, 50))}, untuned={**_PAPER, "start": 20},
-        layers=True,
+        "plain epochs first", varied={**_OF_WT_AWP, "start": Choice((10, 20, 50))}, untuned={"start": 20},
+        uses_model_layers=True,
     ),
     "WT-AWP, every other step": Method(
-        "plain steps between", fixed={"every": 2}, varied=_OF_WT_AWP, untuned=_PAPER, layers=True
+        "plain steps between", fixed={"every": 2}, varied=_OF_WT_AWP, uses_model_layers=True
     ),
 }  # fmt: skip
 

@@ -207,8 +207,8 @@ def _call_of_fit(setting: Setting) -> str:
     names = ["awp", "epochs", "lr", "weight_decay", "select_on"] + ["average"] * (setting.average is not None)
     values = {name: getattr(setting, name) for name in names} | {"awp": f"AwpConfig({setting.awp})"}
     arguments = ", ".join(f"{name}={value if name == 'awp' else repr(value)}" for name, value in values.items())
-    options = "".join(f", {name}={value!r}" for name, value in setting.options)
-    return f"fit({setting.model}(d_in, d_out{options}), data, split, seed=0, {arguments})"
+    model = ", ".join([setting.model, *(f"{name}={value!r}" for name, value in setting.options)])
+    return f"fit(model, data, split, seed=0, {arguments})  # model: {model}"
 
 
 def _values(setting: Setting) -> dict[str, object]:

@@ -99,6 +99,9 @@ def search_spaces(
     Returns:
         The space of each arm: plain training, WT-AWP and `methods`. Dropout is varied if the constructor of the model
         has an argument `dropout` whose default is a number, see `varies_dropout`.
+
+    Raises:
+        ValueError: If a method cannot be used with so few epochs.
     """
     untuned: dict[str, Value] = {"lr": base.lr, "weight_decay": base.weight_decay}
     if varies_dropout(base):
@@ -118,13 +121,21 @@ def search_spaces(
         "plain": _space("plain", dimensions, untuned),
         "WT-AWP": _space("WT-AWP", dimensions, untuned | perturbation),
     }
+    shared = {name: dimension for name, dimension in dimensions.items() if name in untuned}
     for name in methods:
         method = METHODS[name]
-        layers = {"layers": perturbation["layers"]} if method.layers else {}
-        shared = {n: d for n, d in dimensions.items() if n in untuned}
-        spaces[name] = _space(
-            name, {**shared, **method.varied}, {**untuned, **layers, **method.fixed, **method.untuned}
-        )
+        varied, values = dict(method.varied), dict(method.untuned)
+        for of_wt_awp in ("rho", "lam"):
+            if of_wt_awp in varied and of_wt_awp not in values:
+                values[of_wt_awp] = perturbation[of_wt_awp]
+                varied[of_wt_awp] = _including(RANGES[of_wt_awp], perturbation[of_wt_awp])
+        if isinstance(starts := varied.get("start"), Choice):  # those that leave epochs to perturb
+            possible = tuple(start for start in starts.values if isinstance(start, int) and start < base.epochs)
+            if len(possible) < 2:
+                raise ValueError(f"{name} needs more than {starts.values[1]} epochs, got {base.epochs}")
+            varied["start"], values["start"] = Choice(possible), possible[1]
+        layers = {"layers": perturbation["layers"]} if method.uses_model_layers else {}
+        spaces[name] = _space(name, {**shared, **varied}, {**untuned, **layers, **method.fixed, **values})
     return spaces
 
 
