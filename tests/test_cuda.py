@@ -83,6 +83,23 @@ def test_training_replayed_on_the_gpu_is_training_on_the_cpu(kind: type) -> None
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
+@pytest.mark.parametrize("average", [None, 0.9, "swa"])
+def test_lam_auto_and_averages_replayed_on_the_gpu_are_those_on_the_cpu(average: float | str | None) -> None:
+    """Two splits, which are one stack on a GPU and two on a CPU."""
+    data, results = load("wine"), {}
+    splits = [stratified(data.y, seed=seed) for seed in (0, 1)]
+    for device in ("cpu", "cuda"):
+        models = [GCN(13, 3, dropout=0.0, generator=rng("init", i)).double().to(device) for i in range(2)]
+        graph = data.clone()
+        graph.x = graph.x.double()
+        results[device] = fit_many(models, graph, splits, seeds=[0, 1], awp=AwpConfig(rho=1.0, lam="auto"), epochs=40,
+                                   average=average)  # type: ignore[arg-type]  # fmt: skip
+    for ours, theirs in zip(results["cuda"], results["cpu"], strict=True):
+        assert max(theirs.history["lam"]) > 0.3
+        for name in ("lam", "val_loss", "train_loss"):
+            assert ours.history[name] == pytest.approx(theirs.history[name], abs=1e-6)
+
+
 @pytest.mark.parametrize("part", ["features", "edges", "both"])
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_votes_on_the_gpu_are_those_on_the_cpu(part: str, is_ours: bool) -> None:

@@ -328,7 +328,6 @@ def test_an_exception_in_training_ends_the_observation() -> None:
     assert callback._step is None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="NOT CHECKED: the processes meet over the loopback of Linux")
 class Follower(Module):
     """A module that logs a validation loss."""
 
@@ -376,6 +375,18 @@ def test_a_validation_loss_that_is_not_logged_is_asked_for() -> None:
         fit_with_validation(module, PerturbationCallback(module.awp))
 
 
+def test_a_training_loss_without_dropout_is_followed_if_it_is_logged() -> None:
+    module = Follower()
+    module.on_validation_epoch_end = lambda: module.log("clean", 0.25)  # type: ignore[method-assign]
+    observed, observe = [], module.awp.observe
+    module.awp.observe = lambda **losses: (observed.append(losses), observe(**losses))  # type: ignore[method-assign,assignment,func-returns-value]
+    fit_with_validation(module, PerturbationCallback(module.awp, train_loss="clean"))
+    assert [float(losses["train_loss"]) for losses in observed] == [0.25] * 3
+    with pytest.raises(ValueError, match="nothing is logged as 'other': log the training loss without dropout"):
+        fit_with_validation(module, PerturbationCallback(module.awp, train_loss="other"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="NOT CHECKED: the processes meet over the loopback of Linux")
 def test_two_processes_train_as_a_loop_written_by_hand() -> None:
     right = ["automatic", "accumulated", "manual", "manual_static_graph", "fsdp2", "fsdp2_manual"]
     reports = run_pair(Path(__file__).parents[1] / "support" / "lightning_pair.py", [*right, "static_graph"], limit=240)

@@ -13,7 +13,7 @@ from wtawp.core import WTAWP, AwpConfig
 from wtawp.core.auto import MIN_LAM, effective, follow_gap
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN
-from wtawp.training import fit, fit_batches, fit_many
+from wtawp.training import Fit, fit, fit_batches, fit_many, loop
 
 DATA = load("wine")
 SPLITS = [stratified(DATA.y, seed=seed) for seed in range(3)]
@@ -58,6 +58,22 @@ def test_models_that_are_trained_together_end_as_alone() -> None:
         assert results[seed].accuracy == single.accuracy
         for name, values in single.history.items():
             assert results[seed].history[name] == pytest.approx(values, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("average", [None, 0.9, "swa"])
+def test_splits_of_their_own_in_one_stack_as_on_a_gpu_change_nothing(
+    average: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train() -> list[Fit]:
+        models = [gcn(i, dropout=0.0) for i in range(3)]
+        return fit_many(models, DATA, SPLITS, seeds=[0, 1, 2], awp=AUTO, epochs=40, average=average)
+
+    apart = train()
+    monkeypatch.setattr(loop, "_stacks", lambda splits, *, together: [list(range(len(splits)))])  # noqa: ARG005
+    for one, other in zip(train(), apart, strict=True):
+        assert max(other.history["lam"]) > 0.3
+        for name in ("lam", "train_loss", "val_loss"):
+            assert one.history[name] == pytest.approx(other.history[name], abs=2e-4)
 
 
 def test_a_member_at_rest_is_trained_plainly_beside_one_that_is_perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
