@@ -104,9 +104,11 @@ def test_an_average_survives_the_way_through_a_record_and_changes_the_key(averag
 
 
 def test_a_late_start_survives_the_way_through_a_record_and_an_early_one_leaves_the_key() -> None:
-    late = replace(PERTURBED, awp=AwpConfig(rho=1.0, lam=0.7, start=20))
+    late = replace(PERTURBED, awp=AwpConfig(rho=1.0, lam=0.7, start=2))
     assert Setting.from_content(json.loads(late.content_json)) == late
     assert "start" not in PERTURBED.content["awp"]
+    with pytest.raises(ValueError, match="start=5 leaves no perturbed epoch of 5"):
+        replace(PERTURBED, awp=AwpConfig(rho=1.0, lam=0.7, start=5))
 
 
 def test_a_lam_that_follows_the_training_survives_the_way_through_a_record() -> None:

@@ -36,7 +36,7 @@ class SplitRule:
             raise ValueError(f"a split is one of {', '.join(get_args(SplitKind))}, got {self.kind!r}")
         for name in ("train", "val"):
             share = getattr(self, name)
-            if share is not None and self.kind != RANDOM:
+            if share is not None and self.kind in ("masks", "k-fold", "released"):
                 raise ValueError(f"the share {name}={share} is for random splits, and this one is by {self.kind}")
             if share is not None and not (type(share) in (int, float) and 0 < share < 1):
                 raise ValueError(f"the share {name} must lie between 0 and 1, got {share!r}")
