@@ -83,7 +83,7 @@ class Search:
 def prepare_search(
     base: Setting, awp: AwpConfig, *, user_set: Collection[str], seed: int, methods: Sequence[str] = ()
 ) -> Search:
-    """Check that all arms can be trained, and choose what is varied.
+    """Check that the model can be trained plainly and with WT-AWP, and choose what every arm varies.
 
     Args:
         base: The setting of plain training without tuning; its split is random or by masks.
