@@ -18,7 +18,7 @@ from wtawp import AwpConfig, fit_many, load, rng, stratified
 from wtawp.core import auto
 from wtawp.models import model_spec
 
-CONSTANTS = ("FLOOR", "SLOPE", "MAX_LAM", "RATE", "LIMIT")
+CONSTANTS = ("FLOOR", "SLOPE", "MAX_LAM", "RATE", "LIMIT", "MAX_RISE", "SHRINK", "GROW")
 
 
 def rules_of(texts: list[str], fixed: list[str]) -> Iterator[tuple[str, AwpConfig | None, dict[str, float]]]:

@@ -9,15 +9,20 @@ from wtawp.base import rng
 from wtawp.core import WTAWP
 from wtawp.core.auto import (
     FLOOR,
+    GROW,
     LIMIT,
     MAX_LAM,
+    MAX_RISE,
     MAX_SILENT_STEPS,
     MIN_LAM,
+    MIN_SHARE,
     RATE,
+    SHRINK,
     SLOPE,
-    AutoLam,
+    AutoStrength,
     effective,
     follow_gap,
+    follow_rise,
     gradient_limit,
 )
 
@@ -84,10 +89,60 @@ def test_small_weights_count_as_none() -> None:
 
 
 def test_the_limit_of_the_perturbed_gradient_is_low_at_both_ends() -> None:
-    assert gradient_limit(0.5) == (LIMIT / 4) ** 2
-    limits = [float(gradient_limit(lam)) for lam in (MIN_LAM, 0.2, 0.5, 0.8, MAX_LAM)]
-    assert limits == gradient_limit(torch.tensor([MIN_LAM, 0.2, 0.5, 0.8, MAX_LAM], dtype=torch.float64)).tolist()  # type: ignore[union-attr]
+    assert gradient_limit(0.5) == LIMIT / 32
+    weights = [MIN_LAM, 0.2, 0.5, 0.8, MAX_LAM]
+    limits = [float(gradient_limit(lam)) for lam in weights]
+    assert limits == pytest.approx(gradient_limit(torch.tensor(weights, dtype=torch.float64)).tolist())  # type: ignore[union-attr]
     assert max(limits[0], limits[-1]) < 1 < min(limits[1:-1])
+
+
+def test_the_radius_shrinks_while_the_perturbation_does_too_much_and_grows_back_to_rho() -> None:
+    share, seen = torch.ones(2, dtype=torch.float64), []
+    for rise in [(9.0, 1.0)] * 5 + [(1.0, 1.0)] * 100:
+        share = follow_rise(share, torch.tensor(rise), torch.tensor([2.0, 1.0]))
+        seen.append(share.tolist())
+    assert seen[4] == pytest.approx([SHRINK**5, 1.0])
+    assert seen[5] == pytest.approx([SHRINK**5 * GROW, 1.0])
+    assert seen[-1] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("rise", "val", "factor"), [
+    (MAX_RISE, 1.0, GROW), (MAX_RISE + 1e-3, 1.0, SHRINK), (-1.0, 1.0, GROW), (0.0, 0.0, GROW),
+    (math.nan, 1.0, SHRINK), (math.inf, 1.0, SHRINK), (1.0, math.nan, SHRINK),
+])  # fmt: skip
+def test_a_rise_is_compared_with_the_validation_loss(rise: float, val: float, factor: float) -> None:
+    share = follow_rise(torch.tensor(0.5), torch.tensor(rise), torch.tensor(val))
+    assert float(share) == pytest.approx(0.5 * factor)
+
+
+def test_the_radius_never_vanishes() -> None:
+    share = torch.tensor(1.0)
+    for _ in range(100):
+        share = follow_rise(share, torch.tensor(9.0), torch.tensor(1.0))
+    assert float(share) == pytest.approx(MIN_SHARE)
+
+
+def test_the_radius_follows_the_mean_rise_of_the_perturbed_steps() -> None:
+    model = network()
+    awp = WTAWP(model, rho=50.0, lam="auto")
+    awp.backward(Closure(model))
+    awp.observe(train_loss=0.1, val_loss=1.0)
+    assert awp.rho == 50, "a plain step says nothing of the perturbation"
+    rises = []
+    awp.register_step_hook(lambda step: rises.append(float(step.perturbed_loss - step.natural_loss)))
+    shares = [1.0]
+    for _ in range(30):
+        rises.clear()
+        for _ in range(2):
+            model.zero_grad()
+            awp.backward(Closure(model))
+        before = awp.perturbed["0.weight"]
+        awp.observe(train_loss=0.1, val_loss=1.0)
+        shares.append(min(1.0, shares[-1] * (GROW if sum(rises) / 2 <= MAX_RISE else SHRINK)))
+        assert awp.rho == pytest.approx(50 * shares[-1])
+        assert awp.perturbed["0.weight"] == pytest.approx(before * shares[-1] / shares[-2])
+    assert min(shares) < 0.5
+    assert shares[-1] > min(shares), "it has found the radius that the model can bear"
 
 
 def test_a_training_begins_plainly_and_is_perturbed_once_it_overfits() -> None:
@@ -149,6 +204,7 @@ def test_a_resumed_training_continues_exactly_also_in_the_middle_of_an_epoch() -
         awp.backward(Closure(model))
         awp.observe(val_loss=5.0 + epoch)
     awp.backward(Closure(model))
+    assert awp.state_dict()["auto"]["rise"] > 0
     resumed = WTAWP(model, rho=1.0, lam="auto")
     resumed.load_state_dict(awp.state_dict())
     assert resumed.lam == awp.lam > 0
@@ -166,7 +222,9 @@ def test_a_state_of_another_kind_is_refused() -> None:
     with pytest.raises(ValueError, match=r"expected what WTAWP.state_dict\(\) returned with rho=1.0, lam=0.5"):
         fixed.load_state_dict(auto.state_dict())
     with pytest.raises(ValueError, match="expected the state of lam="):
-        AutoLam().load_state_dict({"lam": 2.0, "is_observed": True, "steps": 0, "total": 0.0})
+        AutoStrength().load_state_dict(AutoStrength().state_dict() | {"lam": 2.0})
+    with pytest.raises(ValueError, match="expected the state of lam="):
+        AutoStrength().load_state_dict(AutoStrength().state_dict() | {"share": 0.0})
 
 
 def test_what_cannot_be_followed_is_refused() -> None:

@@ -24,12 +24,13 @@ def gcn(seed: int = 0, **options: Any) -> GCN:
     return GCN(13, 3, generator=rng("init", seed), **options)
 
 
-def test_fit_is_a_loop_that_observes_after_every_epoch() -> None:
+@pytest.mark.parametrize("rho", [0.1, 20.0])  # the model cannot bear the second one, which is made smaller
+def test_fit_is_a_loop_that_observes_after_every_epoch(rho: float) -> None:
     split, by_fit, by_hand = SPLITS[0], gcn(dropout=0.0).double(), gcn(dropout=0.0).double()
     data = DATA.clone()
     data.x = data.x.double()
-    result = fit(by_fit, data, split, seed=0, awp=AUTO, epochs=40, select_on="last")
-    awp, lams = WTAWP(by_hand, rho=1.0, lam="auto"), []
+    result = fit(by_fit, data, split, seed=0, awp=AwpConfig(rho=rho, lam="auto"), epochs=40, select_on="last")
+    awp, lams, rhos = WTAWP(by_hand, rho=rho, lam="auto"), [], []
     optimizer = torch.optim.Adam(by_hand.parameters(), lr=0.01, weight_decay=5e-4)
 
     def loss(part: Tensor) -> Tensor:
@@ -38,23 +39,27 @@ def test_fit_is_a_loop_that_observes_after_every_epoch() -> None:
     for _ in range(40):
         optimizer.zero_grad()
         lams.append(awp.lam)
+        rhos.append(awp.rho)
         awp.backward(lambda: loss(split.train))
         optimizer.step()
         with torch.no_grad():
             awp.observe(train_loss=loss(split.train), val_loss=loss(split.val))
     assert result.history["lam"] == pytest.approx(lams, abs=1e-6)
+    assert result.history["rho"] == pytest.approx(rhos, rel=1e-6)
     assert max(lams) > 0.3
+    assert (min(rhos) < rho) == (rho > 1)
     for a, b in zip(by_fit.parameters(), by_hand.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-6)
 
 
 def test_models_that_are_trained_together_end_as_alone() -> None:
-    seeds, data = [0, 1, 2], DATA.clone()
+    seeds, data, awp = [0, 1, 2], DATA.clone(), AwpConfig(rho=20.0, lam="auto")
     data.x = data.x.double()  # the rounding of stacks of other sizes grows in a training
     together, alone = ([gcn(seed).double() for seed in seeds] for _ in range(2))
-    results = fit_many(together, data, SPLITS[0], seeds=seeds, awp=AUTO, epochs=40)
+    results = fit_many(together, data, SPLITS[0], seeds=seeds, awp=awp, epochs=40)
+    assert len({min(result.history["rho"]) for result in results}) > 1, "each has a radius of its own"
     for seed in seeds:
-        single = fit(alone[seed], data, SPLITS[0], seed=seed, awp=AUTO, epochs=40)
+        single = fit(alone[seed], data, SPLITS[0], seed=seed, awp=awp, epochs=40)
         assert results[seed].accuracy == single.accuracy
         for name, values in single.history.items():
             assert results[seed].history[name] == pytest.approx(values, rel=1e-9, abs=1e-9)
@@ -94,7 +99,7 @@ def test_the_history_shows_where_the_perturbed_pass_was_skipped() -> None:
         assert (lam == 0) == (gap == 0)
         assert lam == 0 or lam >= MIN_LAM
     assert history["lam"][0] == 0
-    assert "lam" not in fit(gcn(), DATA, SPLITS[0], seed=0, epochs=2).history
+    assert not {"lam", "rho"} & fit(gcn(), DATA, SPLITS[0], seed=0, epochs=2).history.keys()
 
 
 def test_a_training_that_never_overfits_has_the_bits_of_plain_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +131,9 @@ class KilledError(Exception):
 
 
 def test_a_resumed_training_has_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    whole = fit(gcn(), DATA, SPLITS[0], seed=0, awp=AUTO, epochs=40)
+    awp = AwpConfig(rho=20.0, lam="auto")
+    whole = fit(gcn(), DATA, SPLITS[0], seed=0, awp=awp, epochs=40)
+    assert whole.history["rho"][23] < 20
 
     def kill(_model: object, epoch: int) -> None:
         if epoch == 23:
@@ -135,7 +142,7 @@ def test_a_resumed_training_has_the_bits_of_an_uninterrupted_one(tmp_path: Path)
     for observe in (kill, None):
         model = gcn()
         try:
-            result = fit(model, DATA, SPLITS[0], seed=0, awp=AUTO, epochs=40, observe=observe,
+            result = fit(model, DATA, SPLITS[0], seed=0, awp=awp, epochs=40, observe=observe,
                          checkpoint=tmp_path / "run.pt")  # fmt: skip
         except KilledError:
             continue
@@ -157,3 +164,4 @@ def test_minibatches_follow_the_losses_of_their_epochs() -> None:
     result = fit_batches(gcn(), DATA, SPLITS[0], seed=0, batch_size=8, fanouts=(5, 5), awp=AUTO, epochs=30)
     assert result.history["lam"][0] == 0
     assert result.history["lam"][-1] > 0.3
+    assert len(result.history["rho"]) == 30

@@ -40,6 +40,7 @@ def compute_delta(
     config: AwpConfig,
     gradient_at: Callable[[Mapping[Key, Tensor]], Mapping[Key, Tensor]],
     map_members: MapOverMembers[Key] = _one_model,
+    rho: Tensor | None = None,
 ) -> dict[Key, Tensor]:
     """Compute the weight perturbation delta: line 4 of Algorithm 1, by Eq. 5 (eq:est).
 
@@ -55,6 +56,7 @@ def compute_delta(
         gradient_at: Returns the gradient of the loss at theta + step. It is called steps - 1 times.
         map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does,
             so that each member is projected by its own norms. The default is for one model.
+        rho: The radius of each member of a stack, [b]; None takes that of `config`.
 
     Returns:
         The perturbation of each parameter in `perturbed` that has a gradient.
@@ -67,8 +69,11 @@ def compute_delta(
         step = total if climbing is chosen else {key: total[key] for key in chosen}
         if not step:
             return {}
-        onto_radius: _OfTensors[Key] = partial(project, rho=config.rho, radius=config.radius, onto=config.projection)
-        return map_members(onto_radius)(step, {key: theta[key] for key in step})
+        start = {key: theta[key] for key in step}
+        onto_radius: _OfTensors[Key] = partial(project, radius=config.radius, onto=config.projection)
+        if rho is None:
+            return map_members(partial(onto_radius, rho=config.rho))(step, start)
+        return map_members(lambda step, theta, rho: onto_radius(step, theta, rho=rho))(step, start, rho)
 
 
 def compute_gradient(
@@ -82,6 +87,7 @@ def compute_gradient(
     ascent_gradient: Mapping[Key, Tensor] | None = None,
     map_members: MapOverMembers[Key] = _one_model,
     lam: Tensor | None = None,
+    rho: Tensor | None = None,
 ) -> Iterator[tuple[Key, Tensor]]:
     """Compute the gradient to descend along: lines 4 and 5 of Algorithm 1, from the natural gradient of line 3.
 
@@ -101,6 +107,7 @@ def compute_gradient(
             natural gradient contains a term, such as a regularizer, that delta is not meant to raise.
         map_members: Turns a function of one model's tensors into one of a stack of models, as `torch.func.vmap` does.
         lam: The weight of each member of a stack, [b]; None takes that of `config`.
+        rho: The radius of each member of a stack, [b], likewise.
 
     Returns:
         An iterator over the parameters' keys and lam * g(theta + delta) + (1 - lam) * g(theta). A gradient that is
@@ -113,6 +120,7 @@ def compute_gradient(
         config=config,
         gradient_at=gradient_at,
         map_members=map_members,
+        rho=rho,
     )
     return combine_gradients(natural_gradient, perturbed_gradient(delta), config, map_members, lam)
 

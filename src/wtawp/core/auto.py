@@ -1,9 +1,12 @@
-"""The rule of lam="auto": the weight of the perturbed loss follows the gap between validation and training loss.
+"""The rule of lam="auto": after each epoch, how strongly are the weights to be perturbed in the next one?
 
 The perturbation is a strong regularizer. It pays where a model overfits and ruins one that underfits, and the relative
-gap (L_val - L_train) / (L_val + L_train) tells the two apart. It is 0 where both losses are equal, near 1 where the
-training loss is much smaller, and does not depend on the scale of the loss. Both losses are to be measured alike,
-without dropout: a training loss with dropout is larger and hides the gap.
+gap (L_val - L_train) / (L_val + L_train) tells the two apart: lam follows it. The gap is 0 where both losses are equal,
+near 1 where the training loss is much smaller, and does not depend on the scale of the loss. Both losses are to be
+measured alike, without dropout: a training loss with dropout is larger and hides the gap.
+
+A perturbed model is to be worse, but not beyond recognition. Where the perturbation raises the loss by more than a few
+validation losses, as in a GIN, whose sums over neighbours multiply it, the radius shrinks until it does not.
 """
 
 import warnings
@@ -23,7 +26,10 @@ SLOPE = 1.25  # of lam over the gap above that
 MAX_LAM = 0.95
 RATE = 0.1  # share of the newest epoch in the running mean
 MIN_LAM = 0.02  # below this the perturbed pass is skipped
-LIMIT = 12.0  # scale of the limit for the length of the perturbed gradient
+LIMIT = 200.0  # scale of the limit for the length of the perturbed gradient
+MAX_RISE = 4.0  # validation losses by which the perturbation may raise the loss
+SHRINK, GROW = 0.8, 1.02  # factors of the radius after an epoch above that, and below
+MIN_SHARE = 1e-3  # of rho, below which the radius does not shrink
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
 
 
@@ -49,6 +55,25 @@ def follow_gap(lam: Tensor, train_loss: Tensor, val_loss: Tensor) -> Tensor:
     return torch.where(gap.isfinite(), lam + RATE * (wanted - lam), lam)
 
 
+def follow_rise(share: Tensor, rise: Tensor, val_loss: Tensor) -> Tensor:
+    """Compute the share of rho for the next epoch, of one model or of each member of a stack.
+
+    Args:
+        share: The value of the last epoch, between 0 and 1, of any shape.
+        rise: L(theta + delta) - L(theta) in the last epoch, of the same shape.
+        val_loss: The validation loss after the last epoch, likewise.
+
+    Returns:
+        The next value, of the same shape and type: smaller where the rise is too large or not a number.
+
+    Example:
+        >>> follow_rise(torch.tensor([1.0, 1.0, 0.5]), torch.tensor([9.0, 1.0, 1.0]), torch.ones(3))
+        tensor([0.8000, 1.0000, 0.5100])
+    """
+    is_bearable = rise <= MAX_RISE * val_loss
+    return torch.where(is_bearable, GROW * share, SHRINK * share).clamp(MIN_SHARE, 1.0)
+
+
 def gradient_limit(lam: float | Tensor) -> float | Tensor:
     """Compute how many times as long as the natural gradient the perturbed one may be.
 
@@ -64,9 +89,9 @@ def gradient_limit(lam: float | Tensor) -> float | Tensor:
 
     Example:
         >>> gradient_limit(0.5)
-        9.0
+        6.25
     """
-    return (LIMIT * lam * (1 - lam)) ** 2
+    return LIMIT * lam**3 * (1 - lam) ** 2
 
 
 def effective(lam: Tensor) -> Tensor:
@@ -81,13 +106,18 @@ def effective(lam: Tensor) -> Tensor:
     return torch.where(lam >= MIN_LAM, lam, torch.zeros_like(lam))
 
 
-class AutoLam:
-    """The weight of the perturbed loss in the training of one model, fed with its losses once an epoch."""
+class AutoStrength:
+    """The weight of the perturbed loss and the radius in the training of one model, fed with losses once an epoch."""
 
     def __init__(self) -> None:
-        self._lam = torch.zeros((), dtype=torch.float64)
+        self._lam, self._share = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
         self._is_observed = False
-        self._steps, self._total = 0, torch.zeros(())  # since the last observation, and the sum of their losses
+        self._reset()
+
+    def _reset(self) -> None:
+        """Forget the steps since the last observation."""
+        self._steps, self._total = 0, torch.zeros(())  # their number and the sum of their losses
+        self._perturbed_steps, self._rise = 0, torch.zeros(())  # the same of perturbed ones, and of L(theta + delta)
 
     def options(self, config: AwpConfig) -> AwpConfig:
         """Compute the options of the next step.
@@ -96,21 +126,26 @@ class AutoLam:
             config: The options of the training.
 
         Returns:
-            The same with numbers in place of lam="auto" and balance="auto"; lam is 0 if it is too small for a perturbed
-            pass.
+            The same with numbers in place of lam="auto" and balance="auto", and the share of rho that is in use; lam is
+            0 if it is too small for a perturbed pass.
         """
         lam = float(effective(self._lam))
         limit = float(gradient_limit(max(lam, MIN_LAM))) if config.balance == "auto" else config.balance
-        return replace(config, lam=lam, balance=limit)
+        return replace(config, rho=config.rho * float(self._share), lam=lam, balance=limit)
 
-    def count_step(self, loss: Tensor) -> None:
+    def count_step(self, loss: Tensor, perturbed: Tensor | None) -> None:
         """Count a step of the training; warns once if nobody says how well the model fits.
 
         Args:
             loss: The natural loss of the step.
+            perturbed: The loss at the perturbed weights; None after a plain step.
         """
-        self._total = self._total.to(loss.device) + loss.detach().float().reshape(())
+        natural = loss.detach().float().reshape(())
+        self._total = self._total.to(loss.device) + natural
         self._steps += 1
+        if perturbed is not None:
+            self._rise = self._rise.to(loss.device) + (perturbed.detach().float().reshape(()) - natural)
+            self._perturbed_steps += 1
         if self._steps == MAX_SILENT_STEPS and not self._is_observed:
             warnings.warn(
                 f'{MAX_SILENT_STEPS} steps without awp.observe(val_loss=...): lam="auto" trains plainly until it is'
@@ -132,13 +167,18 @@ class AutoLam:
         if train_loss is None and not self._steps:
             raise ValueError("observe() has no training loss: call it after steps of backward() or loss(), or pass it")
         train = self._total / self._steps if train_loss is None else train_loss
-        losses = torch.tensor([_number("train_loss", train), _number("val_loss", val_loss)], dtype=torch.float64)
+        rise = float(self._rise) / max(self._perturbed_steps, 1)
+        losses = [_number("train_loss", train), _number("val_loss", val_loss), rise]
+        means = torch.tensor(losses, dtype=torch.float64)
         if is_distributed():
-            on_device = losses.to(device)
+            on_device = means.to(device)
             torch.distributed.all_reduce(on_device)
-            losses = on_device.cpu() / torch.distributed.get_world_size()
-        self._lam = follow_gap(self._lam, losses[0], losses[1])
-        self._is_observed, self._steps, self._total = True, 0, torch.zeros(())
+            means = on_device.cpu() / torch.distributed.get_world_size()
+        self._lam = follow_gap(self._lam, means[0], means[1])
+        if self._perturbed_steps:
+            self._share = follow_rise(self._share, means[2], means[1])
+        self._is_observed = True
+        self._reset()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint.
@@ -148,9 +188,12 @@ class AutoLam:
         """
         return {
             "lam": float(self._lam),
+            "share": float(self._share),
             "is_observed": self._is_observed,
             "steps": self._steps,
             "total": float(self._total),
+            "perturbed_steps": self._perturbed_steps,
+            "rise": float(self._rise),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -163,11 +206,14 @@ class AutoLam:
             ValueError: If it is something else.
         """
         match dict(state):
-            case {"lam": float(lam), "is_observed": bool(seen), "steps": int(steps), "total": float(total), **rest} if (
-                0 <= lam <= 1 and steps >= 0 and not rest
-            ):
-                self._lam, self._is_observed = torch.tensor(lam, dtype=torch.float64), seen
-                self._steps, self._total = steps, torch.tensor(total)
+            case {
+                "lam": float(lam), "share": float(share), "is_observed": bool(is_observed),
+                "steps": int(steps), "total": float(total),
+                "perturbed_steps": int(perturbed_steps), "rise": float(rise), **rest,
+            } if 0 <= lam <= 1 and 0 < share <= 1 and 0 <= perturbed_steps <= steps and not rest:  # fmt: skip
+                self._lam, self._share = (torch.tensor(value, dtype=torch.float64) for value in (lam, share))
+                self._is_observed, self._steps, self._total = is_observed, steps, torch.tensor(total)
+                self._perturbed_steps, self._rise = perturbed_steps, torch.tensor(rise)
             case _:
                 raise ValueError(f'expected the state of lam="auto", got {dict(state)!r}')
 

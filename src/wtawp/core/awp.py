@@ -17,15 +17,16 @@ from torch.utils.hooks import RemovableHandle
 
 from wtawp.base import find_stack_level
 from wtawp.core.algorithm import combine_gradients, compute_delta
-from wtawp.core.auto import AutoLam
+from wtawp.core.auto import AutoStrength
 from wtawp.core.autograd_graph import is_scaled_by_grad_scaler, leaves_of, nodes_of
 from wtawp.core.config import AwpConfig, Balance, Lam, Layers, Projection, Radius
-from wtawp.core.distributed import is_distributed, is_in_process_group, refuse_sharded
+from wtawp.core.distributed import is_in_process_group, refuse_sharded
 from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
 from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_backward
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
 from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, one_step_at_a_time
 from wtawp.core.perturb import radii
+from wtawp.core.refusals import refuse_combinations, refuse_exact
 from wtawp.core.selection import Selection
 from wtawp.core.vanishing import VanishingGradientMonitor
 
@@ -34,13 +35,13 @@ class WTAWP:
     """Weighted truncated adversarial weight perturbation of a model, for a training loop of one's own.
 
     It computes the gradient lam * g(theta + delta) + (1 - lam) * g(theta) of Eq. 10 (eq:weighted_awp). It keeps nothing
-    between two steps but what is in `state_dict`: counters, and the value of lam if that is "auto".
+    between two steps but what is in `state_dict`: counters, and what lam="auto" has come to.
 
     Args:
         model: The module that is trained.
         rho: Radius of the perturbation, Eq. 5 (eq:est); relative to the norm of each tensor when `radius` is "layer".
         lam: Weight of the perturbed loss, between 0 and 1. 0 is plain training, 1 is AWP. "auto" begins with 0 and
-            follows the losses that `observe` is given: it needs no tuning.
+            follows the losses that `observe` is given, as the radius then does, up to rho: it needs no tuning.
         layers: The perturbed parameters: "all", "all-but-last", "first" or "last", or globs over parameter names.
         radius: "layer" (the paper), "global" (SAM) or "adaptive" (ASAM).
         projection: "sphere" (released code) or "ball" (the paper's text).
@@ -102,7 +103,7 @@ class WTAWP:
             every=every,
             start=start,
         )
-        self._auto = AutoLam() if self.config.is_auto else None
+        self._auto = AutoStrength() if self.config.is_auto else None
         self._now = self.config if self._auto is None else self._auto.options(self.config)  # of the next step
         if not self.config.is_plain:
             refuse_sharded(model)
@@ -118,6 +119,15 @@ class WTAWP:
         return self._now.fixed_lam
 
     @property
+    def rho(self) -> float:
+        """The radius of the perturbation in the next step.
+
+        Returns:
+            `config.rho`, or less if lam is "auto" and the model cannot bear as much.
+        """
+        return self._now.rho
+
+    @property
     def perturbed(self) -> dict[str, float]:
         """The perturbed parameters and the radius of each at its current weights.
 
@@ -129,7 +139,7 @@ class WTAWP:
         """
         parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         theta = {n: parameters[n].detach() for n in self._selection.names if n in parameters}
-        return {n: float(r) for n, r in radii(theta, rho=self.config.rho, radius=self.config.radius).items()}
+        return {n: float(r) for n, r in radii(theta, rho=self.rho, radius=self.config.radius).items()}
 
     def __repr__(self) -> str:
         shared = "" if self.config.radius == "layer" else ", shared"
@@ -199,7 +209,7 @@ class WTAWP:
             return self._loss(fn, scale)
 
     def observe(self, *, val_loss: float | Tensor, train_loss: float | Tensor | None = None) -> None:
-        """Say after an epoch how well the model fits, which decides the next value of lam="auto".
+        """Say after an epoch how well the model fits, which decides lam and radius of the next steps with lam="auto".
 
         In several processes all must call it, each with losses of its own; their means decide.
 
@@ -227,7 +237,7 @@ class WTAWP:
 
         Returns:
             Plain data: the number of calls, for `every` and `start`, what the warning of vanishing gradients counts,
-            and the value of lam="auto".
+            and what lam="auto" has come to.
 
         Example:
             >>> WTAWP(nn.Linear(4, 3), rho=0.5, lam=0.7, layers="all").state_dict()["calls"]
@@ -291,7 +301,7 @@ class WTAWP:
             natural = self._plain_loss(closure)
             backward(natural)
         elif self._now.exact:
-            self._refuse_exact(backward)
+            refuse_exact(self.model, backward)
             natural, perturbed = self._exact_losses(closure)
             of_natural, of_perturbed = gradient_of(natural), gradient_of(perturbed)
             if self._auto is None:
@@ -312,7 +322,7 @@ class WTAWP:
             self._end_call(recorder, natural, None)
             return natural
         if self._now.exact:
-            self._refuse_exact(Tensor.backward)
+            refuse_exact(self.model, Tensor.backward)
             if self._now.balance is not None:
                 raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or exact=False")
             natural, perturbed = self._exact_losses(fn)
@@ -332,7 +342,7 @@ class WTAWP:
         """Count a call of `backward` or `loss`, and report it to those who observe it."""
         self._calls += 1
         if self._auto is not None:
-            self._auto.count_step(natural)
+            self._auto.count_step(natural, perturbed)
         if recorder is not None:
             recorder.report(natural, perturbed, self.lam)
 
@@ -360,7 +370,7 @@ class WTAWP:
 
         is_grad_enabled = torch.is_grad_enabled()
         try:
-            self._refuse_combinations(passes)
+            refuse_combinations(self.model, self._now, passes)
             natural_loss, natural, factor = passes.first(check_graph)
             chosen = self._chosen(natural, passes.named)
             perturbed_loss = self._descend(passes, chosen, natural_loss, natural, factor)
@@ -459,35 +469,6 @@ class WTAWP:
         if getattr(self.model, "static_graph", False):
             raise ValueError("DistributedDataParallel(static_graph=True) cannot skip a reduction; use sync=True")
         return cast(Callable[[], AbstractContextManager[Any]], no_sync)
-
-    def _refuse_combinations(self, passes: Passes) -> None:
-        """Refuse what the passes cannot be right about."""
-        refuse_sharded(self.model)
-        if self._now.balance is None:
-            return
-        if passes.has_post_accumulate_hooks:
-            raise ValueError(
-                "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as"
-                " it arrives; remove the post-accumulate-grad hooks or use balance=None"
-            )
-        if is_distributed() and any(not getattr(m, "require_backward_grad_sync", True) for m in self.model.modules()):
-            raise ValueError(
-                "balance compares gradients of all processes, no_sync() has those of one; use balance=None"
-            )
-        if is_distributed() and any(p.grad is not None for p in passes.parameters):
-            raise ValueError(
-                "balance cannot be combined with accumulated gradients in several processes, because a distributed"
-                " model reduces both together; use balance=None, or zero_grad() before each backward()"
-            )
-
-    def _refuse_exact(self, backward: Backward) -> None:
-        """Refuse what the second-order gradient, which autograd computes without `backward`, would ignore."""
-        if backward is not Tensor.backward:
-            raise ValueError("exact=True differentiates by itself and cannot use backward=...; use exact=False")
-        if is_distributed():
-            raise ValueError("exact=True does not reduce gradients over processes; use exact=False")
-        if any(p._post_accumulate_grad_hooks for p in self.model.parameters()):
-            raise ValueError("exact=True runs no post-accumulate-grad hooks; remove them or use exact=False")
 
     def _refuse_scaled(self, loss: Tensor) -> None:
         """Refuse a loss that a gradient scaler has scaled; looked for once, as it takes some milliseconds."""

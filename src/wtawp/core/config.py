@@ -26,7 +26,7 @@ class AwpConfig:
             `radius` is "layer", and absolute otherwise. 0 is plain training.
         lam: Weight of the perturbed loss in Eq. 10 (eq:weighted_awp), between 0 and 1. 0 is plain training, 1 is AWP.
             "auto" follows the gap between validation and training loss: 0 while a model underfits, up to 0.95 when it
-            overfits; see `wtawp.core.auto`.
+            overfits. The radius is then at most rho, and smaller where the model cannot bear it; see `wtawp.core.auto`.
         layers: The perturbed parameters, theta^(awp) of Eq. 9. Either one of the words "all", "all-but-last", "first"
             and "last", which select weight matrices by layer, or one or several glob patterns over parameter names.
             The default leaves out the last layer, as the paper's T-AWP and WT-AWP do.

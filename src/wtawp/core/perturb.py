@@ -69,7 +69,7 @@ def project(
     step: Mapping[Key, Tensor],
     theta: Mapping[Key, Tensor],
     *,
-    rho: float,
+    rho: float | Tensor,
     radius: Radius = "layer",
     onto: Projection = "sphere",
 ) -> dict[Key, Tensor]:
@@ -101,7 +101,7 @@ def project(
     if radius == "layer":
         return {n: _rescaled(s, global_norm(s), global_norm(theta[n]) * rho, onto) for n, s in step.items()}
     norm = global_norm(*step.values())
-    return {n: _rescaled(s, norm, torch.full_like(norm, rho), onto) for n, s in step.items()}
+    return {n: _rescaled(s, norm, torch.ones_like(norm) * rho, onto) for n, s in step.items()}
 
 
 def _rescaled(step: Tensor, norm: Tensor, limit: Tensor, onto: Projection) -> Tensor:

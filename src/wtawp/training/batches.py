@@ -88,7 +88,8 @@ def fit_batches(
 
     Returns:
         The selected epoch, its scores and losses, and a history of "train_loss" (the mean over the batches of an
-        epoch), "val_loss", and "val_accuracy", or "val_score" if another metric was chosen, and "lam" if it is "auto".
+        epoch), "val_loss", and "val_accuracy", or "val_score" if another metric was chosen, and with lam="auto" "lam"
+        and "rho".
 
     Raises:
         ValueError: If `epochs`, `batch_size` or `accumulate` is below 1, the model has no parameters, an option of
@@ -186,6 +187,7 @@ def _train(
         best.update(now, loss, score, None)
         if method.config.is_auto:
             history.setdefault("lam", []).append(method.lam)
+            history.setdefault("rho", []).append(method.rho)
             method.observe(train_loss=measured["train"][0], val_loss=val_loss)
         for name, value in (("train_loss", train_loss), ("val_loss", val_loss), ("val_accuracy", val_accuracy)):
             history[name].append(value)

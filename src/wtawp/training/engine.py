@@ -14,7 +14,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import isolated_rng, report_progress, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
-from wtawp.core.auto import effective, follow_gap
+from wtawp.core.auto import effective, follow_gap, follow_rise
 from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
 from wtawp.models.calls import Forward
@@ -26,10 +26,10 @@ from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.objective import Objective
 from wtawp.training.optimizers import StackOptimizer
 from wtawp.training.options import Schedule
-from wtawp.training.step import Stack, stack_gradient
+from wtawp.training.step import Stack, Strength, stack_gradient
 from wtawp.training.subsets import Decoder, Subset, build_subset
 
-# What a history has; if lam follows the training, "lam" too.
+# What a history has; if lam follows the training, "lam" and "rho" too.
 COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm", "val_loss", "val_score")
 MAX_PASSES = 1 << 20  # limit of passes in one epoch, so that one number can identify (epoch, pass)
 
@@ -46,7 +46,8 @@ class StackRun:
         epoch: The selected epoch.
         scores: The metric at the selected epoch on "train", "val" and "test".
         loss: Loss at the selected epoch on "train", "val" and "test".
-        history: For each of `COLUMNS`, and "lam" if it followed the training, one row per epoch, [epochs, b].
+        history: For each of `COLUMNS`, and "lam" and "rho" if they followed the training, one row per epoch,
+            [epochs, b].
     """
 
     epoch: Tensor
@@ -108,8 +109,9 @@ class StackTraining:
         )
         dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
         self.lam = torch.zeros(len(models), dtype=torch.float64, device=self.device) if is_auto else None
+        self.share = torch.ones(len(models), dtype=torch.float64, device=self.device)  # of rho, where lam is "auto"
         self.smallest_loss = torch.zeros(len(models), dtype=dtype, device=self.device)  # that lam followed last
-        self.columns = (*COLUMNS, "lam") if is_auto else COLUMNS
+        self.columns = (*COLUMNS, "lam", "rho") if is_auto else COLUMNS
         self.history = torch.zeros(schedule.epochs, len(self.columns), len(models), dtype=dtype, device=self.device)
         self.epochs_run = 0
         self.checks: list[Check] = []  # what the monitor was given
@@ -194,8 +196,8 @@ class StackTraining:
             logits = ensemble.logits(weights, statistics, train.arguments, keys)
             return objective.losses(train.take(logits), train.y, is_shared=train.is_shared)
 
-        lam = None if self.lam is None else effective(self.lam)
-        result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None, lam)
+        strength = self._strength()
+        result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None, strength)
         self.optimizer.step(result.gradient)
         if self.average is not None:
             self.average.update(epoch)
@@ -204,13 +206,22 @@ class StackTraining:
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
             row = [result.loss, result.gap, *norms, loss, scores]
-            if self.lam is not None and lam is not None and train_loss is not None:
-                row.append(lam if is_perturbed else torch.zeros_like(lam))
+            if self.lam is not None and strength is not None and train_loss is not None:
+                row += [strength.lam if is_perturbed else torch.zeros_like(strength.lam), strength.rho]
+                if is_perturbed:
+                    share = follow_rise(self.share, result.gap, loss)
+                    self.share.copy_(torch.where(strength.lam > 0, share, self.share))
                 self.lam.copy_(follow_gap(self.lam, train_loss, loss))
                 self.smallest_loss.copy_(torch.minimum(train_loss, loss))
             rows = torch.stack([r.to(self.history.dtype) for r in row])
             self.history.index_copy_(0, epoch[None], rows[None])
         self.optimizer.end_epoch(loss)
+
+    def _strength(self) -> Strength | None:
+        """How strongly each member is perturbed in the next epoch, if that follows the training."""
+        if self.lam is None or self.awp is None:
+            return None
+        return Strength(effective(self.lam), (self.awp.rho * self.share).to(self.history.dtype))
 
     def measure(self, logits: Tensor, y: Tensor, *, is_shared: bool) -> tuple[Tensor, Tensor]:
         """Compute the loss and the metric of each member.
@@ -286,7 +297,7 @@ class StackTraining:
             "checks": self.checks,
             "rng_states": rng_states,
             "is_mapped": self.ensemble.is_mapped,
-            **({} if self.lam is None else {"lam": self.lam}),
+            **({} if self.lam is None else {"lam": self.lam, "share": self.share}),
             **({} if self.average is None else {"average": self.average.state_dict()}),
         }
 
@@ -306,6 +317,7 @@ class StackTraining:
         self.history[: self.epochs_run] = state["history"].to(self.device)
         if self.lam is not None:
             self.lam.copy_(state["lam"])
+            self.share.copy_(state["share"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         torch.set_rng_state(state["rng_states"]["cpu"])

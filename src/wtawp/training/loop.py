@@ -44,7 +44,8 @@ class Fit:
             unless another loss was chosen.
         history: For each quantity one number per epoch: "train_loss", "gap" (how much the perturbation raises the
             loss), "gradient_norm", "perturbed_norm" (of the gradient at the perturbed weights), "weight_norm",
-            "val_loss", and "val_accuracy", or "val_score" if another metric was chosen; and "lam" if it is "auto".
+            "val_loss", and "val_accuracy", or "val_score" if another metric was chosen; and with lam="auto" "lam"
+            and "rho".
         metric: Name of the metric.
     """
 

@@ -16,6 +16,19 @@ Losses = Callable[[Stack, int], Tensor | tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
+class Strength:
+    """How strongly each member of a stack is perturbed.
+
+    Attributes:
+        lam: The weight of the perturbed loss, [b].
+        rho: The radius, [b].
+    """
+
+    lam: Tensor
+    rho: Tensor
+
+
+@dataclass(frozen=True)
 class StackGradient:
     """The gradient to descend along, with the by-products of computing it. Tensors end in [b] or are stacked.
 
@@ -37,7 +50,7 @@ class StackGradient:
 
 
 def stack_gradient(
-    losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig | None, lam: Tensor | None = None
+    losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig | None, strength: Strength | None = None
 ) -> StackGradient:
     """Compute lam * g(theta + delta) + (1 - lam) * g(theta) for each member of a stack.
 
@@ -51,8 +64,8 @@ def stack_gradient(
         theta: The stacked weights; those that require gradients are trained.
         names: The parameters to perturb.
         config: The options of the method; None is plain training.
-        lam: The weight of each member [b], if `config` leaves it to the training. A member whose weight is 0 has what
-            plain training gives it.
+        strength: The weight and the radius of each member, if `config` leaves them to the training. A member whose
+            weight is 0 has what plain training gives it.
 
     Returns:
         The gradient, and the losses and norms that were computed on the way.
@@ -96,12 +109,15 @@ def stack_gradient(
             perturbed_gradient=perturbed_gradient,
             ascent_gradient=ascent,
             map_members=vmap,
-            lam=lam,
+            lam=None if strength is None else strength.lam,
+            rho=None if strength is None else strength.rho,
         )
         gradient = dict(mixed)
-        if lam is not None:
+        if strength is not None:
             of_plain = {"gap": torch.zeros_like(natural_norm), "perturbed_norm": natural_norm}
-            by_products = {name: torch.where(lam > 0, value, of_plain[name]) for name, value in by_products.items()}
+            by_products = {
+                name: torch.where(strength.lam > 0, value, of_plain[name]) for name, value in by_products.items()
+            }
     return StackGradient(
         gradient=gradient, loss=total, natural_norm=natural_norm, weight_norm=weight_norm, **by_products
     )

@@ -1,0 +1,53 @@
+"""Combinations of options and of a user's set-up in which the step could not be right, and which it refuses."""
+
+from torch import Tensor, nn
+
+from wtawp.core.config import AwpConfig
+from wtawp.core.distributed import is_distributed, refuse_sharded
+from wtawp.core.passes import Backward, Passes
+
+
+def refuse_combinations(model: nn.Module, config: AwpConfig, passes: Passes) -> None:
+    """Refuse what the passes over a model cannot be right about.
+
+    Args:
+        model: The module that is trained.
+        config: The options of the step.
+        passes: The passes of the step, before the first one.
+
+    Raises:
+        ValueError: If the parameters are sharded in the older way, or if `balance` cannot compare the gradients.
+    """
+    refuse_sharded(model)
+    if config.balance is None:
+        return
+    if passes.has_post_accumulate_hooks:
+        raise ValueError(
+            "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as"
+            " it arrives; remove the post-accumulate-grad hooks or use balance=None"
+        )
+    if is_distributed() and any(not getattr(m, "require_backward_grad_sync", True) for m in model.modules()):
+        raise ValueError("balance compares gradients of all processes, no_sync() has those of one; use balance=None")
+    if is_distributed() and any(p.grad is not None for p in passes.parameters):
+        raise ValueError(
+            "balance cannot be combined with accumulated gradients in several processes, because a distributed"
+            " model reduces both together; use balance=None, or zero_grad() before each backward()"
+        )
+
+
+def refuse_exact(model: nn.Module, backward: Backward) -> None:
+    """Refuse what the second-order gradient, which autograd computes without `backward`, would ignore.
+
+    Args:
+        model: The module that is trained.
+        backward: How the caller differentiates a loss.
+
+    Raises:
+        ValueError: If `backward`, other processes or hooks would be ignored.
+    """
+    if backward is not Tensor.backward:
+        raise ValueError("exact=True differentiates by itself and cannot use backward=...; use exact=False")
+    if is_distributed():
+        raise ValueError("exact=True does not reduce gradients over processes; use exact=False")
+    if any(p._post_accumulate_grad_hooks for p in model.parameters()):
+        raise ValueError("exact=True runs no post-accumulate-grad hooks; remove them or use exact=False")
