@@ -1,15 +1,14 @@
 from collections.abc import Callable
 from dataclasses import replace
-from statistics import mean, stdev
+from statistics import stdev
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.robustness import attack_plan
-from wtawp.experiments.report.accuracy_figures import accuracy_over_budget, accuracy_over_rho, gains, gains_by_column
+from wtawp.experiments.report.accuracy_figures import accuracy_over_budget, accuracy_over_rho
 from wtawp.experiments.report.drawing import COLOURS, method_style
 from wtawp.experiments.results.summary import summarise
 from wtawp.experiments.spec import Cell, Plan, Record, Setting
@@ -25,73 +24,7 @@ def band(collection: Any, x: float) -> tuple[float, float]:
     return min(heights), max(heights)
 
 
-def test_gains_have_their_sign_their_splits_and_their_interval(
-    small_plan: Plan, make_records: MakeRecords, plotted: Plotted
-) -> None:
-    by_split = {"cora": [2.0, 1.0, 3.0, 2.5], "karate": [-1.0, -1.5, 0.25, -2.0]}
-
-    def accuracy(cell: Cell, split: int, init: int) -> float:
-        return 80.0 + split + 0.1 * init + (by_split[cell.column][split] if cell.row == "WT-AWP" else 0.0)
-
-    gains(summarise(small_plan, make_records(small_plan, accuracy)))
-    ((ax,),) = plotted
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["WT-AWP, cora", "WT-AWP, karate"]
-    zero, *marks = ax.lines
-    assert zero.get_xdata() == [0, 0]
-    for i, differences in enumerate(by_split.values()):
-        dots = np.asarray(ax.collections[i].get_offsets())
-        assert dots[:, 0] == pytest.approx(differences)
-        assert np.all(np.diff(dots[:, 1]) > 0), "the first split on top"
-        assert dots[:, 1].mean() == pytest.approx(i)
-        interval = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
-        bar, diamond = marks[2 * i : 2 * i + 2]
-        assert bar.get_xdata() == pytest.approx([interval.low, interval.high])
-        assert (diamond.get_xdata(), diamond.get_ydata()) == (pytest.approx([mean(differences)]), [i])
-    assert ax.get_ylim() == (1.5, -0.5)
-
-
-def test_under_attack_a_second_panel_shows_the_change_of_the_drop(
-    poisoned_plan: Plan, poisoned_records: list[Record], plotted: Plotted
-) -> None:
-    gains(summarise(poisoned_plan, poisoned_records))
-    ((gained, drops),) = plotted
-    assert [label.get_text() for label in gained.get_yticklabels()] == ["GCN+WT-AWP, no attack", "GCN+WT-AWP, 5 %"]
-    (dots,) = drops.collections  # nothing for the column without attack
-    assert np.asarray(dots.get_offsets())[:, 0] == pytest.approx([-1.0, -1.5, -0.5])
-    assert np.asarray(dots.get_offsets())[:, 1].mean() == pytest.approx(1)
-
-
-def test_the_gains_of_several_models_stand_side_by_side_in_their_columns(
-    make_records: MakeRecords, plotted: Plotted
-) -> None:
-    methods = {"": None, "+WT-AWP": WT, "+WT-AWP auto": AwpConfig(rho=1.0, lam="auto")}
-    models, columns = ("GCN", "GAT"), ("cora", "karate", "wine")
-    cells = [Cell(f"{m}{suffix}", c, Setting(dataset=c, model=m, awp=awp), 3, 1)
-             for m in models for suffix, awp in methods.items() for c in columns]  # fmt: skip
-    pairs = tuple((m, f"{m}{suffix}") for m in models for suffix in methods if suffix)
-    gain = {"+WT-AWP": -40.0, "+WT-AWP auto": 0.5}
-
-    def accuracy(cell: Cell, split: int, _init: int) -> float:
-        suffix = cell.row.removeprefix(cell.setting.model)
-        return 80.0 + split + gain.get(suffix, 0.0) * (1 + 0.1 * split * columns.index(cell.column))
-
-    plan = Plan("tab:many", "Many", tuple(cells), pairs)
-    gains_by_column(summarise(plan, make_records(plan, accuracy)))
-    ((ax,),) = plotted
-    dots = {m: [line for line in ax.lines if line.get_marker() == m and len(line.get_xdata())] for m in "oD"}
-    expected = [(1 + 0.1 * i, i + 0.8 * (m / 2 + 0.25 - 0.5)) for m in range(2) for i in range(3)]  # means, places
-    for marker, suffix in (("o", "+WT-AWP"), ("D", "+WT-AWP auto")):
-        places = [(dot.get_ydata()[0] / gain[suffix], dot.get_xdata()[0]) for dot in dots[marker]]
-        assert places == [pytest.approx(pair) for pair in expected]
-        assert len({dot.get_color() for dot in dots[marker]}) == 1
-    assert [label.get_text() for label in ax.get_xticklabels()] == list(columns)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["WT-AWP", "WT-AWP auto"]
-    assert ax.get_ylim()[0] < -48
-    assert "GCN, GAT" in ax.get_title()
-
-
-def test_without_pairs_or_runs_there_are_no_gains(small_plan: Plan) -> None:
-    assert gains(summarise(small_plan, [])) == gains_by_column(summarise(small_plan, [])) == ""
+def test_without_runs_nothing_is_drawn_over_rho(small_plan: Plan) -> None:
     assert accuracy_over_rho(summarise(small_plan, [])) == ""
     assert accuracy_over_budget(summarise(small_plan, [])) == ""
 

@@ -55,4 +55,4 @@ def _best_fixed() -> Plan:
         for row, awp in rows.items()
     )
     pairs = tuple(("plain", row) for row in rows if row != "plain")
-    return Plan("extra:auto-best", 'lam="auto" beside twelve fixed settings', cells, pairs)
+    return Plan("extra:auto-best", 'lam="auto" beside twelve fixed settings', cells, pairs, ("gains_over_lam",))

@@ -2,7 +2,8 @@
 
 from difflib import get_close_matches
 
-from wtawp.experiments.report.accuracy_figures import accuracy_over_budget, accuracy_over_rho, gains, gains_by_column
+from wtawp.experiments.report.accuracy_figures import accuracy_over_budget, accuracy_over_rho
+from wtawp.experiments.report.gain_figures import gains, gains_by_column, gains_over_lam
 from wtawp.experiments.report.reporters import FigureSpec, all_reporters
 from wtawp.experiments.report.toy_figures import decisions, toy_losses
 from wtawp.experiments.report.training_curves import (
@@ -41,6 +42,11 @@ _FIGURES = {
         gains_by_column,
         "What each method adds to each model, with 95 % intervals, paired over splits; the scale is logarithmic beyond "
         "one point.",
+    ),
+    "gains_over_lam": FigureSpec(
+        gains_over_lam,
+        'Gain over a fixed lam, a line for each rho, and that of lam="auto" with its 95 % interval, paired over '
+        "splits; a collapse leaves the panel.",
     ),
     "gradient_norms": FigureSpec(
         gradient_norms,
@@ -120,8 +126,9 @@ def captions_of(plan: Plan) -> list[tuple[str, str]]:
         plan: The plan.
 
     Returns:
-        Name and caption of each; a plan with pairs also has the figure of their gains, unless it asks for the one of
-        many columns.
+        Name and caption of each; a plan with pairs also has the figure of their gains, unless it asks for one that
+        shows them in another way.
     """
-    names = [*plan.figures, *(["gains"] if plan.pairs and "gains_by_column" not in plan.figures else [])]
+    has_own = any(name.startswith("gains_") for name in plan.figures)
+    names = [*plan.figures, *(["gains"] if plan.pairs and not has_own else [])]
     return [(name, figure_spec(name).caption) for name in names]

@@ -217,11 +217,11 @@ def summarise(plan: Plan, records: Iterable[Record], device: str | None = None) 
     """
     keys = [tuple(run.key for run in cell.runs()) for cell in plan.cells]
     planned = {key for each in keys for key in each}
-    clean_keys = {run.key for run in plan.clean_runs()}
+    wanted = planned | {run.key for run in plan.clean_runs()}
     best: dict[tuple[str, str], Record] = {}  # (device, key) -> record
     for record in records:
         name = record.device, record.key
-        if record.key in planned | clean_keys and (name not in best or _preference(record) > _preference(best[name])):
+        if record.key in wanted and (name not in best or _preference(record) > _preference(best[name])):
             best[name] = record
     done = Counter(d for (d, key), record in best.items() if key in planned and record.status == "done")
     any_state = Counter(d for d, key in best if key in planned)
