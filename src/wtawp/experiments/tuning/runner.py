@@ -16,7 +16,7 @@ from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import seconds_of, worthwhile_workers
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.runner import Outcome
-from wtawp.experiments.spec import Cell, Plan, Run, Setting
+from wtawp.experiments.spec import Cell, Plan, PlanError, Run, Setting
 from wtawp.experiments.store import Store
 from wtawp.experiments.tuning.comparison import comparison_plan, run_comparison
 from wtawp.experiments.tuning.objective import Place, Trainer, search_places
@@ -83,7 +83,7 @@ class Search:
 def prepare_search(
     base: Setting, awp: AwpConfig, *, user_set: Collection[str], seed: int, methods: Sequence[str] = ()
 ) -> Search:
-    """Check that the model can be trained plainly and with WT-AWP, and choose what every arm varies.
+    """Choose what every arm varies, and check that the model can be trained with the first setting of each.
 
     Args:
         base: The setting of plain training without tuning; its split is random or by masks.
@@ -96,13 +96,26 @@ def prepare_search(
         The search.
 
     Raises:
-        PlanError: If a model cannot be trained on the data.
+        PlanError: If the model cannot be trained on the data, or not with one of the methods.
+        ValueError: If a method cannot be used with so few epochs.
     """
     perturbed = comparison_plan(base, {"plain": base, "WT-AWP": base}, 2)
     check_plan(Plan("this search", "", tuple(Cell("", "", cell.setting, 1) for cell in perturbed.cells)))
     places = search_places(base, seed)
     model = build_model(Run(base, *places[0]), data_of(base, places[0][0]))
-    return Search(base, search_spaces(base, awp, model, user_set, methods), places, seed)
+    spaces = search_spaces(base, awp, model, user_set, methods)
+    for space in spaces.values():
+        _check_space(base, space)
+    return Search(base, spaces, places, seed)
+
+
+def _check_space(base: Setting, space: Space) -> None:
+    """Raise PlanError if the model cannot be trained with the first setting of an arm."""
+    try:
+        setting = space.setting(base, space.example)
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"{base.model} cannot be trained with {space.arm}: {error}") from error
+    check_plan(Plan(f"the search of {space.arm}", "", (Cell("", "", setting, 1),)))
 
 
 def num_processes(search: Search, *, max_trials: int | None, budget: TimeBudget) -> int:
