@@ -72,8 +72,8 @@ class Search:
             Sentences for the user.
         """
         yield describe_split(self.base, self.places[0][0])
-        varied = ", ".join(self.spaces["WT-AWP"].dimensions)
-        yield f"Varied: {varied}; for plain training, those that it has. Trials are kept in {study.path}."
+        varied = (f"{', '.join(space.dimensions) or 'nothing'} ({arm})" for arm, space in self.spaces.items())
+        yield f"Varied: {'; '.join(varied)}. Trials are kept in {study.path}."
         if "dropout" not in dict(self.base.options) and not varies_dropout(self.base):
             yield f"Dropout is not varied: {self.base.model} has no argument dropout with a number as its default."
         if done := sum(len(study.trials(arm)) for arm in study.spaces):
@@ -147,6 +147,7 @@ def run_tuning(
     engine: Engine,
     progress: Progress,
     announce: Callable[[str], None],
+    includes_untuned: bool = True,
 ) -> tuple[TuningReport, Outcome | None]:
     """Search, then compare what was found on other splits.
 
@@ -162,6 +163,7 @@ def run_tuning(
         engine: Where the comparison is trained.
         progress: Called with the share that is done, and a description.
         announce: Called with sentences about what is done.
+        includes_untuned: Whether the comparison has rows for WT-AWP without tuning.
 
     Returns:
         The report; and the numbers of runs of the comparison, None if the time was over before all were trained.
@@ -175,7 +177,7 @@ def run_tuning(
     base = search.base
 
     def plan_of(size: int) -> Plan:
-        return comparison_plan(base, best_settings(study, base), size)
+        return comparison_plan(base, best_settings(study, base), size, includes_untuned=includes_untuned)
 
     budget = budget.without_closing()
     store.add([])  # a store that cannot be written is noticed now, not after the search
