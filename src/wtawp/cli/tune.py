@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,9 +26,11 @@ from wtawp.cli.sweeps import make_engine
 from wtawp.cli.training_options import Training, takes
 
 if TYPE_CHECKING:
+    from wtawp.core import AwpConfig
     from wtawp.experiments.tuning.report import TuningReport
 
 COMPARED_SPLITS = 20
+PERTURBATION_OPTIONS = ("rho", "lam", "layers", "balance")
 
 Minutes = Annotated[
     float, typer.Option(min=0.01, help="Time for everything: the search, and the comparison that follows it.")
@@ -77,10 +80,7 @@ def tune(
     Plain training is tuned with as many trials as WT-AWP, and so are other methods that you name. Hyper-parameters that
     you set are not varied.
     """
-    started = time.monotonic()
-    from wtawp.experiments.store import Store, default_path
-
-    check_outputs({"--html": html, "--study": study}, [training.dataset, store or default_path()])
+    methods = _checked_methods(method or [], training.user_set)
     awp = training.awp()
     if awp is None:
         raise typer.BadParameter(f"the weights of {training.model} cannot be perturbed; tune another model")
@@ -89,7 +89,56 @@ def tune(
             "auto is no number to tune with; leave it out: the comparison has a row in which lam follows the training",
             param_hint="'--lam'",
         )
-    methods = _checked_methods(method or [], training.user_set)
+    search_and_compare(
+        training, awp, methods=methods, includes_untuned=True, minutes=minutes, trials=trials, study=study, seed=seed,
+        splits=splits, workers=workers, store=store, html=html, as_json=as_json,
+    )  # fmt: skip
+
+
+def search_and_compare(
+    training: Training,
+    awp: "AwpConfig",
+    *,
+    methods: Sequence[str],
+    includes_untuned: bool,
+    minutes: float,
+    trials: int | None,
+    study: Path | None,
+    seed: int,
+    splits: int,
+    workers: int | None,
+    store: Path | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Tune plain training, WT-AWP and other methods with equally many trials, compare the best, and show the results.
+
+    Args:
+        training: What is trained, on what, and how.
+        awp: WT-AWP without tuning.
+        methods: The names of the other methods.
+        includes_untuned: Whether WT-AWP without tuning is compared, too.
+        minutes: The time for everything.
+        trials: The number of trials of each arm, those of earlier calls included; None for any number.
+        study: The file of the trials; None uses one for each search.
+        seed: The seed of the search.
+        splits: The largest number of splits of the comparison, or of initialisations of a single split.
+        workers: The number of worker processes; None uses one for each core if that saves time.
+        store: The file of the store; None uses the default one.
+        html: A file for the page with the results; None writes none.
+        as_json: Whether results are printed as JSON.
+
+    Raises:
+        typer.BadParameter: If an output cannot be written, or an option is of no use for a search.
+        typer.Exit: With status 1 if a run of the comparison failed, 130 after Ctrl-C; SIGTERM and SIGHUP end the
+            process.
+    """
+    started = time.monotonic()
+    from wtawp.experiments.store import Store, default_path
+
+    check_outputs({"--html": html, "--study": study}, [training.dataset, store or default_path()])
+    if training.split == "k-fold":
+        raise typer.BadParameter("a search has no folds; use --split random", param_hint="'--split'")
     base = training.setting(training.split_rule())
     from wtawp.experiments.tuning.runner import num_processes, prepare_search, run_tuning
     from wtawp.experiments.tuning.search import TimeBudget
@@ -108,6 +157,7 @@ def tune(
                 report, outcome = run_tuning(
                     search, trials_so_far, records, max_trials=trials, most_compared=splits, budget=budget,
                     workers=processes, device=training.device, engine=engine, progress=progress, announce=announce,
+                    includes_untuned=includes_untuned,
                 )  # fmt: skip
         except KeyboardInterrupt as stop:
             records.close()
@@ -117,7 +167,13 @@ def tune(
                 end_by_signal(stop.number)
             raise typer.Exit(130) from None
         _show(report, as_json, html)
+        num_trials = min(len(trials_so_far.trials(arm)) for arm in search.spaces)
     minutes_taken = (time.monotonic() - started) / 60
+    if trials is not None and num_trials < trials:
+        announce(
+            f"The time was enough for {num_trials} of {trials} trials of each arm; the same command makes more, and "
+            "--minutes gives it more time."
+        )
     if minutes_taken > minutes:
         announce(
             f"It took {minutes_taken:.1f} minutes instead of {minutes:g}: one trial of each arm and a comparison "
@@ -130,16 +186,28 @@ def tune(
         raise typer.Exit(1)
 
 
+def refuse_options(user_set: Collection[str], reasons: Mapping[str, str]) -> None:
+    """Refuse options that the user set and that contradict another option.
+
+    Args:
+        user_set: The names of the options that the user set.
+        reasons: For each name of an option that is refused, why, and what to do.
+
+    Raises:
+        typer.BadParameter: If the user set one of them.
+    """
+    for name, reason in reasons.items():
+        if name in user_set:
+            raise typer.BadParameter(reason, param_hint=f"'--{name.replace('_', '-')}'")
+
+
 def _checked_methods(names: list[str], user_set: frozenset[str]) -> list[str]:
     """The methods to tune, each once; refuses what is not registered, and options that would mean two things."""
     from wtawp.experiments.tuning.methods import method_names
 
-    for option in ("rho", "lam", "layers", "balance", "average"):
-        if names and option in user_set:
-            raise typer.BadParameter(
-                f"--{option} would have to mean the same for every method; leave it out, or leave out --method",
-                param_hint="'--method'",
-            )
+    if names:
+        reason = "it would have to mean the same for every method; leave it out, or leave out --method"
+        refuse_options(user_set, dict.fromkeys((*PERTURBATION_OPTIONS, "average"), reason))
     for name in names:
         if name not in method_names():
             known = ", ".join(method_names())

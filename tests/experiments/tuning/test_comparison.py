@@ -1,5 +1,6 @@
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,15 @@ def test_the_four_rows_are_tuned_and_untuned_and_share_their_splits() -> None:
     }
     assert {(cell.splits, cell.inits) for cell in plan.cells} == {(3, 1)}
     assert plan.pairs[0] == (names.plain, names.tuned)
+
+
+def test_without_the_untuned_rows_every_two_tuned_rows_are_compared() -> None:
+    auto = replace(BASE, awp=AwpConfig(rho=1.0, lam="auto"))
+    plan = comparison_plan(BASE, {**TUNED, "WT-AWP auto": auto}, 3, includes_untuned=False)
+    plain, tuned, other = "GCN, tuned", "GCN+WT-AWP, tuned", "GCN+WT-AWP auto, tuned"
+    settings = {cell.row: cell.setting for cell in plan.cells}
+    assert settings == {plain: TUNED["plain"], tuned: TUNED["WT-AWP"], other: auto}
+    assert plan.pairs == ((plain, tuned), (plain, other), (other, tuned))
 
 
 def test_a_model_that_cannot_be_perturbed_is_refused() -> None:

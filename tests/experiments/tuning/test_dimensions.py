@@ -11,5 +11,9 @@ def test_a_choice_contains_its_values_alone() -> None:
     ] * 2
 
 
+def test_the_first_value_is_one_that_a_dimension_contains() -> None:
+    assert (Range(0.1, 1.0).first, Choice((None, 4.0)).first) == (0.1, None)
+
+
 def test_every_range_has_room() -> None:
     assert all(dimension.low < dimension.high for dimension in RANGES.values())

@@ -9,6 +9,8 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.execution.engines import local
 from wtawp.experiments.spec import PlanError, Setting, SplitRule
 from wtawp.experiments.store import Store
+from wtawp.experiments.tuning.dimensions import Range
+from wtawp.experiments.tuning.methods import METHODS, Method
 from wtawp.experiments.tuning.report import TuningReport
 from wtawp.experiments.tuning.runner import num_processes, prepare_search, run_tuning
 from wtawp.experiments.tuning.search import TimeBudget
@@ -82,6 +84,36 @@ def test_data_and_code_identify_a_search(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_cannot_be_trained_is_refused_before_anything_is_searched() -> None:
     with pytest.raises(PlanError, match="this search"):
         prepare_search(Setting(dataset="wine", model="PooledGIN"), AWP, user_set=(), seed=0)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "words"),
+    [
+        ({"rho": 1.0, "lam": 0.5, "layers": "conv9.*"}, "the search of mine: .* cannot be trained: .*match none of"),
+        (
+            {"rho": 1.0, "lam": 0.5, "start": 200},
+            "GCN cannot be trained with mine: start=200 leaves no perturbed epoch",
+        ),
+        ({"rho": 1.0, "lam": 2.0}, "GCN cannot be trained with mine: lam must lie in"),
+        ({"rho": 1.0, "lam": 0.5, "gamma": 1.0}, "GCN cannot be trained with mine: .*gamma"),
+    ],
+)
+def test_a_method_that_cannot_be_used_is_refused_before_anything_is_searched(
+    fixed: dict[str, float | str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "mine", Method("", fixed=fixed))
+    with pytest.raises(PlanError, match=words):
+        prepare_search(Setting(dataset="wine"), AWP, user_set=(), seed=0, methods=["mine"])
+
+
+def test_an_arm_whose_untuned_setting_is_outside_of_its_ranges_is_checked_with_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    varied, untuned = {"rho": Range(0.1, 1.0)}, {"rho": 2.0}
+    monkeypatch.setitem(METHODS, "mine", Method("", fixed={"lam": 0.5}, varied=varied, untuned=untuned))
+    space = prepare_search(Setting(dataset="wine"), AWP, user_set=(), seed=0, methods=["mine"]).spaces["mine"]
+    assert space.start is None
+    assert space.example["rho"] == 0.1
 
 
 def test_processes_are_started_only_for_long_searches() -> None:

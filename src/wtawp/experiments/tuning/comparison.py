@@ -68,14 +68,16 @@ class RowNames:
         return RowNames(f"{model}, tuned", *(f"{model}+WT-AWP, {way}" for way in ("tuned", "paper's setting", "auto")))
 
 
-def comparison_plan(base: Setting, tuned: Mapping[Arm, Setting], size: int) -> Plan:
-    """Make the plan that compares the results of a search with WT-AWP as it is used without tuning.
+def comparison_plan(base: Setting, tuned: Mapping[Arm, Setting], size: int, *, includes_untuned: bool = True) -> Plan:
+    """Make the plan that compares the results of a search, and WT-AWP as it is used without tuning.
 
     Args:
         base: The setting of plain training without tuning.
         tuned: The best setting of each arm.
         size: The number of random splits. Splits of masks are those that the search did not use, each with so many
             initialisations that there are at least `size` trainings.
+        includes_untuned: Whether there are rows for WT-AWP without tuning: with the paper's setting, and with
+            lam="auto". They are compared with tuned WT-AWP; without them, the other tuned methods are.
 
     Returns:
         The plan; its splits count from 0, as those of all comparisons do.
@@ -89,19 +91,18 @@ def comparison_plan(base: Setting, tuned: Mapping[Arm, Setting], size: int) -> P
         raise ValueError(f"the weights of {base.model} cannot be perturbed")
     auto = AwpConfig(rho=AUTO_RHO, lam="auto", layers=model_spec(base.model).layers)
     others = {names.of_method(arm): setting for arm, setting in tuned.items() if arm not in ("plain", "WT-AWP")}
-    settings = {
-        names.plain: tuned["plain"],
-        names.tuned: tuned["WT-AWP"],
-        **others,
+    untuned = {
         names.paper: replace(base, awp=paper, hash_sources=False),
         names.auto: replace(base, awp=auto, hash_sources=False),
-    }
+    } if includes_untuned else {}  # fmt: skip
+    settings = {names.plain: tuned["plain"], names.tuned: tuned["WT-AWP"], **others, **untuned}
     splits, inits = (size, 1) if base.split_rule.is_random else _sizes_of_masks(base.dataset, size)
     cells = tuple(Cell(row, base.dataset, setting, splits, inits) for row, setting in settings.items())
+    compared_with_tuned = untuned if includes_untuned else others
     pairs = (
-        (names.plain, names.tuned), *((names.plain, row) for row in others),
-        (names.plain, names.paper), (names.plain, names.auto), (names.paper, names.tuned), (names.auto, names.tuned),
-    )  # fmt: skip
+        *((names.plain, row) for row in settings if row != names.plain),
+        *((row, names.tuned) for row in compared_with_tuned),
+    )
     return Plan(
         "tuning", f"{base.model} tuned with and without WT-AWP, on splits that the search did not use", cells, pairs
     )

@@ -21,6 +21,11 @@ class Range:
     high: float
     is_log: bool = False
 
+    @property
+    def first(self) -> Value:
+        """The smallest value."""
+        return self.low
+
     def contains(self, value: Value) -> bool:
         """Whether a value can be chosen.
 
@@ -42,6 +47,11 @@ class Choice:
     """
 
     values: tuple[Value, ...]
+
+    @property
+    def first(self) -> Value:
+        """The first of the values."""
+        return self.values[0]
 
     def contains(self, value: Value) -> bool:
         """Whether a value can be chosen.

@@ -16,7 +16,7 @@ from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import seconds_of, worthwhile_workers
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.runner import Outcome
-from wtawp.experiments.spec import Cell, Plan, Run, Setting
+from wtawp.experiments.spec import Cell, Plan, PlanError, Run, Setting
 from wtawp.experiments.store import Store
 from wtawp.experiments.tuning.comparison import comparison_plan, run_comparison
 from wtawp.experiments.tuning.objective import Place, Trainer, search_places
@@ -72,8 +72,8 @@ class Search:
             Sentences for the user.
         """
         yield describe_split(self.base, self.places[0][0])
-        varied = ", ".join(self.spaces["WT-AWP"].dimensions)
-        yield f"Varied: {varied}; for plain training, those that it has. Trials are kept in {study.path}."
+        varied = (f"{', '.join(space.dimensions) or 'nothing'} ({arm})" for arm, space in self.spaces.items())
+        yield f"Varied: {'; '.join(varied)}. Trials are kept in {study.path}."
         if "dropout" not in dict(self.base.options) and not varies_dropout(self.base):
             yield f"Dropout is not varied: {self.base.model} has no argument dropout with a number as its default."
         if done := sum(len(study.trials(arm)) for arm in study.spaces):
@@ -83,7 +83,7 @@ class Search:
 def prepare_search(
     base: Setting, awp: AwpConfig, *, user_set: Collection[str], seed: int, methods: Sequence[str] = ()
 ) -> Search:
-    """Check that the model can be trained plainly and with WT-AWP, and choose what every arm varies.
+    """Choose what every arm varies, and check that the model can be trained with the first setting of each.
 
     Args:
         base: The setting of plain training without tuning; its split is random or by masks.
@@ -96,13 +96,26 @@ def prepare_search(
         The search.
 
     Raises:
-        PlanError: If a model cannot be trained on the data.
+        PlanError: If the model cannot be trained on the data, or not with one of the methods.
+        ValueError: If a method cannot be used with so few epochs.
     """
     perturbed = comparison_plan(base, {"plain": base, "WT-AWP": base}, 2)
     check_plan(Plan("this search", "", tuple(Cell("", "", cell.setting, 1) for cell in perturbed.cells)))
     places = search_places(base, seed)
     model = build_model(Run(base, *places[0]), data_of(base, places[0][0]))
-    return Search(base, search_spaces(base, awp, model, user_set, methods), places, seed)
+    spaces = search_spaces(base, awp, model, user_set, methods)
+    for space in spaces.values():
+        _check_space(base, space)
+    return Search(base, spaces, places, seed)
+
+
+def _check_space(base: Setting, space: Space) -> None:
+    """Raise PlanError if the model cannot be trained with the first setting of an arm."""
+    try:
+        setting = space.setting(base, space.example)
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"{base.model} cannot be trained with {space.arm}: {error}") from error
+    check_plan(Plan(f"the search of {space.arm}", "", (Cell("", "", setting, 1),)))
 
 
 def num_processes(search: Search, *, max_trials: int | None, budget: TimeBudget) -> int:
@@ -134,6 +147,7 @@ def run_tuning(
     engine: Engine,
     progress: Progress,
     announce: Callable[[str], None],
+    includes_untuned: bool = True,
 ) -> tuple[TuningReport, Outcome | None]:
     """Search, then compare what was found on other splits.
 
@@ -149,6 +163,7 @@ def run_tuning(
         engine: Where the comparison is trained.
         progress: Called with the share that is done, and a description.
         announce: Called with sentences about what is done.
+        includes_untuned: Whether the comparison has rows for WT-AWP without tuning.
 
     Returns:
         The report; and the numbers of runs of the comparison, None if the time was over before all were trained.
@@ -162,7 +177,7 @@ def run_tuning(
     base = search.base
 
     def plan_of(size: int) -> Plan:
-        return comparison_plan(base, best_settings(study, base), size)
+        return comparison_plan(base, best_settings(study, base), size, includes_untuned=includes_untuned)
 
     budget = budget.without_closing()
     store.add([])  # a store that cannot be written is noticed now, not after the search

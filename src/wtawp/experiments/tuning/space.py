@@ -43,6 +43,11 @@ class Space:
         varied = {name: asdict(dimension) for name, dimension in self.dimensions.items()}
         return {"varied": varied, "fixed": dict(self.fixed), "start": None if self.start is None else dict(self.start)}
 
+    @property
+    def example(self) -> Parameters:
+        """Values that a trial may have: those of the first trial; without one, the first value of each dimension."""
+        return {name: d.first for name, d in self.dimensions.items()} if self.start is None else self.start
+
     def setting(self, base: Setting, parameters: Parameters) -> Setting:
         """Build the setting of a trial.
 
