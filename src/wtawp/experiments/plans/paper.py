@@ -21,6 +21,7 @@ from wtawp.experiments.plans.geometry import (
     smoothness_plan,
     vanishing_plan,
 )
+from wtawp.experiments.plans.league import league_plan
 from wtawp.experiments.plans.robustness import certificate_plan, certifying, evading, poisoning
 from wtawp.experiments.plans.without_tuning import auto_plans
 from wtawp.experiments.spec import Cell, Claim, Measure, Option, Plan, Setting
@@ -377,6 +378,7 @@ def plans() -> dict[str, Plan]:
         "extra:midsize": _midsize(),
         "extra:every": _seldom(),
         **{each.name: each for each in auto_plans()},
+        "extra:league": league_plan(),
     }  # fmt: skip
 
 

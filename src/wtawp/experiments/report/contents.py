@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from wtawp.experiments.report.league_tables import league_tables
 from wtawp.experiments.report.plan_tables import cell_table, claim_table, drop_table, pair_table
 from wtawp.experiments.report.reporters import reporters_of
 from wtawp.experiments.report.tables import Table
@@ -107,12 +108,16 @@ def provenance(report: PlanReport) -> str:
 def tables_of(report: PlanReport) -> list[Table]:
     """The tables of a plan: claims, cells, those of its measures, pairs and drops, as far as the plan has them.
 
+    A league has tables of its own, once it is complete; its cells, a row for every trial, would hide them.
+
     Args:
         report: A plan with its measurements.
 
     Returns:
         The tables in the order in which they are shown.
     """
+    if report.plan.league and (tables := league_tables(report)):
+        return tables
     tables = [claim_table(report)] if report.plan.claims else []
     tables.append(cell_table(report))
     for reporter in reporters_of(report.plan):

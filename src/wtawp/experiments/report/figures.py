@@ -4,6 +4,7 @@ from difflib import get_close_matches
 
 from wtawp.experiments.report.accuracy_figures import accuracy_over_budget, accuracy_over_rho
 from wtawp.experiments.report.gain_figures import gains, gains_by_column, gains_over_lam
+from wtawp.experiments.report.league_figures import critical_difference, overfitting_and_gain
 from wtawp.experiments.report.reporters import FigureSpec, all_reporters
 from wtawp.experiments.report.toy_figures import decisions, toy_losses
 from wtawp.experiments.report.training_curves import (
@@ -26,6 +27,11 @@ _FIGURES = {
         accuracy_over_rho,
         "Test accuracy over the radius: ours as lines with bands of one standard deviation over runs, the paper's as "
         "dashed lines with dots. The right panel shows the means again, where the models train.",
+    ),
+    "critical_difference": FigureSpec(
+        critical_difference,
+        "Mean ranks of the methods over models and data sets. Bars join methods whose differences chance can explain "
+        "(Nemenyi, 5 %).",
     ),
     "decisions": FigureSpec(
         decisions,
@@ -56,6 +62,10 @@ _FIGURES = {
         losses_and_gap,
         "Training loss, and the rise that the perturbation causes; a thin line for each run, a thick one for their "
         "median. Plain training has no perturbation, so its rise is 0.",
+    ),
+    "overfitting_and_gain": FigureSpec(
+        overfitting_and_gain,
+        "Where WT-AWP helps: its gain over how much plain training overfits, a dot for each model and data set.",
     ),
     "relative_gradient_norms": FigureSpec(
         relative_gradient_norms,

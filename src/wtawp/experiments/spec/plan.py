@@ -92,6 +92,19 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Contender:
+    """A method of a league: several rows, of which in each column the one counts that is best on validation nodes.
+
+    Attributes:
+        name: The name of the method.
+        rows: The rows of its trials, as many as every other method of the league has.
+    """
+
+    name: str
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """A table, a figure or a claim of the paper, or a comparison of the user.
 
@@ -102,6 +115,7 @@ class Plan:
         pairs: Pairs of rows, without and with the method, that are compared in every column.
         figures: The names of the figures that show the plan.
         claims: Sentences of the paper that the plan checks.
+        league: Methods that are tuned with equally many trials and then compared; the first one is the reference.
     """
 
     name: str
@@ -110,6 +124,7 @@ class Plan:
     pairs: tuple[tuple[str, str], ...] = ()
     figures: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
+    league: tuple[Contender, ...] = ()
 
     def runs(self) -> tuple[Run, ...]:
         """Unroll the plan into runs.
@@ -145,7 +160,8 @@ class Plan:
             columns: The labels of the columns to keep; none means all.
 
         Returns:
-            The part, with the pairs that are whole. Claims are dropped, since they need the whole plan.
+            The part, with the pairs and the methods of a league that are whole. Claims are dropped, since they need the
+            whole plan.
 
         Raises:
             ValueError: If there is no such row or column.
@@ -160,4 +176,6 @@ class Plan:
             c for c in self.cells if c.row in (rows or known["row"]) and c.column in (columns or known["column"])
         )
         left = {c.row for c in cells}
-        return replace(self, cells=cells, pairs=tuple(p for p in self.pairs if left.issuperset(p)), claims=())
+        pairs = tuple(pair for pair in self.pairs if left.issuperset(pair))
+        league = tuple(contender for contender in self.league if left.issuperset(contender.rows))
+        return replace(self, cells=cells, pairs=pairs, claims=(), league=league)
