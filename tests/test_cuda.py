@@ -83,6 +83,27 @@ def test_training_replayed_on_the_gpu_is_training_on_the_cpu(kind: type) -> None
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", [GCN, GAT, GraphSAGE])
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_norms_and_skip_connections_replayed_on_the_gpu_are_those_on_the_cpu(kind: type, norm: str) -> None:
+    """Two splits, which are one stack on a GPU and two on a CPU; each member has its own running averages."""
+    data, trained, losses = load("citation"), {}, {}
+    data.x, splits = data.x.double(), [stratified(data.y, seed=seed) for seed in (0, 1)]
+    for device in ("cpu", "cuda"):
+        models = [
+            kind(data.num_features, 7, norm=norm, residual=True, generator=rng("init", i)).double().to(device)
+            for i in range(2)
+        ]
+        results = fit_many(models, data, splits, seeds=[0, 1], awp=AwpConfig(rho=0.5, lam=0.5), epochs=10)
+        trained[device], losses[device] = models, [result.history["train_loss"] for result in results]
+    for i in range(2):
+        assert losses["cuda"][i] == pytest.approx(losses["cpu"][i], rel=1e-6)
+        buffers = dict(trained["cpu"][i].named_buffers())
+        assert bool(buffers) == (norm == "batch")
+        for name, buffer in trained["cuda"][i].named_buffers():
+            torch.testing.assert_close(buffer.cpu(), buffers[name], rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("average", [None, 0.9, "swa"])
 def test_lam_auto_and_averages_replayed_on_the_gpu_are_those_on_the_cpu(average: float | str | None) -> None:
     """Two splits, which are one stack on a GPU and two on a CPU."""

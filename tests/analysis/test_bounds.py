@@ -18,7 +18,7 @@ from wtawp.analysis import (
 )
 from wtawp.base import AnalysisError, rng
 from wtawp.graphs import load
-from wtawp.models import GCN, PooledGCN, PooledGIN
+from wtawp.models import GCN, Pooled, PooledGCN, PooledGIN
 
 SMALL = {
     "perturbed_loss": 0.1,
@@ -153,6 +153,9 @@ def test_the_graph_level_bound_is_not_one_for_other_convolutions() -> None:
     graph = Data(x=torch.ones(2, 3), edge_index=path(2), y=torch.tensor([0]))
     with pytest.raises(AnalysisError, match="holds for GCNs, and this is a Pooled GIN"):
         bound_over_rho(model, [graph], torch.tensor([0]), [0.1])
+    strong = GCN(3, 4, norm="layer", residual=True, generator=rng("init"))
+    with pytest.raises(AnalysisError, match="holds for GCNs without norm and residual"):
+        bound_over_rho(Pooled(strong, 4, 2, generator=rng("init")).eval(), [graph], torch.tensor([0]), [0.1])
 
 
 def path(size: int) -> torch.Tensor:

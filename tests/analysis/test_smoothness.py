@@ -87,6 +87,23 @@ def test_the_released_codes_norms_are_by_a_hat_over_all_nodes_with_dropout() -> 
 
 
 @pytest.mark.parametrize("definition", ["paper", "released"])
+def test_models_with_batch_norms_are_measured_each_with_its_own_averages_which_stay(definition: str) -> None:
+    data = graph()
+    models = [GCN(5, 3, hidden=(4,), norm="batch", residual=True, generator=rng(i)).double() for i in range(2)]
+    for times, model in enumerate(models):
+        for _ in range(times + 1):
+            model(data.x, data.edge_index)
+        model.eval()
+    before = [model.norms[0].running_mean.clone() for model in models]
+    options = {"wrt": "adjacency", "definition": definition, "seed": 0, "noise": 0.1, "samples": 2}
+    together = input_gradient_norms(models, data, TRAIN, **options)
+    for b, model in enumerate(models):
+        alone = input_gradient_norms([model], data, TRAIN, **options)
+        torch.testing.assert_close(together[b], alone[0])
+        assert torch.equal(model.norms[0].running_mean, before[b])
+
+
+@pytest.mark.parametrize("definition", ["paper", "released"])
 def test_norms_by_features(definition: str) -> None:
     data, model = graph(), gcn()
     model.dropout = 0.0

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from importlib import import_module
+from typing import Literal
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.attacks import project_onto_budget
-from wtawp.attacks.gradient import FactoredGradient, FactoredVictims
+from wtawp.attacks.gradient import BlackBoxVictim, FactoredGradient, FactoredVictims
 from wtawp.attacks.relaxed import RelaxedFlips, target_of
 from wtawp.base import rng
 from wtawp.models import GCN
@@ -133,3 +134,26 @@ def test_many_victims_climb_as_each_does_alone(
         assert torch.allclose(
             together.losses(flips), torch.cat([one.losses(s) for one, s in zip(alone, single, strict=True)])
         )
+
+
+@pytest.mark.parametrize("norm", [None, "layer", "batch"])
+def test_victims_with_norms_and_skip_connections_are_differentiated_each_with_its_own_running_averages(
+    norm: Literal["layer", "batch"] | None, small: Callable[..., Data]
+) -> None:
+    data, models = small(3), []
+    for seed in range(2):
+        models.append(
+            GCN(data.num_features, CLASSES, hidden=(6, 5), norm=norm, residual=True, generator=rng(seed)).double()
+        )
+        for other in range(seed + 1):
+            models[seed](small(other).x, small(other).edge_index)  # training mode: the averages follow
+        models[seed].eval()
+    together = FactoredVictims(target_of(data, [NODES] * 2, [data.y] * 2, "ce"), models)
+    gradient = together.gradient(together.target.no_flips())
+    for b, model in enumerate(models):
+        alone = BlackBoxVictim(target_of(data, [NODES], [data.y], "ce"), model)
+        flips = alone.target.no_flips()
+        torch.testing.assert_close(together.logits(together.target.no_flips())[0][b], model(data.x, data.edge_index))
+        expected = alone.gradient(flips)
+        assert torch.equal(expected.codes, CODES)
+        torch.testing.assert_close(gradient.at(CODES + b * SIZE**2), expected.values, rtol=0, atol=1e-12)

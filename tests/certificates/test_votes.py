@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,6 +145,18 @@ def test_only_what_is_a_stack_of_convolutions_goes_the_fast_way(
     found = vote(double(DATA), model, features=PARTS[part][0], edges=PARTS[part][1], samples=5, seed=2)
     with torch.no_grad():
         assert torch.equal(found.counts, naive(model, part, 5))
+
+
+@parts
+@pytest.mark.parametrize("options", [{"norm": "layer"}, {"norm": "batch"}, {"residual": True}], ids=str)
+def test_a_gcn_with_norms_or_skip_connections_votes_as_itself(part: str, options: dict[str, Any]) -> None:
+    data = double(DATA)
+    model = GCN(30, 7, hidden=(8,), **options, generator=rng("voter")).double()
+    model(data.x, data.edge_index)  # in training mode: running averages other than 0 and 1
+    assert model.convolution_weights() == []
+    found = vote(data, model, features=PARTS[part][0], edges=PARTS[part][1], samples=10, seed=2)
+    with torch.no_grad():
+        assert torch.equal(found.counts, naive(model.eval(), part, 10))
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -165,6 +165,16 @@ def test_options_that_make_no_sense_are_refused(arguments: tuple[str, ...], mess
     assert message in invoke(*arguments, code=2)
 
 
+@pytest.mark.parametrize("model", ["GCN", "GAT", "GraphSAGE"])
+def test_norms_and_skip_connections_are_options(model: str, tmp_path: Path) -> None:
+    train, path = ("train", "wine", "--model", model, "--epochs", 1), tmp_path / "weights.pt"
+    invoke(*train, "--option", "norm=layer", "--option", "residual=true", "--save", path)
+    assert {"norms.0.weight", "convs.0.skip_weight"} <= torch.load(path, weights_only=True).keys()
+    output = invoke(*train, "--option", "norm=group", code=1)
+    assert """norm must be "layer", "batch" or None, got 'group'""" in output
+    assert "residual must be True or False, got 'yes'" in invoke(*train, "--option", "residual=yes", code=1)
+
+
 def test_row_2_public_is_for_data_with_masks(tmp_path: Path) -> None:
     output = invoke("compare", "wine", "--split", "public", *SMALL, "--store", tmp_path / "s.sqlite", code=1)
     assert "the graph has no train_mask" in output

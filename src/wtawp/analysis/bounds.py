@@ -322,8 +322,15 @@ def refuse_bound(model: nn.Module, data: Data) -> None:
     Raises:
         AnalysisError: If no bound is known.
     """
-    if is_collection(data) and not (isinstance(model, Pooled) and isinstance(model.encoder, GCN)):
-        kind = f"Pooled {type(model.encoder).__name__}" if isinstance(model, Pooled) else type(model).__name__
+    if not is_collection(data):
+        return
+    encoder = model.encoder if isinstance(model, Pooled) else None
+    if isinstance(encoder, GCN) and not encoder.convolution_weights():
+        raise AnalysisError(
+            "the graph-level bound holds for GCNs without norm and residual; build the GCN without them"
+        )
+    if not isinstance(encoder, GCN):
+        kind = type(model).__name__ if encoder is None else f"Pooled {type(encoder).__name__}"
         raise AnalysisError(
             f"the graph-level bound holds for GCNs, and this is a {kind}; use PooledGCN, or pass the norms of your own "
             "GCN's layers to graph_level_bound"

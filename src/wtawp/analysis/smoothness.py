@@ -245,7 +245,8 @@ def _by_traces(models: Sequence[nn.Module], data: Data, targets: list[Tensor], s
     ensemble = Ensemble(models)
     parameters = {n: p.requires_grad_(False) for n, p in ensemble.parameters().items()}
     with torch.enable_grad():
-        logits = ensemble.logits(parameters, {}, template.forward_args(x, tuple(views)), sample.keys(len(models)))
+        arguments = template.forward_args(x, tuple(views))
+        logits = ensemble.logits(parameters, ensemble.buffers(), arguments, sample.keys(len(models)))
         products = [product for view in views for product in view.products]
         value = _losses(logits, data.y, targets).sum()
         slopes = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))

@@ -133,6 +133,7 @@ class FactoredVictims:
         named = self.ensemble.parameters()
         self.weights = [p for p in named.values() if p.requires_grad]  # copies: training them changes no victim
         self.parameters = {name: p.requires_grad_(False) for name, p in named.items()}
+        self.buffers = self.ensemble.buffers()
         self.x: Features = features(target.data.x)
         self.passes: PairFilter | None = None
         if isinstance(victims[0], FiltersEdges):  # a pair that it filters out is no edge to it, and cannot become one
@@ -148,7 +149,7 @@ class FactoredVictims:
         assert isinstance(template, SupportsFactoredGradient)
         views = [view_of(self.target, flips, view) for view in template.graph_operators()]
         arguments = template.forward_args(self.x, tuple(views))
-        return self.ensemble.logits(self.parameters, {}, arguments, None), views
+        return self.ensemble.logits(self.parameters, self.buffers, arguments, None), views
 
     def losses(self, flips: RelaxedFlips) -> Tensor:  # -> [b]
         """The loss that the attack raises, for each victim."""

@@ -36,6 +36,9 @@ class StackAware(ABC):
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
         """Build the arguments of `forward` that give the logits of some nodes.
 
+        A batch norm takes its statistics in training from the nodes that are computed. Whoever trains a model on one
+        graph calls `wtawp.models.inputs.prepare`, which has all nodes computed for such models.
+
         Args:
             x: Features of all nodes, [n, d].
             edge_index: Edges of the graph, [2, e].
@@ -207,5 +210,6 @@ class IsConvolutionStack(ABC):
         """List the parameters of the convolutions.
 
         Returns:
-            Weight [d_in, d_out] and bias [d_out] of each convolution, first to last.
+            Weight [d_in, d_out] and bias [d_out] of each convolution, first to last; empty if the module's settings
+            make it something else than such a stack.
         """

@@ -22,7 +22,7 @@ class Ensemble:
     """Models of one architecture, evaluated together. Weights are passed to every call, so that they can be perturbed.
 
     Args:
-        models: The members, at least one; their parameters must have the same names and shapes.
+        models: The members, at least one; their parameters and buffers must have the same names and shapes.
         forward: Called as `forward(model, data)` instead of the modules themselves; None calls the modules.
 
     Attributes:
@@ -36,7 +36,7 @@ class Ensemble:
     """
 
     def __init__(self, models: Sequence[nn.Module], forward: Forward | None = None) -> None:
-        shapes = [{n: p.shape for n, p in m.named_parameters()} for m in models]
+        shapes = [{n: t.shape for n, t in (*m.named_parameters(), *m.named_buffers())} for m in models]
         if not models or any(s != shapes[0] for s in shapes):
             raise ValueError("an ensemble needs at least one model, and models of one architecture")
         self.models = list(models)

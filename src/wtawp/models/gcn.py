@@ -22,8 +22,10 @@ from wtawp.models.capabilities import (
     StackAware,
     SupportsFactoredGradient,
 )
+from wtawp.models.dropout import dropout as drop
 from wtawp.models.inputs import features, first_product, operators_by_layer
-from wtawp.models.layers import GraphConvolution, check_width, checked_widths
+from wtawp.models.layers import GraphConvolution, check_width, checked_residual, checked_widths
+from wtawp.models.norms import Norm, hidden_norms
 
 
 class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvolutionStack):
@@ -37,10 +39,16 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         d_out: Number of classes.
         hidden: Widths of the hidden layers, one number each; the default is one layer of 64 units, as in the paper.
         dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        norm: Normalises the hidden features after each convolution, before the activation: "layer" each node over its
+            features, "batch" each feature over all nodes, which freezes the biases that it makes superfluous. None, the
+            default, does not.
+        residual: Whether each hidden layer has a linear skip connection, which adds its input, times a weight, to the
+            output of its convolution.
         generator: Draws the initial weights.
 
     Raises:
-        ValueError: If a width is below 1, `hidden` is a single number, or the dropout is not in [0, 1).
+        ValueError: If a width is below 1, `hidden` is a single number, the dropout is not in [0, 1), or `norm` or
+            `residual` has another value than those named above.
 
     Example:
         >>> import torch
@@ -60,16 +68,24 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         *,
         hidden: tuple[int, ...] = (64,),
         dropout: float = 0.5,
+        norm: Norm | None = None,
+        residual: bool = False,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.dropout = dropout
-        widths = checked_widths(d_in, hidden, d_out, dropout)
-        self.convs = nn.ModuleList(GraphConvolution(a, b, generator=generator) for a, b in widths)
+        self.dropout, self.norm, self.residual = dropout, norm, checked_residual(residual)
+        *widths, last = checked_widths(d_in, hidden, d_out, dropout)
+        self.convs = nn.ModuleList(GraphConvolution(a, b, residual=residual, generator=generator) for a, b in widths)
+        self.convs.append(GraphConvolution(*last, generator=generator))
+        self.norms = hidden_norms(norm, self.convs[:-1])
         self._operators = OperatorCache(gcn_operator)
 
     def forward(
-        self, x: Features, edge_index: Tensor | Operator | Multiplies | Blocks, edge_weight: Tensor | None = None
+        self,
+        x: Features,
+        edge_index: Tensor | Operator | Multiplies | Blocks,
+        edge_weight: Tensor | None = None,
+        own: Features | None = None,
     ) -> Tensor:  # [n, d], [2, e] or [n, n], [e] -> [n, c]
         """Compute the logits of the nodes.
 
@@ -78,14 +94,20 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
             edge_index: Edges [2, e]; or the operator [n, n] that the model would build from them; or blocks of
                 operators that lead to some rows, as `prepare` makes them.
             edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+            own: With blocks and skip connections, the features of the nodes that remain after the first hop, [m, d];
+                None if these are the first rows of `x`.
 
         Returns:
             Logits [n, c]; with blocks, those of the last block's rows.
         """
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         is_padded = isinstance(edge_index, Blocks)  # by `prepare`, which checked the width
-        for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
-            x = conv(x, operator, relu_and_drop=self.dropout, positions=rows, is_padded=is_padded)
+        fused = self.dropout if self.norm is None else None
+        for conv, norm, (operator, rows) in zip(self.convs[:-1], self.norms, layers, strict=False):
+            x = conv(x, operator, relu_and_drop=fused, positions=rows, is_padded=is_padded, own=own)
+            if fused is None:
+                x = drop(norm(x).relu(), self.dropout, self.training, positions=rows)
+            own = None
         logits: Tensor = self.convs[-1](x, layers[-1][0], is_padded=is_padded)
         return logits
 
@@ -108,17 +130,20 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         if rows is None:
             all_nodes = torch.arange(operator.shape[0], device=operator.values.device)
             blocks, inputs = Blocks((all_nodes,) * (depth + 1), (operator,) * depth), features(x)
+            more: tuple[object, ...] = (None, inputs) if self.residual else ()
         else:
             blocks = receptive_field(operator, rows, depth, with_first=False)
             before, after = blocks.nodes[:2]
+            more = (None, features(x, after)) if self.residual else ()
             product = first_product(operator, after, before, x)
             if product is not None:
-                return _after_first_product(product, blocks.nodes, blocks.operators)
+                return *_after_first_product(product, blocks.nodes, blocks.operators), *more
             blocks = replace(blocks, operators=(operator.select(after, before), *blocks.operators))
             inputs = features(x, before)
         if isinstance(inputs, Operator):
-            return inputs, blocks
-        return _after_first_product(multiply(blocks.operators[0], inputs), blocks.nodes, blocks.operators[1:])
+            return inputs, blocks, *more
+        product = multiply(blocks.operators[0], inputs)
+        return *_after_first_product(product, blocks.nodes, blocks.operators[1:]), *more
 
     @property
     def num_hops(self) -> int:
@@ -153,14 +178,17 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
             The output of the layer, [batch_size, h].
         """
         out: Tensor = self.convs[number](batch.x, batch_blocks(batch, 1, "sum").operators[0])
-        return out.relu() if number + 1 < len(self.convs) else out
+        return self.norms[number](out).relu() if number + 1 < len(self.convs) else out
 
     def convolution_weights(self) -> list[tuple[Tensor, Tensor]]:
         """List the parameters of the convolutions, as `IsConvolutionStack` asks.
 
         Returns:
-            Weight [d_in, d_out] and bias [d_out] of each convolution, detached, first to last.
+            Weight [d_in, d_out] and bias [d_out] of each convolution, detached, first to last; nothing if the model has
+            a norm or skip connections.
         """
+        if self.norm is not None or self.residual:
+            return []
         return [(cast(Tensor, conv.weight).detach(), cast(Tensor, conv.bias).detach()) for conv in self.convs]
 
     def graph_operators(self) -> tuple[GraphOperator, ...]:

@@ -18,6 +18,7 @@ from wtawp.graphs.products import Multiplies
 from wtawp.models.caches import OperatorCache
 from wtawp.models.calls import arguments_of
 from wtawp.models.capabilities import Features, StackAware, StackAwareOnGraphs
+from wtawp.models.norms import has_batch_norm
 
 COUNTED = 4096  # rows of features whose non-zeros are counted at a time
 SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an operator
@@ -43,10 +44,13 @@ def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[ob
         return model.prepare_graphs(data.x, data.edge_index, data.batch, rows), None
     if isinstance(model, StackAware):
         x = data.x
-        if is_memory_mapped(x) and (rows is None or not model.reads_rows or data.get("edge_weight") is not None):
+        has_weights, is_whole = data.get("edge_weight") is not None, has_batch_norm(model)
+        if is_memory_mapped(x) and (rows is None or not model.reads_rows or has_weights or is_whole):
             x = x.to(data.edge_index.device)  # all of it is needed there
-        if data.get("edge_weight") is not None:  # on the whole graph: blocks are cut from edges without weights
+        if has_weights:  # on the whole graph: blocks are cut from edges without weights
             return (features(x), *arguments_of(model, data)[1:]), rows
+        if is_whole:  # the statistics of a batch norm are those of all nodes, not of the receptive field of `rows`
+            return model.prepare(x, data.edge_index, None), rows
         return model.prepare(x, data.edge_index, rows), None
     if is_collection(data) and rows is not None:  # a batch norm must not see the graphs that validate and test
         return arguments_of(model, select_graphs(data, rows)), None

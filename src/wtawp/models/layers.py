@@ -54,19 +54,22 @@ class Linear(nn.Module):
 class GraphConvolution(nn.Module):
     """A graph convolution A_hat (X W) + b (Kipf and Welling).
 
-    Initial weights are uniform in [-1 / sqrt(d_out), 1 / sqrt(d_out)], as in the paper's released code.
+    Initial weights are uniform in [-1 / sqrt(d_out), 1 / sqrt(d_out)], as in the paper's released code. The weight of a
+    skip connection is a parameter of the layer itself, so that the perturbation counts it with its layer.
 
     Args:
         d_in: Number of inputs.
         d_out: Number of outputs.
+        residual: Whether there is a skip connection, which adds X W_s.
         generator: Draws the initial weights.
     """
 
-    def __init__(self, d_in: int, d_out: int, *, generator: torch.Generator) -> None:
+    def __init__(self, d_in: int, d_out: int, *, residual: bool = False, generator: torch.Generator) -> None:
         super().__init__()
         bound = 1 / math.sqrt(d_out)
         self.weight = _uniform(d_in, d_out, bound=bound, generator=generator)
         self.bias = _uniform(d_out, bound=bound, generator=generator)
+        self.skip_weight = _skip_weight(d_in, d_out, residual=residual, generator=generator)
 
     def forward(
         self,
@@ -77,6 +80,7 @@ class GraphConvolution(nn.Module):
         positions: Tensor | None = None,
         entries: Callable[[Tensor], Tensor] | None = None,
         is_padded: bool = False,
+        own: Tensor | Operator | None = None,
     ) -> Tensor:  # [n, d_in], [m, n] -> [m, d_out]
         """Compute the convolution.
 
@@ -87,44 +91,55 @@ class GraphConvolution(nn.Module):
             positions: Positions of the output rows in the whole graph, as in `dropout`.
             entries: Function of X W [n, d_out] that returns entries [e] to use instead of those of the operator.
             is_padded: Whether x may end in columns of zeros that `aligned` appended.
+            own: The features of the m output nodes, [m, d_in], for a skip connection; None for the first m rows of x.
 
         Returns:
             The output, [m, d_out].
         """
         if not is_padded:
             check_width(x, self.weight)
+        shift = self.bias[..., None, :]
+        if self.skip_weight is not None:
+            own = x if own is None else own
+            m = operator.shape[0] if isinstance(operator, Operator) else own.shape[-2]
+            shift = shift + _multiply_first(own, m, self.skip_weight)
         if not isinstance(operator, Operator):
-            out = operator @ multiply(x, self.weight) + self.bias[..., None, :]
+            out = operator @ multiply(x, self.weight) + shift
             return out if relu_and_drop is None else dropout(out.relu(), relu_and_drop, self.training)
         if entries is not None:
             product = multiply(x, self.weight)
-            return multiply(operator, product, entries(product)) + self.bias[..., None, :]
+            return multiply(operator, product, entries(product)) + shift
         if relu_and_drop is None and _is_dense(x) and _gathers_first(operator, self.weight):
-            return multiply(multiply(operator, x), self.weight) + self.bias[..., None, :]
+            return multiply(multiply(operator, x), self.weight) + shift
         product = multiply(x, self.weight)
         if relu_and_drop is None:
-            return multiply(operator, product) + self.bias[..., None, :]
+            return multiply(operator, product) + shift
+        if self.skip_weight is not None:  # the compiled kernel adds one bias to all rows
+            out = (multiply(operator, product) + shift).relu()
+            return dropout(out, relu_and_drop, self.training, positions=positions)
         return propagate(operator, product, self.bias, p=relu_and_drop, training=self.training, positions=positions)
 
 
 class SageConvolution(nn.Module):
     """mean(neighbours) W_l + X W_r + b (Hamilton et al. 2017), initialised as PyG's SAGEConv.
 
-    Both matrices are parameters of the layer itself, not of linear layers inside it, so that the perturbation counts
+    All matrices are parameters of the layer itself, not of linear layers inside it, so that the perturbation counts
     them as one layer.
 
     Args:
         d_in: Number of inputs.
         d_out: Number of outputs.
+        residual: Whether there is a skip connection, which adds X W_s.
         generator: Draws the initial weights.
     """
 
-    def __init__(self, d_in: int, d_out: int, *, generator: torch.Generator) -> None:
+    def __init__(self, d_in: int, d_out: int, *, residual: bool = False, generator: torch.Generator) -> None:
         super().__init__()
         bound = 1 / math.sqrt(d_in)
         self.neighbour_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
         self.own_weight = _uniform(d_in, d_out, bound=bound, generator=generator)
         self.bias = _uniform(d_out, bound=bound, generator=generator)
+        self.skip_weight = _skip_weight(d_in, d_out, residual=residual, generator=generator)
 
     def forward(
         self, x: Tensor | Operator, operator: Operator, own: Tensor | Operator | None = None
@@ -135,11 +150,8 @@ class SageConvolution(nn.Module):
             neighbours = multiply(multiply(operator, x), self.neighbour_weight)
         else:
             neighbours = multiply(operator, multiply(x, self.neighbour_weight))
-        m, own = operator.shape[0], x if own is None else own
-        if _is_dense(own):
-            itself = multiply(own[..., :m, :], self.own_weight)
-        else:
-            itself = multiply(own, self.own_weight)[..., :m, :]
+        own_weight = self.own_weight if self.skip_weight is None else self.own_weight + self.skip_weight
+        itself = _multiply_first(x if own is None else own, operator.shape[0], own_weight)
         return neighbours + itself + self.bias[..., None, :]
 
 
@@ -261,6 +273,20 @@ class SimilarityConvolution(nn.Module):
         return spread + loop * own + (1 + loop) * self.bias[..., None, :]
 
 
+def _skip_weight(d_in: int, d_out: int, *, residual: bool, generator: torch.Generator) -> nn.Parameter | None:
+    """Draw the weight of a skip connection as `nn.Linear` does; None, and no draw, if there is no such connection."""
+    return _uniform(d_in, d_out, bound=1 / math.sqrt(d_in), generator=generator) if residual else None
+
+
+def _multiply_first(
+    x: Tensor | Operator, m: int, weight: Tensor, values: Tensor | None = None
+) -> Tensor:  # [n, d_in], [d_in, d_out] -> [m, d_out]
+    """Multiply the first m rows of x with a weight; `values` replace the entries of a sparse x."""
+    if _is_dense(x):
+        return multiply(x[..., :m, :], weight)
+    return multiply(x, weight, values)[..., :m, :]
+
+
 def _is_dense(x: Tensor | Operator) -> TypeGuard[Tensor]:
     """Tell whether x is neither an operator nor a sparse tensor; these can only be multiplied with a weight."""
     return isinstance(x, Tensor) and x.layout == torch.strided
@@ -270,6 +296,23 @@ def _gathers_first(operator: Operator, weight: Tensor) -> bool:
     """Tell whether (A X) W takes fewer multiplications than A (X W), for a dense X."""
     (m, n), (d_in, d_out), entries = operator.shape, weight.shape[-2:], len(operator.indices)
     return entries * d_in + m * d_in * d_out < n * d_in * d_out + entries * d_out
+
+
+def checked_residual(residual: bool) -> bool:
+    """Check the option that gives hidden layers a skip connection.
+
+    Args:
+        residual: Whether hidden layers have one.
+
+    Returns:
+        The same value.
+
+    Raises:
+        ValueError: If it is neither True nor False.
+    """
+    if not isinstance(residual, bool):
+        raise ValueError(f"residual must be True or False, got {residual!r}")
+    return residual
 
 
 def checked_widths(d_in: int, hidden: tuple[int, ...] | int, d_out: int, dropout: float) -> list[tuple[int, int]]:
@@ -371,10 +414,20 @@ class GraphAttention(nn.Module):
         width: Number of outputs of each head.
         heads: Number of heads.
         concat: Whether the outputs of the heads are concatenated; otherwise they are averaged.
+        residual: Whether there is a skip connection, which adds X W_s, with the same dropout on X.
         generator: Draws the initial weights.
     """
 
-    def __init__(self, d_in: int, width: int, *, heads: int, concat: bool, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        d_in: int,
+        width: int,
+        *,
+        heads: int,
+        concat: bool,
+        residual: bool = False,
+        generator: torch.Generator,
+    ) -> None:
         super().__init__()
         self.heads, self.concat = heads, concat
         self.lin = Linear(
@@ -383,17 +436,23 @@ class GraphAttention(nn.Module):
         bound = math.sqrt(6 / (heads + width))
         self.att_src = _uniform(heads, width, bound=bound, generator=generator)
         self.att_dst = _uniform(heads, width, bound=bound, generator=generator)
-        self.bias = nn.Parameter(torch.zeros(heads * width if concat else width))
+        d_out = heads * width if concat else width
+        self.bias = nn.Parameter(torch.zeros(d_out))
+        self.skip_weight = _skip_weight(d_in, d_out, residual=residual, generator=generator)
 
     def forward(self, x: Tensor | Operator, hop: Hop, p: float) -> Tensor:  # [m, d] -> [n, heads * width]
         """Compute the layer, with dropout at rate p on the input and on the attention."""
-        projected = drop_and_multiply(self.lin, x, p, self.training, hop.columns)
+        x, values = drop_input(x, p, self.training, hop.columns)
+        projected = self.lin(x, values)
         scores = projected @ torch.cat([_by_head(self.att_src), _by_head(self.att_dst)], -1)  # [m, 2 * heads]
         source, target = scores[..., : self.heads], scores[..., : hop.operator.shape[0], self.heads :]
         projected = projected.view(*projected.shape[:-1], self.heads, -1)  # [m, heads, width]
         inputs = hop.operator, projected, source, target
         out = attend(*inputs, p=p, training=self.training, entries=hop.entries, weights=hop.weights)
-        return (out.flatten(-2) if self.concat else out.mean(-2)) + self.bias[..., None, :]
+        out = (out.flatten(-2) if self.concat else out.mean(-2)) + self.bias[..., None, :]
+        if self.skip_weight is None:
+            return out
+        return out + _multiply_first(x, hop.operator.shape[0], self.skip_weight, values)
 
 
 def _by_head(attention: Tensor) -> Tensor:  # [heads, w] -> [heads * w, heads]

@@ -98,7 +98,7 @@ class Pooled(nn.Module, StackAwareOnGraphs):
         first, graph, *more = encoder.prepare(x, edge_index, nodes)
         if isinstance(self.encoder, GCN) and isinstance(graph, Blocks):
             last = _averaged(pool, graph.operators[-1])
-            return first, replace(graph, operators=(*graph.operators[:-1], last)), None
+            return first, replace(graph, operators=(*graph.operators[:-1], last)), None, *more
         return first, graph, pool, *more
 
 

@@ -125,7 +125,7 @@ class ModelSpec:
 
         Example:
             >>> model_spec("GCN").options()
-            {'hidden': (64,), 'dropout': 0.5}
+            {'hidden': (64,), 'dropout': 0.5, 'norm': None, 'residual': False}
         """
         parameters = inspect.signature(self.resolve()).parameters
         return {name: parameter.default for name, parameter in parameters.items() if name not in _FIXED}

@@ -12,7 +12,8 @@ from wtawp.models.caches import OperatorCache
 from wtawp.models.capabilities import Features, RunsByLayer, StackAware
 from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features, operators_by_layer
-from wtawp.models.layers import SageConvolution, checked_widths
+from wtawp.models.layers import SageConvolution, checked_residual, checked_widths
+from wtawp.models.norms import Norm, hidden_norms
 
 
 class GraphSAGE(nn.Module, StackAware, RunsByLayer):
@@ -27,10 +28,16 @@ class GraphSAGE(nn.Module, StackAware, RunsByLayer):
         hidden: Widths of the hidden layers, one number each; the default is one layer of 64 units, the same as the
             other models.
         dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        norm: Normalises the hidden features after each convolution, before the activation: "layer" each node over its
+            features, "batch" each feature over all nodes, which freezes the biases that it makes superfluous. None, the
+            default, does not.
+        residual: Whether each hidden layer has a linear skip connection, which adds its input, times a weight, to the
+            output of its convolution.
         generator: Draws the initial weights.
 
     Raises:
-        ValueError: If a width is below 1, `hidden` is a single number, or the dropout is not in [0, 1).
+        ValueError: If a width is below 1, `hidden` is a single number, the dropout is not in [0, 1), or `norm` or
+            `residual` has another value than those named above.
 
     Example:
         >>> import torch
@@ -50,12 +57,16 @@ class GraphSAGE(nn.Module, StackAware, RunsByLayer):
         *,
         hidden: tuple[int, ...] = (64,),
         dropout: float = 0.5,
+        norm: Norm | None = None,
+        residual: bool = False,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.dropout = dropout
-        widths = checked_widths(d_in, hidden, d_out, dropout)
-        self.convs = nn.ModuleList(SageConvolution(a, b, generator=generator) for a, b in widths)
+        self.dropout, residual = dropout, checked_residual(residual)
+        *widths, last = checked_widths(d_in, hidden, d_out, dropout)
+        self.convs = nn.ModuleList(SageConvolution(a, b, residual=residual, generator=generator) for a, b in widths)
+        self.convs.append(SageConvolution(*last, generator=generator))
+        self.norms = hidden_norms(norm, self.convs[:-1])
         self._operators = OperatorCache(mean_operator)
 
     def forward(
@@ -79,8 +90,8 @@ class GraphSAGE(nn.Module, StackAware, RunsByLayer):
             Logits [n, c]; with blocks, those of the last block's rows.
         """
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
-        for conv, (operator, rows) in zip(self.convs[:-1], layers, strict=False):
-            x = dropout(conv(x, operator, own).relu(), self.dropout, self.training, positions=rows)
+        for conv, norm, (operator, rows) in zip(self.convs[:-1], self.norms, layers, strict=False):
+            x = dropout(norm(conv(x, operator, own)).relu(), self.dropout, self.training, positions=rows)
             own = None
         logits: Tensor = self.convs[-1](x, layers[-1][0], own)
         return logits
@@ -139,4 +150,4 @@ class GraphSAGE(nn.Module, StackAware, RunsByLayer):
             The output of the layer, [batch_size, h].
         """
         out: Tensor = self.convs[number](batch.x, batch_blocks(batch, 1, "mean").operators[0])
-        return out.relu() if number + 1 < len(self.convs) else out
+        return self.norms[number](out).relu() if number + 1 < len(self.convs) else out

@@ -20,6 +20,7 @@ from wtawp.models.calls import Forward, check_initialized, warn_of_unused_edge_i
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 from wtawp.models.evaluation import without_cached_graphs
 from wtawp.models.inputs import check_kind
+from wtawp.models.norms import has_batch_norm
 from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.checks import Samples, check_data, check_graph, checked_split, splits_of, targets_of
 from wtawp.training.engine import Augment, StackRun, StackTraining, train_stack
@@ -202,9 +203,10 @@ def fit_many(
 
     On a CPU the models of one split are trained as one stack, so that only the receptive field of its nodes is
     computed. On a GPU all models are one stack over the whole graph; only a classifier of graphs that is not from this
-    package is trained split by split there too, because its batch norms must see the training graphs alone, and so is
-    a link prediction. A module that `torch.func.vmap` cannot map is trained one member after another, with a warning. A
-    module that uses torch's own dropout is trained in the stack, but its masks then differ from those of a single run.
+    package, or has a batch norm, is trained split by split there too, because batch norms must see the training graphs
+    alone, and so is a link prediction. A module that `torch.func.vmap` cannot map is trained one member after another,
+    with a warning. A module that uses torch's own dropout is trained in the stack, but its masks then differ from those
+    of a single run.
 
     If the gradient at the perturbed weights vanishes, one `VanishingGradientWarning` says for how many models and
     describes the first.
@@ -300,7 +302,8 @@ def fit_many(
         one = data if isinstance(data, Data) else data[0]
         warn_of_unused_edge_inputs(models[0], one, is_graph=one is not data)
     is_batch = isinstance(graph, Data) and is_collection(graph)
-    is_shared = decoder is None and (not is_batch or isinstance(models[0], StackAwareOnGraphs))
+    is_local = isinstance(models[0], StackAwareOnGraphs) and not has_batch_norm(models[0])
+    is_shared = decoder is None and (not is_batch or is_local)
     monitor = None if awp is None or awp.is_plain or awp.is_auto else VanishingMembersMonitor(seeds, awp)
     make_optimizer = partial(
         build_optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay, optimizer=optimizer, scheduler=scheduler
