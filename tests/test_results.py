@@ -22,6 +22,8 @@ from wtawp.experiments.results.geometry import (
     ratios_at_matched_loss,
     smoothness_comparisons,
 )
+from wtawp.experiments.results.league import make_league
+from wtawp.experiments.results.overfitting import gains_and_overfitting, rank_correlation
 from wtawp.experiments.results.statistics import PairedDifference, holm
 from wtawp.experiments.results.summary import PlanReport, summarise
 from wtawp.experiments.spec import Record
@@ -127,6 +129,54 @@ def test_how_much_of_the_best_fixed_setting_lam_auto_keeps(reports: dict[str, Pl
     assert len(kept) == 4
     readme = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
     assert f"it keeps {min(kept):.0f} to {max(kept):.0f} % of the gain of the best of twelve fixed settings" in readme
+
+
+def test_the_page_of_the_league_says_what_the_records_say(reports: dict[str, PlanReport]) -> None:
+    page = (RESULTS.parent / "docs" / "league.md").read_text(encoding="utf-8")
+    report = reports["extra:league"]
+    league = make_league(report)
+    assert league is not None
+    better, worse = ({m: sum(getattr(s, name) for s in league.of(m)) for m in league.mean_ranks}
+                     for name in ("is_better", "is_worse"))  # fmt: skip
+    gain = {
+        m: fmean(s.gain.mean for s in league.of(m) if s.gain is not None) for m in league.mean_ranks if m != "plain"
+    }
+    wt, auto, w, seldom = "WT-AWP", "WT-AWP auto", "W-AWP", "WT-AWP, every other step"
+    for sentence in (
+        f"trains a GCN on {len(league.columns)} data sets with {len(league.mean_ranks)} methods",
+        f"{report.num_runs:,} trainings",
+        f"better than plain training in {better[wt]} of {len(league.columns)} data sets and worse in {worse[wt]}, "
+        f'WT-AWP with `lam="auto"` in {better[auto]} and {worse[auto]}, perturbing all layers (W-AWP) in {better[w]} and '
+        f"{worse[w]}; the mean gains are {gain[wt]:+.2f}, {gain[auto]:+.2f} and {gain[w]:+.2f} points.",
+        f"the best mean rank ({league.mean_ranks[seldom]:.2f}) and gains {gain[seldom]:+.2f}. A late start gains "
+        f"{gain['WT-AWP, late start']:+.2f}.",
+        f"adds nothing ({gain['WT-AWP and EMA']:+.2f})",
+        f"SAM and ASAM gain {gain['SAM']:+.2f} and {gain['ASAM']:+.2f} points, each significantly in {better['SAM']} d",
+        f"EMA {gain['EMA']:+.2f}, SWA {gain['SWA']:+.2f}.",
+        f"Mean ranks must be {league.critical_difference:.2f} apart",
+    ):
+        assert sentence in page
+    assert (
+        f"gains {gain[auto]:.2f} points in the mean over {len(league.columns)} data sets with it, {gain[wt]:.2f} with tuned "
+        f"WT-AWP, {gain['SAM']:.2f} with SAM."
+    ) in (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    assert next(iter(league.mean_ranks)) == seldom
+    assert better["SAM"] == better["ASAM"]
+    apart = [
+        m for m, rank in league.mean_ranks.items() if rank - league.mean_ranks[seldom] > league.critical_difference
+    ]
+    assert apart == ["plain", "EMA", "SWA"]
+
+    def correlation(name: str, method: str) -> float:
+        xs, ys, _ = zip(*gains_and_overfitting(reports[name])[method], strict=True)
+        return rank_correlation(xs, ys)[0]
+
+    assert (
+        f"with the gain of a tuned GCN is {correlation('extra:league', wt):+.2f} for WT-AWP and "
+        f'{correlation("extra:league", auto):+.2f} for `lam="auto"`'
+    ) in page
+    assert f"({correlation('extra:auto-small', wt):+.2f} over 55 pairs)" in page
+    assert f'With `lam="auto"` it is {correlation("extra:auto-small", auto):+.2f}.' in page
 
 
 def test_the_committed_trainings_are_counted(records: list[Record]) -> None:
@@ -311,7 +361,7 @@ def test_the_committed_report_is_made_from_the_committed_records(reports: dict[s
     text = render_markdown(list(reports.values()), figures="figures")
     assert text == (RESULTS / "README.md").read_text(encoding="utf-8")
     drawn = [line.split("](")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")]
-    assert len(drawn) == 38
+    assert len(drawn) == 42
     assert all((RESULTS / name).read_text(encoding="utf-8").startswith("<svg") for name in drawn)
 
 

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ from wtawp.core import AwpConfig
 from wtawp.experiments import Demo, run_demo
 from wtawp.experiments.plans.robustness import attack_plan
 from wtawp.experiments.report.drawing import observe_figures
-from wtawp.experiments.spec import Cell, Plan, Record, Run, Setting
+from wtawp.experiments.results.summary import PlanReport, summarise
+from wtawp.experiments.spec import Cell, Contender, Plan, Record, Run, Setting
 
 Accuracy = Callable[[Cell, int, int], float]  # of a cell, a split and an initialisation, in per cent
 MakeRecords = Callable[..., list[Record]]
@@ -110,3 +112,31 @@ def poisoned_records(poisoned_plan: Plan, make_records: MakeRecords) -> list[Rec
         return clean if cell.setting.poison is None else clean - 10.0 + less
 
     return make_records(poisoned_plan, accuracy)
+
+
+@pytest.fixture(scope="session")
+def league_report() -> PlanReport:
+    """Three methods of two trials on four data sets, four splits each.
+
+    The first trial of each is better on test nodes, the second on validation nodes, which is the one that counts.
+    """
+    gains = {"plain": (0.0, 0.0, 0.0, 0.0), "WT-AWP": (2.0, 1.0, 3.0, -1.0), "SAM": (0.5, 0.0, -0.5, 0.5)}
+    awps = {"plain": None, "WT-AWP": AwpConfig(rho=1.0, lam=0.7), "SAM": AwpConfig(rho=0.1, lam=1.0, layers="all")}
+    columns, decays = ("cora", "citeseer", "wine", "digits"), (1e-3, 1e-4)
+    cells, records = [], []
+    for name, by_column in gains.items():
+        for column, gain in zip(columns, by_column, strict=True):
+            for decay in decays:
+                setting = Setting(dataset=column, awp=awps[name], weight_decay=decay)
+                cell, counts = Cell(f"{name}: {decay}", column, setting, 4, 1), decay == decays[1]
+                cells.append(cell)
+                for run in cell.runs():
+                    test = 80.0 + run.split + gain * (1 + 0.1 * run.split) + (0.0 if counts else 5.0)
+                    overfits = (columns.index(column) + 1) / 10
+                    records.append(replace(
+                        made_up(run, test, "cpu"), seconds=1.0 if name == "plain" else 2.5,
+                        accuracy={"train": 1.0, "val": 0.9 if counts else 0.8, "test": test / 100},
+                        loss={"train": 1 - overfits, "val": 1 + overfits, "test": 1.0},
+                    ))  # fmt: skip
+    league = tuple(Contender(name, tuple(f"{name}: {decay}" for decay in decays)) for name in gains)
+    return summarise(Plan("league", "A league", tuple(cells), league=league), records)

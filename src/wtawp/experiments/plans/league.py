@@ -50,7 +50,7 @@ def league_plan() -> Plan:
     league = tuple(
         Contender(name, tuple(row for row, _ in _trials(name, MODELS[0], DATASETS[0]))) for name in STRENGTHS
     )
-    figures = ("critical_difference", "overfitting_and_gain")
+    figures = ("critical_difference", "gains_over_overfitting")
     return Plan("extra:league", "Ways to flat minima, tuned alike", cells, figures=figures, league=league)
 
 

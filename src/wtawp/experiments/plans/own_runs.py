@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from wtawp.experiments.plans.league import league_plan
 from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import budget_name
 from wtawp.experiments.plans.scale import at_scale
@@ -12,7 +13,7 @@ from wtawp.experiments.plans.without_tuning import auto_plans
 from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
 
-MIDSIZE = "extra:midsize"  # a study of default settings, as those of `auto_plans` are
+MIDSIZE = "extra:midsize"  # a study of default settings on many data sets, as those of `auto_plans` and the league are
 
 
 def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
@@ -66,7 +67,7 @@ def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:
     Returns:
         True for such a study, if some of its settings have no record.
     """
-    if plan.name not in {MIDSIZE, *(study.name for study in auto_plans())}:
+    if plan.name not in {MIDSIZE, *(study.name for study in (*auto_plans(), league_plan()))}:
         return False
     return not {cell.setting.content_json for cell in plan.cells} <= {_text_of(record) for record in records}
 

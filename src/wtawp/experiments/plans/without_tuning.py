@@ -27,7 +27,7 @@ def auto_plans() -> tuple[Plan, ...]:
         lam="auto" with the best of twelve fixed settings where the paper's method gains most.
     """
     pairs = tuple((model, f"{model}{suffix}") for model in MODELS for suffix in METHODS if suffix)
-    title, figures = "Safe without tuning", ("gains_by_column",)
+    title, figures = "Safe without tuning", ("gains_by_column", "gains_over_overfitting")
     return (
         Plan("extra:auto", f"{title}, larger graphs", _cells(LARGE, inits=1), pairs, figures),
         Plan("extra:auto-small", f"{title}, small graphs", _cells(SMALL, inits=3), pairs, figures),

@@ -3,8 +3,8 @@
 from difflib import get_close_matches
 
 from wtawp.experiments.report.accuracy_figures import accuracy_over_budget, accuracy_over_rho
-from wtawp.experiments.report.gain_figures import gains, gains_by_column, gains_over_lam
-from wtawp.experiments.report.league_figures import critical_difference, overfitting_and_gain
+from wtawp.experiments.report.gain_figures import gains, gains_by_column, gains_over_lam, gains_over_overfitting
+from wtawp.experiments.report.league_figures import critical_difference
 from wtawp.experiments.report.reporters import FigureSpec, all_reporters
 from wtawp.experiments.report.toy_figures import decisions, toy_losses
 from wtawp.experiments.report.training_curves import (
@@ -54,6 +54,11 @@ _FIGURES = {
         'Gain over a fixed lam, a line for each rho, and that of lam="auto" with its 95 % interval, paired over '
         "splits; a collapse leaves the panel.",
     ),
+    "gains_over_overfitting": FigureSpec(
+        gains_over_overfitting,
+        "Where WT-AWP helps: its gain over how much plain training overfits, (L_val - L_train) / (L_val + L_train) at "
+        "the selected epochs; a dot for each model and data set, with Spearman's correlation.",
+    ),
     "gradient_norms": FigureSpec(
         gradient_norms,
         "Norm of the gradient at the perturbed weights; a thin line for each run, a thick one for their median.",
@@ -62,10 +67,6 @@ _FIGURES = {
         losses_and_gap,
         "Training loss, and the rise that the perturbation causes; a thin line for each run, a thick one for their "
         "median. Plain training has no perturbation, so its rise is 0.",
-    ),
-    "overfitting_and_gain": FigureSpec(
-        overfitting_and_gain,
-        "Where WT-AWP helps: its gain over how much plain training overfits, a dot for each model and data set.",
     ),
     "relative_gradient_norms": FigureSpec(
         relative_gradient_norms,

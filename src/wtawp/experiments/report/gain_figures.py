@@ -6,11 +6,16 @@ import numpy as np
 
 from wtawp.experiments.report.drawing import COLOURS, GREY, drawing, legend_beside
 from wtawp.experiments.results.drops import compare_drops, split_drops
+from wtawp.experiments.results.overfitting import gains_and_overfitting, rank_correlation
 from wtawp.experiments.results.statistics import PairedDifference
 from wtawp.experiments.results.summary import PlanReport, split_means
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+EXPLAINED = ("WT-AWP", "WT-AWP auto")  # the methods whose gain is drawn over overfitting
+MAX_NAMED = 20  # dots that are named
+MAX_LINEAR = 5.0  # points of gain, above which the scale is logarithmic
 
 
 def gains(report: PlanReport) -> str:
@@ -80,12 +85,7 @@ def gains_by_column(report: PlanReport) -> str:
             ax.plot([], [], color=shades[method], marker=markers[method], linestyle="", label=name)
         for border in range(1, len(columns)):
             ax.axvline(border - 0.5, color=GREY, linewidth=0.3)
-        ax.set_yscale("symlog", linthresh=1.0)
-        low, high = ax.get_ylim()
-        ax.set_ylim(low * 1.4 if low < -1 else low - 0.1, high * 1.4 if high > 1 else high + 0.1)
-        ticks = [t for t in (-50, -10, -5, -1, -0.5, 0, 0.5, 1, 2, 5, 10) if ax.get_ylim()[0] <= t <= ax.get_ylim()[1]]
-        ax.set_yticks(ticks, [f"{t:+g}" if t else "0" for t in ticks])
-        ax.set_yticks([], minor=True)
+        _show_small_and_large(ax)
         ax.set_xticks(range(len(columns)), columns, rotation=20, ha="right")
         ax.set(ylabel="gain in test accuracy, points", xlim=(-0.5, len(columns) - 0.5))
         if len(models) > 1:
@@ -132,6 +132,46 @@ def gains_over_lam(report: PlanReport) -> str:
         axes[0].set(ylabel="gain in test accuracy, points")
         legend_beside(axes[-1])
     return out[0]
+
+
+def gains_over_overfitting(report: PlanReport) -> str:
+    """Draw the gain of WT-AWP over how much plain training overfits, with fixed lam and with lam="auto".
+
+    Args:
+        report: A plan with a league, or with pairs.
+
+    Returns:
+        The figure as SVG text; "" where nothing is compared.
+    """
+    points = {name: found for name, found in gains_and_overfitting(report).items() if name in EXPLAINED}
+    if not points:
+        return ""
+    with drawing(1, len(points), 1.0 + 4.2 * len(points), 3.6) as (axes, out):
+        for ax, (name, found) in zip(axes, points.items(), strict=True):
+            xs, ys, _ = zip(*found, strict=True)
+            correlation, p_value = rank_correlation(xs, ys)
+            ax.axhline(0, color=GREY, linewidth=0.8)
+            ax.plot(xs, ys, color=COLOURS[0], marker="o", markersize=4, linestyle="")
+            if len(found) <= MAX_NAMED:
+                for x, y, place in found:
+                    ax.annotate(place, (x, y), (5, 3), textcoords="offset points", fontsize=7)
+                ax.margins(x=0.25)
+            if max(map(abs, ys)) > MAX_LINEAR:
+                _show_small_and_large(ax)
+            ax.set(xlabel="overfitting of plain training")
+            ax.set_title(f"{name}\nrank correlation {correlation:+.2f}, p = {p_value:.2g}", fontsize=9)
+        axes[0].set(ylabel="gain in test accuracy, points")
+    return out[0]
+
+
+def _show_small_and_large(ax: "Axes") -> None:
+    """Make the scale of gains linear between -1 and 1 and logarithmic outside, with ticks for people."""
+    ax.set_yscale("symlog", linthresh=1.0)
+    low, high = ax.get_ylim()
+    ax.set_ylim(low * 1.4 if low < -1 else low - 0.1, high * 1.4 if high > 1 else high + 0.1)
+    ticks = [t for t in (-50, -10, -5, -1, -0.5, 0, 0.5, 1, 2, 5, 10) if ax.get_ylim()[0] <= t <= ax.get_ylim()[1]]
+    ax.set_yticks(ticks, [f"{t:+g}" if t else "0" for t in ticks])
+    ax.set_yticks([], minor=True)
 
 
 def _draw_differences(

@@ -5,7 +5,6 @@ accuracy on test nodes, over the same splits for all methods.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -136,40 +135,6 @@ def make_league(report: PlanReport) -> League | None:
     quantile = float(studentized_range.ppf(1 - SIGNIFICANCE_LEVEL, size, math.inf)) / math.sqrt(2)
     difference = quantile * math.sqrt(size * (size + 1) / (6 * len(chosen)))
     return League(standings, dict(sorted(mean_ranks.items(), key=lambda item: item[1])), friedman, difference)
-
-
-def overfitting(cell: CellReport) -> float:
-    """How much a training overfits: the relative gap between its validation and training loss.
-
-    Args:
-        cell: A cell with finished runs.
-
-    Returns:
-        The mean of (L_val - L_train) / (L_val + L_train) over runs, at the selected epochs: 0 where both are equal, and
-        near 1 where the training nodes are learned by heart.
-    """
-    losses = [record.loss or {} for record in cell.records]
-    return fmean((loss["val"] - loss["train"]) / (loss["val"] + loss["train"]) for loss in losses)
-
-
-def rank_correlation(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """Spearman's correlation of two series, and its p-value.
-
-    Args:
-        one: Numbers.
-        other: As many.
-
-    Returns:
-        The correlation and the p-value.
-
-    Example:
-        >>> rank_correlation([1, 2, 3, 4], [10, 30, 40, 90])[0]
-        1.0
-    """
-    from scipy.stats import spearmanr
-
-    result = spearmanr(one, other)
-    return float(result.statistic), float(result.pvalue)
 
 
 def _validation_accuracy(cell: CellReport) -> float:

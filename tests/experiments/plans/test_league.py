@@ -1,0 +1,37 @@
+from wtawp.experiments.plans import plans
+from wtawp.experiments.plans.league import DATASETS, MODELS, STRENGTHS, TRIALS, league_plan
+from wtawp.experiments.tuning.methods import METHODS
+
+
+def test_every_method_has_as_many_different_trials() -> None:
+    plan = league_plan()
+    assert plans()[plan.name] == plan
+    assert len(plan.cells) == len(MODELS) * len(DATASETS) * len(STRENGTHS) * TRIALS
+    assert {len(method.rows) for method in plan.league} == {TRIALS}
+    assert len({(cell.setting, cell.column) for cell in plan.cells}) == len(plan.cells)
+    assert len({row for method in plan.league for row in method.rows}) == len(STRENGTHS) * TRIALS
+
+
+def test_the_methods_are_those_that_can_be_tuned() -> None:
+    assert set(STRENGTHS) == {"plain", "WT-AWP", *METHODS}
+    fixed = {name: method.fixed for name, method in METHODS.items()}
+    for cell in league_plan().cells:
+        name = cell.row.split(":")[0]
+        options = {} if cell.setting.awp is None else vars(cell.setting.awp)
+        for option, value in fixed.get(name, {}).items():
+            assert {**options, "average": cell.setting.average}[option] == value
+
+
+def test_a_row_says_what_tells_its_trial_apart() -> None:
+    rows = {cell.row: cell.setting for cell in league_plan().cells if cell.column == "GCN on cora"}
+    strong = rows["WT-AWP: lam 0.7, rho 1.0, weight_decay 0.002, dropout 0.8"]
+    assert strong.awp is not None
+    assert (strong.awp.lam, strong.awp.rho, strong.weight_decay, dict(strong.options)) == (
+        0.7,
+        1,
+        0.002,
+        {"dropout": 0.8},
+    )
+    plain = rows["plain: defaults"]
+    assert (plain.awp, plain.average, plain.weight_decay, plain.options) == (None, None, 5e-4, ())
+    assert rows["EMA: average 0.99"].average == 0.99
