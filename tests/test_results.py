@@ -146,8 +146,8 @@ def test_the_page_of_the_league_says_what_the_records_say(reports: dict[str, Pla
         f"trains a GCN on {len(league.columns)} data sets with {len(league.mean_ranks)} methods",
         f"{report.num_runs:,} trainings",
         f"better than plain training in {better[wt]} of {len(league.columns)} data sets and worse in {worse[wt]}, "
-        f'WT-AWP with `lam="auto"` in {better[auto]} and {worse[auto]}, perturbing all layers (W-AWP) in {better[w]} and '
-        f"{worse[w]}; the mean gains are {gain[wt]:+.2f}, {gain[auto]:+.2f} and {gain[w]:+.2f} points.",
+        f'WT-AWP with `lam="auto"` in {better[auto]} and {worse[auto]}, perturbing all layers (W-AWP) in {better[w]} '
+        f"and {worse[w]}; the mean gains are {gain[wt]:+.2f}, {gain[auto]:+.2f} and {gain[w]:+.2f} points.",
         f"the best mean rank ({league.mean_ranks[seldom]:.2f}) and gains {gain[seldom]:+.2f}. A late start gains "
         f"{gain['WT-AWP, late start']:+.2f}.",
         f"adds nothing ({gain['WT-AWP and EMA']:+.2f})",
@@ -157,8 +157,8 @@ def test_the_page_of_the_league_says_what_the_records_say(reports: dict[str, Pla
     ):
         assert sentence in page
     assert (
-        f"gains {gain[auto]:.2f} points in the mean over {len(league.columns)} data sets with it, {gain[wt]:.2f} with tuned "
-        f"WT-AWP, {gain['SAM']:.2f} with SAM."
+        f"gains {gain[auto]:.2f} points in the mean over {len(league.columns)} data sets with it, {gain[wt]:.2f} with "
+        f"tuned WT-AWP, {gain['SAM']:.2f} with SAM."
     ) in (RESULTS.parent / "README.md").read_text(encoding="utf-8")
     assert next(iter(league.mean_ranks)) == seldom
     assert better["SAM"] == better["ASAM"]
