@@ -184,6 +184,13 @@ def report(
     records: Annotated[
         list[Path] | None, typer.Option(help="Read exported records, files or folders of files, instead of the store.")
     ] = None,
+    verify: Annotated[
+        list[Path] | None,
+        typer.Option(
+            exists=True,
+            help="Recompute the marked numbers of this Markdown file or folder of files, and fail where one is wrong.",
+        ),
+    ] = None,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
@@ -223,11 +230,26 @@ def report(
             from wtawp.experiments.report.markdown import render_markdown
 
             write_atomic(markdown, render_markdown(reports).encode())
+    if verify:
+        _verify(verify, reports)
     for path in (html, markdown, folder):
         if path is not None:
             stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
-    if as_json or html is markdown is folder is None:
+    if as_json or (html is markdown is folder is None and not verify):
         _show(reports, as_json)
+
+
+def _verify(paths: list[Path], reports: "list[PlanReport]") -> None:
+    """Hold the marked numbers of texts against reports; ends the program with status 1 where one is wrong."""
+    from wtawp.experiments.report.verification import verify
+
+    with errors_without_traceback():
+        count, wrong = verify(paths, reports)
+    for mismatch in wrong:
+        stderr_console.print(str(mismatch), style="red", highlight=False, markup=False, soft_wrap=True)
+    if wrong:
+        raise typer.Exit(1)
+    stderr_console.print(f"{count:,} marked numbers are those of the records.", highlight=False)
 
 
 def _reports_of_records(plans: "list[Plan]", records: "list[Record]", *, everything: bool) -> "list[PlanReport]":

@@ -1,0 +1,76 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from wtawp.core import AwpConfig
+from wtawp.experiments.results.facts import facts
+from wtawp.experiments.results.summary import PlanReport, summarise
+from wtawp.experiments.spec import Cell, Plan, Record, Setting
+
+MakeRecords = Callable[..., list[Record]]
+WT, AUTO = AwpConfig(rho=1.0, lam=0.7), AwpConfig(rho=1.0, lam="auto")
+
+
+def test_cells_and_pairs_that_stand_in_two_tables_count_once(
+    poisoned_plan: Plan, poisoned_records: list[Record]
+) -> None:
+    cells = tuple(replace(cell, printed=(91.0, 1.0)) for cell in poisoned_plan.cells)
+    plan = replace(poisoned_plan, cells=cells)
+    names = ("tab:natacc", "tab:poison", "tab:dicepoison", "tab:evasion")
+    reports = {name: summarise(replace(plan, name=name), poisoned_records) for name in names}
+    found = facts(reports)
+    numbers = {
+        name: found[name]()
+        for name in found
+        if not name.startswith(("clean", "study", "fixed", "auto", "least", "most"))
+    }
+    assert numbers["robustness cells"] == 4
+    assert numbers["attacked cells"] == 2
+    assert (numbers["robustness cells that agree"], numbers["attacked cells that agree"]) == (1, 0)
+    assert (numbers["pairs"], numbers["attacked pairs"], numbers["attacked pairs that gain"]) == (2, 1, 1)
+    assert numbers["attacked pairs that gain significantly"] == 1
+    assert (numbers["drops"], numbers["drops that are larger"]) == (1, 0)
+    assert numbers["drops that are smaller"] + numbers["drops that are undecided"] == 1
+    assert numbers["mean gain under attack"] == pytest.approx(3.0)
+    assert numbers["mean gain on clean graphs"] == pytest.approx(2.0)
+
+
+def test_the_study_without_tuning_counts_real_data_and_clear_changes(make_records: MakeRecords) -> None:
+    gains = {"cora": (1.0, 0.5), "wine": (-2.0, 0.1), "digits": (-1.0, -0.3), "citation": (-50.0, -6.0)}
+    rows = {"GCN": None, "GCN+WT-AWP": WT, "GCN+WT-AWP auto": AUTO}
+    cells = tuple(Cell(row, d, Setting(dataset=d, awp=awp), 5, 1) for d in gains for row, awp in rows.items())
+
+    def accuracy(cell: Cell, split: int, _init: int) -> float:
+        added = (0.0, *gains[cell.column])[list(rows).index(cell.row)]
+        return 80.0 + split + added * (1 + 0.01 * (split - 2))
+
+    plan = Plan("extra:auto", "", cells, (("GCN", "GCN+WT-AWP"), ("GCN", "GCN+WT-AWP auto")))
+    report = summarise(plan, make_records(plan, accuracy))
+    empty = replace(report, cells=(), pairs=())
+    found = facts({"extra:auto": report, "extra:auto-small": empty, "extra:auto-best": _best(make_records)})
+    assert found["study pairs"]() == 3
+    assert [found[f"fixed {what}"]() for what in ("improves", "harms")] == [1, 2]
+    assert [found[f"auto {what}"]() for what in ("improves", "harms")] == [1, 1]
+    assert found["fixed mean gain"]() == pytest.approx(-2 / 3)
+    assert found["auto worst gain"]() == pytest.approx(-0.3)
+    assert found["least kept of the best"]() == pytest.approx(25.0)
+    assert found["most kept of the best"]() == pytest.approx(50.0)
+
+
+def _best(make_records: MakeRecords) -> PlanReport:
+    """In one column lam="auto" gains 1 where the best fixed setting gains 2, in the other 1 where that gains 4."""
+    gains = {"plain": (0.0, 0.0), "auto": (1.0, 1.0), "weak": (0.5, 4.0), "strong": (2.0, 3.0)}
+    awps = {"plain": None, "auto": AUTO, "weak": replace(WT, lam=0.3), "strong": WT}
+    cells = tuple(Cell(row, d, Setting(dataset=d, awp=awps[row]), 3, 1) for row in gains for d in ("cora", "wine"))
+    plan = Plan("extra:auto-best", "", cells, tuple(("plain", row) for row in gains if row != "plain"))
+    return summarise(plan, make_records(plan, lambda cell, s, _: 80 + s + gains[cell.row][cell.column == "wine"]))
+
+
+def test_the_league_is_quoted_by_its_methods(league_report: PlanReport) -> None:
+    found = facts({"extra:league": league_report})
+    assert found["league rank of WT-AWP"]() == 1.5
+    assert found["league gain of SAM"]() == pytest.approx(1.15 * 0.125)
+    assert (found["league better: WT-AWP"](), found["league worse: WT-AWP"]()) == (3, 1)
+    assert (found["league columns"](), found["league methods"](), found["league trials"]()) == (4, 3, 2)
+    assert found["correlation of WT-AWP in extra:league"]() == pytest.approx(-0.4)
