@@ -1,6 +1,6 @@
 """Compare rules for lam="auto" on the graphs it was developed on, beside plain training and fixed values.
 
-    python benchmarks/auto_rules.py cora:GCN cora:GraphSAGE --rule LIMIT=6 --rule FLOOR=0,SLOPE=1 --fixed 0.7:1
+    python benchmarks/auto_rules.py cora:GCN cora:GraphSAGE --rule MAX_RISE=8 --rule FLOOR=0,SLOPE=1 --fixed 0.7:1
 
 A rule changes constants of `wtawp.core.auto` by their names; `RHO` and `BALANCE` are options of the method. The rule of
 the package is always among the rows. The differences to plain training are paired over splits.

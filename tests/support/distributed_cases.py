@@ -118,15 +118,16 @@ def ddp_case(
 
 
 def auto(rank: int) -> Report:
-    """Each rank observes losses of its own: lam is that of their means in both, and the weights stay together."""
+    """Each rank observes losses of its own: lam and rho are those of their means in both, and the weights agree."""
     model = DistributedDataParallel(network())
-    awp = WTAWP(model, rho=0.3, lam="auto")
+    awp, rhos = WTAWP(model, rho=3.0, lam="auto"), []
 
     def update(closure: Callable[[], Tensor]) -> None:
         awp.backward(closure)
-        awp.observe(train_loss=0.1 + 0.2 * rank, val_loss=1.0 + rank)
+        awp.observe(train_loss=0.002 + 0.004 * rank, val_loss=0.02 + 0.02 * rank)
+        rhos.append(awp.rho)
 
-    return train(model, rank, update) | {"lam": awp.lam}
+    return train(model, rank, update) | {"lam": awp.lam, "rhos": rhos}
 
 
 def inner_module(rank: int) -> Report:

@@ -167,16 +167,16 @@ class AutoStrength:
         if train_loss is None and not self._steps:
             raise ValueError("observe() has no training loss: call it after steps of backward() or loss(), or pass it")
         train = self._total / self._steps if train_loss is None else train_loss
-        rise = float(self._rise) / max(self._perturbed_steps, 1)
-        losses = [_number("train_loss", train), _number("val_loss", val_loss), rise]
-        means = torch.tensor(losses, dtype=torch.float64)
+        losses = _number("train_loss", train), _number("val_loss", val_loss), 1.0
+        sums = torch.tensor([*losses, float(self._rise), float(self._perturbed_steps)], dtype=torch.float64)
         if is_distributed():
-            on_device = means.to(device)
+            on_device = sums.to(device)
             torch.distributed.all_reduce(on_device)
-            means = on_device.cpu() / torch.distributed.get_world_size()
-        self._lam = follow_gap(self._lam, means[0], means[1])
-        if self._perturbed_steps:
-            self._share = follow_rise(self._share, means[2], means[1])
+            sums = on_device.cpu()
+        train_sum, val_sum, num_processes, rise_sum, num_perturbed = sums
+        self._lam = follow_gap(self._lam, train_sum / num_processes, val_sum / num_processes)
+        if num_perturbed:
+            self._share = follow_rise(self._share, rise_sum / num_perturbed, val_sum / num_processes)
         self._is_observed = True
         self._reset()
 
