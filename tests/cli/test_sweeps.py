@@ -91,11 +91,15 @@ def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: 
     assert report["claims"] == []  # two short runs prove nothing
     page = tmp_path / "page.md"
     page.write_text("2<!-- = claim:second-layer; first layer; accuracy; runs --> runs", encoding="utf-8")
-    assert "1 marked numbers are those of the records" in invoke(*same, "--store", store, "--verify", page)
+    assert "Marked numbers that are those of the records: 1, which is all." in invoke(
+        *same, "--store", store, "--verify", page
+    )
     page.write_text("3<!-- = claim:second-layer; first layer; accuracy; runs --> runs", encoding="utf-8")
     wrong = invoke(*same, "--store", store, "--verify", page, code=1)
     assert "'claim:second-layer; first layer; accuracy; runs' is 2, and the text says 3" in " ".join(wrong.split())
     assert "does not exist" in invoke(*same, "--store", store, "--verify", tmp_path / "none.md", code=2)
+    page.write_text("3 runs", encoding="utf-8")
+    assert "no number is marked there" in " ".join(invoke(*same, "--store", store, "--verify", page, code=2).split())
 
 
 def test_a_comparison_and_a_plan_of_ones_own_have_a_page_and_are_in_the_report(tmp_path: Path, store: Path) -> None:

@@ -108,7 +108,8 @@ def test_the_radius_shrinks_while_the_perturbation_does_too_much_and_grows_back_
 
 @pytest.mark.parametrize(("rise", "val", "factor"), [
     (MAX_RISE, 1.0, GROW), (MAX_RISE + 1e-3, 1.0, SHRINK), (-1.0, 1.0, GROW), (0.0, 0.0, GROW),
-    (math.nan, 1.0, SHRINK), (math.inf, 1.0, SHRINK), (1.0, math.nan, SHRINK),
+    (math.nan, 1.0, SHRINK), (math.inf, 1.0, SHRINK), (1.0, math.nan, 1.0),
+    (1.0, math.inf, 1.0),
 ])  # fmt: skip
 def test_a_rise_is_compared_with_the_validation_loss(rise: float, val: float, factor: float) -> None:
     share = follow_rise(torch.tensor(0.5), torch.tensor(rise), torch.tensor(val))

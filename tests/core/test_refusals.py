@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from wtawp.core import AwpConfig
+from wtawp.core import WTAWP, AwpConfig
 from wtawp.core import refusals as module
 from wtawp.core.passes import Passes
 from wtawp.core.refusals import refuse_combinations, refuse_exact
@@ -17,6 +17,20 @@ LIMITED, UNLIMITED = AwpConfig(rho=1.0, lam=0.5, balance=2.0), AwpConfig(rho=1.0
 def passes(model: nn.Module, *, has_hooks: bool = False) -> Passes:
     """Of the passes, only what is asked about them."""
     return cast(Passes, SimpleNamespace(has_post_accumulate_hooks=has_hooks, parameters=list(model.parameters())))
+
+
+def test_hooks_are_refused_before_the_first_perturbed_step() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    hook = model[0].weight.register_post_accumulate_grad_hook(lambda _: None)
+    for balance in ("auto", 1.0):
+        with pytest.raises(ValueError, match="remove the post-accumulate-grad hooks or use balance=None"):
+            WTAWP(model, rho=1.0, lam="auto", balance=balance).backward(lambda: model(torch.ones(1, 2)).sum())  # type: ignore[arg-type]
+    WTAWP(model, rho=1.0, lam="auto", balance=None).backward(lambda: model(torch.ones(1, 2)).sum())
+    hook.remove()
+    with pytest.raises(ValueError, match="sync=False has those of one; use sync=True, or balance=None"):
+        WTAWP(model, rho=1.0, lam="auto").backward(lambda: model(torch.ones(1, 2)).sum(), sync=False)
+    with pytest.raises(ValueError, match=r"exact=True keeps losses; use backward\(\), or balance=None"):
+        WTAWP(model, rho=1.0, lam="auto", exact=True).loss(lambda: model(torch.ones(1, 2)).sum())
 
 
 def with_gradient(model: nn.Module) -> None:

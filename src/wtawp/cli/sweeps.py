@@ -230,13 +230,13 @@ def report(
             from wtawp.experiments.report.markdown import render_markdown
 
             write_atomic(markdown, render_markdown(reports).encode())
-    if verify:
-        _verify(verify, reports)
     for path in (html, markdown, folder):
         if path is not None:
             stderr_console.print(f"Written: {path.resolve()}", highlight=False, soft_wrap=True)
     if as_json or (html is markdown is folder is None and not verify):
         _show(reports, as_json)
+    if verify:
+        _verify(verify, reports)
 
 
 def _verify(paths: list[Path], reports: "list[PlanReport]") -> None:
@@ -247,9 +247,11 @@ def _verify(paths: list[Path], reports: "list[PlanReport]") -> None:
         count, wrong = verify(paths, reports)
     for mismatch in wrong:
         stderr_console.print(str(mismatch), style="red", highlight=False, markup=False, soft_wrap=True)
+    if not count and not wrong:
+        raise typer.BadParameter("no number is marked there: NUMBER<!-- = ... -->", param_hint="'--verify'")
     if wrong:
         raise typer.Exit(1)
-    stderr_console.print(f"{count:,} marked numbers are those of the records.", highlight=False)
+    stderr_console.print(f"Marked numbers that are those of the records: {count:,}, which is all.", highlight=False)
 
 
 def _reports_of_records(plans: "list[Plan]", records: "list[Record]", *, everything: bool) -> "list[PlanReport]":

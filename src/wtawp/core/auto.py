@@ -64,14 +64,16 @@ def follow_rise(share: Tensor, rise: Tensor, val_loss: Tensor) -> Tensor:
         val_loss: The validation loss after the last epoch, likewise.
 
     Returns:
-        The next value, of the same shape and type: smaller where the rise is too large or not a number.
+        The next value, of the same shape and type: smaller where the rise is too large or not a number. It is the last
+        one where the validation loss is not finite.
 
     Example:
         >>> follow_rise(torch.tensor([1.0, 1.0, 0.5]), torch.tensor([9.0, 1.0, 1.0]), torch.ones(3))
         tensor([0.8000, 1.0000, 0.5100])
     """
     is_bearable = rise <= MAX_RISE * val_loss
-    return torch.where(is_bearable, GROW * share, SHRINK * share).clamp(MIN_SHARE, 1.0)
+    following = torch.where(is_bearable, GROW * share, SHRINK * share).clamp(MIN_SHARE, 1.0)
+    return torch.where(val_loss.isfinite(), following, share)
 
 
 def gradient_limit(lam: float | Tensor) -> float | Tensor:
@@ -85,7 +87,7 @@ def gradient_limit(lam: float | Tensor) -> float | Tensor:
         lam: The weight of the perturbed loss, between 0 and 1: a number, or one for each member of a stack.
 
     Returns:
-        The limit, which is largest in the middle.
+        The limit, which is largest at lam = 0.6, where it is 6.9.
 
     Example:
         >>> gradient_limit(0.5)

@@ -26,7 +26,7 @@ from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_back
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
 from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, one_step_at_a_time
 from wtawp.core.perturb import radii
-from wtawp.core.refusals import refuse_combinations, refuse_exact
+from wtawp.core.refusals import LOCAL_GRADIENTS, refuse_combinations, refuse_exact, refuse_hooks
 from wtawp.core.selection import Selection
 from wtawp.core.vanishing import VanishingGradientMonitor
 
@@ -35,7 +35,7 @@ class WTAWP:
     """Weighted truncated adversarial weight perturbation of a model, for a training loop of one's own.
 
     It computes the gradient lam * g(theta + delta) + (1 - lam) * g(theta) of Eq. 10 (eq:weighted_awp). It keeps nothing
-    between two steps but what is in `state_dict`: counters, and what lam="auto" has come to.
+    between two steps but what is in `state_dict`: counters, and the weight and radius of lam="auto".
 
     Args:
         model: The module that is trained.
@@ -237,7 +237,7 @@ class WTAWP:
 
         Returns:
             Plain data: the number of calls, for `every` and `start`, what the warning of vanishing gradients counts,
-            and what lam="auto" has come to.
+            and the weight and radius of lam="auto".
 
         Example:
             >>> WTAWP(nn.Linear(4, 3), rho=0.5, lam=0.7, layers="all").state_dict()["calls"]
@@ -296,6 +296,7 @@ class WTAWP:
     def _backward(self, closure: Closure, backward: Backward, sync: bool) -> Tensor:
         """`backward`, in the only thread that works on the model."""
         recorder = self._step_hooks.start(self._calls)
+        self._refuse_before_it_starts(sync)
         perturbed = None
         if not self._is_due():
             natural = self._plain_loss(closure)
@@ -317,14 +318,15 @@ class WTAWP:
     def _loss(self, fn: Closure, scale: float | Tensor | None) -> Tensor:
         """`loss`, in the only thread that works on the model."""
         recorder = self._step_hooks.start(self._calls)
+        self._refuse_before_it_starts(sync=True)
+        if self.config.exact and self.config.balance is not None:
+            raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or balance=None")
         if not self._is_due():
             natural = self._plain_loss(fn)
             self._end_call(recorder, natural, None)
             return natural
         if self._now.exact:
             refuse_exact(self.model, Tensor.backward)
-            if self._now.balance is not None:
-                raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or exact=False")
             natural, perturbed = self._exact_losses(fn)
             self._end_call(recorder, natural, perturbed)
             return self.lam * perturbed + (1 - self.lam) * natural
@@ -345,6 +347,13 @@ class WTAWP:
             self._auto.count_step(natural, perturbed)
         if recorder is not None:
             recorder.report(natural, perturbed, self.lam)
+
+    def _refuse_before_it_starts(self, sync: bool) -> None:
+        """Refuse with lam="auto", in plain steps already, what the first perturbed one would refuse much later."""
+        if self._auto is not None and self.config.balance is not None:
+            refuse_hooks(self.model)
+            if not sync:
+                raise ValueError(LOCAL_GRADIENTS)
 
     def _is_due(self) -> bool:
         """Whether the next call perturbs the weights; otherwise it is plain training."""
@@ -465,7 +474,7 @@ class WTAWP:
                 f" no_sync(); {type(self.model).__name__} has none"
             )
         if self._now.balance is not None:
-            raise ValueError("balance compares gradients of all processes, sync=False has those of one; use sync=True")
+            raise ValueError(LOCAL_GRADIENTS)
         if getattr(self.model, "static_graph", False):
             raise ValueError("DistributedDataParallel(static_graph=True) cannot skip a reduction; use sync=True")
         return cast(Callable[[], AbstractContextManager[Any]], no_sync)

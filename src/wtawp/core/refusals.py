@@ -6,6 +6,26 @@ from wtawp.core.config import AwpConfig
 from wtawp.core.distributed import is_distributed, refuse_sharded
 from wtawp.core.passes import Backward, Passes
 
+LOCAL_GRADIENTS = (
+    "balance compares gradients of all processes, sync=False has those of one; use sync=True, or balance=None"
+)
+
+
+def refuse_hooks(model: nn.Module) -> None:
+    """Refuse hooks that use each gradient as soon as it arrives, where gradients are compared before they are mixed.
+
+    Args:
+        model: The module that is trained.
+
+    Raises:
+        ValueError: If a parameter has such a hook.
+    """
+    if any(p._post_accumulate_grad_hooks for p in model.parameters()):
+        raise ValueError(
+            "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as"
+            " it arrives; remove the post-accumulate-grad hooks or use balance=None"
+        )
+
 
 def refuse_combinations(model: nn.Module, config: AwpConfig, passes: Passes) -> None:
     """Refuse what the passes over a model cannot be right about.

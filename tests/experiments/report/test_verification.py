@@ -41,7 +41,8 @@ def test_a_comment_names_a_statistic_of_a_cell_or_of_a_pair(name: str, value: fl
     ("tab:small; GCN -> WT-AWP; cora; gian", "there is no statistic of a pair 'gian'; near it are gain"),
     ("attack; GCN; no attack; drop", "was not measured"),
     ("fact; nothing", "there is no fact 'nothing'"),
-    ("fact; drops", "'drops' needs the plan 'tab:poison', of which nothing is shown"),
+    ("fact; drops", "this needs the plan tab:poison, of which nothing is shown"),
+    ("fact; league columns", "this needs the plan extra:league, of which nothing is shown"),
     ("mean", "expected 'plan; row; column; statistic' or 'fact; name', got 'mean'"),
 ])  # fmt: skip
 def test_what_cannot_be_computed_is_refused(name: str, message: str, reports: list[PlanReport]) -> None:
@@ -63,6 +64,16 @@ def test_thousands_may_be_separated_and_signs_count(reports: list[PlanReport], t
     count, (wrong,) = verify([page], reports)
     assert (count, wrong.line) == (2, 2)
     assert str(wrong) == (f"{page}:2: 'attack; GCN -> GCN+WT-AWP; 5 %; change of drop' is -1.0, and the text says +1.0")
+
+
+def test_a_mark_without_its_equals_sign_and_a_typographic_minus_are_seen(
+    reports: list[PlanReport], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("1<!-- fact; drops -->\n\u22121.0<!-- = attack; GCN -> GCN+WT-AWP; 5 %; change of drop -->",
+                    encoding="utf-8")  # fmt: skip
+    count, (wrong,) = verify([page], reports)
+    assert (count, wrong.line, wrong.problem) == (1, 1, "a mark begins with an equals sign: <!-- = ... -->")
 
 
 def test_wrong_numbers_and_lost_marks_are_listed_with_their_places(reports: list[PlanReport], tmp_path: Path) -> None:

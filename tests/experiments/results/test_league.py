@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from wtawp.experiments.results.league import make_league
-from wtawp.experiments.results.summary import PlanReport
+from wtawp.experiments.results.summary import PlanReport, summarise
 
 GAINS = {"WT-AWP": (2.0, 1.0, 3.0, -1.0), "SAM": (0.5, 0.0, -0.5, 0.5)}
 ACCURACIES = [[81.5, 81.5 + 1.15 * a, 81.5 + 1.15 * b] for a, b in zip(*GAINS.values(), strict=True)]  # by column
@@ -64,3 +64,21 @@ def test_a_column_that_is_not_complete_takes_no_part(league_report: PlanReport) 
     assert league is not None
     assert league.columns == ("citeseer", "wine", "digits")
     assert make_league(replace(league_report, cells=cells[:3])) is None
+
+
+def test_a_part_of_a_league_that_cannot_be_ranked_is_none(league_report: PlanReport) -> None:
+    plan, records = league_report.plan, league_report.records
+    rows = {method.name: method.rows for method in plan.league}
+    for kept, contenders in (
+        ((*rows["plain"], *rows["SAM"]), ["plain", "SAM"]),
+        ((*rows["SAM"], *rows["WT-AWP"]), []),  # the reference is gone
+        (rows["plain"][:1], []),
+    ):
+        part = plan.only(rows=kept)
+        assert [method.name for method in part.league] == contenders
+        assert make_league(summarise(part, records)) is None
+    whole = plan.only(columns=("cora", "wine"))
+    assert whole.league == plan.league
+    league = make_league(summarise(whole, records))
+    assert league is not None
+    assert (league.columns, league.reference) == (("cora", "wine"), "plain")

@@ -19,7 +19,8 @@ from wtawp.experiments.results.facts import facts
 from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
 
 MARK = re.compile(r"<!--\s*=(.*?)-->", re.DOTALL)
-NUMBER_BEFORE = re.compile(r"([-+]?\d[\d,]*(?:\.\d+)?)[*_ %]*\Z")
+FORGOTTEN = re.compile(r"<!--\s*(fact|tab:|fig:|claim:|extra:|deviation:)")  # marks without their equals sign
+NUMBER_BEFORE = re.compile(r"([-+\u2212]?\d[\d,]*(?:\.\d+)?)[*_ %]*\Z")
 ARROW = " -> "  # between the rows of a pair
 Value = TypeVar("Value")
 Place = TypeVar("Place", bound=tuple[str, ...])
@@ -104,10 +105,7 @@ class Quantities:
         """The number that the parts of a comment name; None if it was not measured."""
         match parts:
             case ["fact", fact]:
-                try:
-                    return _one_of(self._facts, fact, "fact")()
-                except KeyError as plan:
-                    raise ValueError(f"{fact!r} needs the plan {plan}, of which nothing is shown") from None
+                return _one_of(self._facts, fact, "fact")()
             case [plan, row, column, statistic]:
                 return self._statistic(_one_of(self._reports, plan, "plan"), row, column, statistic)
         raise ValueError(f"expected 'plan; row; column; statistic' or 'fact; name', got {'; '.join(parts)!r}")
@@ -119,8 +117,9 @@ class Quantities:
             return _one_of(CELL, statistic, "statistic of a cell")(_at(cells, (row, column)))
         before, after = (part.strip() for part in row.split(ARROW))
         if statistic in DROP:
-            found = self._drops.setdefault(report.plan.name, compare_drops(report))
-            drops = {(d.before, d.after, d.column): d for d in found}
+            if report.plan.name not in self._drops:
+                self._drops[report.plan.name] = compare_drops(report)
+            drops = {(d.before, d.after, d.column): d for d in self._drops[report.plan.name]}
             return DROP[statistic](_at(drops, (before, after, column)))
         pairs = {(p.before, p.after, p.column): p for p in report.pairs}
         return _one_of(PAIR, statistic, "statistic of a pair")(_at(pairs, (before, after, column)))
@@ -143,12 +142,19 @@ def verify(paths: Iterable[Path], reports: Iterable[PlanReport]) -> tuple[int, l
     for path in paths:
         for file in sorted(path.glob("**/*.md")) if path.is_dir() else [path]:
             text = file.read_text(encoding="utf-8", errors="replace")
+            without = "a mark begins with an equals sign: <!-- = ... -->"
+            wrong += [Mismatch(file, _line(text, mark), without) for mark in FORGOTTEN.finditer(text)]
             for mark in MARK.finditer(text):
                 count += 1
-                line = text.count("\n", 0, mark.start()) + 1
+                line = _line(text, mark)
                 if problem := _problem(text[: mark.start()], mark[1].strip(), quantities):
                     wrong.append(Mismatch(file, line, problem))
     return count, wrong
+
+
+def _line(text: str, mark: re.Match[str]) -> int:
+    """The line in which a mark begins, counted from 1."""
+    return text.count("\n", 0, mark.start()) + 1
 
 
 def _problem(before: str, name: str, quantities: Quantities) -> str:
@@ -160,8 +166,9 @@ def _problem(before: str, name: str, quantities: Quantities) -> str:
         value = quantities.value(name)
     except ValueError as error:
         return str(error)
-    expected = _as_written(value, written[1])
-    return "" if expected == written[1] else f"{name!r} is {expected}, and the text says {written[1]}"
+    number = written[1].replace("\u2212", "-")
+    expected = _as_written(value, number)
+    return "" if expected == number else f"{name!r} is {expected}, and the text says {number}"
 
 
 def _as_written(value: float, text: str) -> str:

@@ -8,12 +8,12 @@ from functools import cache, partial
 from statistics import fmean
 
 from wtawp.experiments.results.drops import DropComparison, compare_drops
+from wtawp.experiments.results.geometry import geometry_comparisons
 from wtawp.experiments.results.league import League, make_league
 from wtawp.experiments.results.overfitting import gains_and_overfitting, rank_correlation
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm
 from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
 
-Reports = Mapping[str, PlanReport]
 CLEAN = ("tab:natacc", "tab:ablation", "tab:ablation2", "tab:ablationlast")
 ROBUSTNESS = ("tab:poison", "tab:dicepoison", "tab:evasion")
 WITHOUT_TUNING = ("extra:auto", "extra:auto-small")
@@ -21,29 +21,48 @@ GENERATED = ("citation", "toy-moons", "toy-rings")
 SMALLEST_CHANGE = 0.15  # points that count as an improvement or as harm
 
 
-def facts(reports: Reports) -> dict[str, Callable[[], float]]:
+class Reports:
+    """Plans with their measurements, by name.
+
+    Args:
+        reports: The plans.
+    """
+
+    def __init__(self, reports: Mapping[str, PlanReport]) -> None:
+        self._reports = reports
+
+    def __getitem__(self, name: str) -> PlanReport:
+        if name not in self._reports:
+            raise ValueError(f"this needs the plan {name}, of which nothing is shown")
+        return self._reports[name]
+
+
+def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
     """Name the facts.
 
     Args:
-        reports: All plans with their measurements.
+        of_plans: All plans with their measurements.
 
     Returns:
-        For each name a function that computes the number.
+        For each name a function that computes the number. It raises ValueError if a plan is missing or not complete.
     """
+    reports = Reports(of_plans)
     return {
         **{f"clean {name}": count for name, count in _judged(reports, CLEAN).items()},
         **{f"robustness {name}": count for name, count in _judged(reports, ROBUSTNESS).items()},
         **{f"attacked {name}": count for name, count in _judged(reports, ROBUSTNESS, attacked=True).items()},
         **_pairs(reports),
         **_drops(reports),
+        **_flatness(reports),
         **_without_tuning(reports),
-        **_league(reports),
+        **_league(reports, of_plans),
     }
 
 
 def _judged(reports: Reports, names: tuple[str, ...], *, attacked: bool = False) -> dict[str, Callable[[], float]]:
     """How many distinct cells the paper prints and we judge, and how many of them agree."""
 
+    @cache
     def cells() -> list[CellReport]:
         found: dict[tuple[str, int | None], CellReport] = {}
         for name in names:
@@ -58,6 +77,7 @@ def _judged(reports: Reports, names: tuple[str, ...], *, attacked: bool = False)
 def _pairs(reports: Reports) -> dict[str, Callable[[], float]]:
     """How many distinct pairs there are with and without WT-AWP, and how many of those under attack gain."""
 
+    @cache
     def attacked() -> list[PairedDifference]:
         return [pair.gain for pair, is_attacked in _distinct_pairs(reports) if is_attacked and pair.gain is not None]
 
@@ -90,8 +110,9 @@ def _distinct_pairs(reports: Reports) -> Iterator[tuple[PairReport, bool]]:
 def _drops(reports: Reports) -> dict[str, Callable[[], float]]:
     """What attacks take from the pairs of the robustness tables."""
 
+    @cache
     def drops() -> list[DropComparison]:
-        places = {(d.before, d.column): d for name in ROBUSTNESS for d in compare_drops(reports[name])}
+        places = {(d.before, d.after, d.column): d for name in ROBUSTNESS for d in compare_drops(reports[name])}
         return list(places.values())
 
     return {
@@ -104,9 +125,27 @@ def _drops(reports: Reports) -> dict[str, Callable[[], float]]:
     }
 
 
+def _flatness(reports: Reports) -> dict[str, Callable[[], float]]:
+    """How often WT-AWP's minima are flatter or sharper than those of plain training."""
+
+    @cache
+    def verdicts() -> list[str]:
+        compared = [c for c in geometry_comparisons(reports["extra:flatness"]) if c.is_flatness]
+        differences = {i: c.difference for i, c in enumerate(compared) if c.difference is not None}
+        corrected = holm([difference.p_value for difference in differences.values()])
+        return [compared[i].verdict(p) for i, p in zip(differences, corrected, strict=True)]
+
+    return {
+        "flatness comparisons": lambda: len(verdicts()),
+        "flatness flatter": lambda: verdicts().count("flatter"),
+        "flatness sharper": lambda: verdicts().count("sharper"),
+    }
+
+
 def _without_tuning(reports: Reports) -> dict[str, Callable[[], float]]:
     """What the paper's values for Cora and lam="auto" do to five models on real data sets."""
 
+    @cache
     def gains(method: str) -> list[PairedDifference]:
         pairs = [p for name in WITHOUT_TUNING for p in reports[name].pairs if p.column not in GENERATED]
         return [p.gain for p in pairs if p.after == f"{p.before}+{method}" and p.gain is not None]
@@ -115,13 +154,15 @@ def _without_tuning(reports: Reports) -> dict[str, Callable[[], float]]:
         return sum(g.mean > SMALLEST_CHANGE and g.low is not None and g.low > 0 for g in gains(method))
 
     def num_worse(method: str) -> int:
-        return sum(g.mean < -SMALLEST_CHANGE and (g.high is None or g.high < 0) for g in gains(method))
+        return sum(g.mean < -SMALLEST_CHANGE and g.high is not None and g.high < 0 for g in gains(method))
 
     def kept() -> list[float]:
         columns: dict[str, dict[str, float]] = {}
         for pair in reports["extra:auto-best"].pairs:
             if pair.gain is not None:
                 columns.setdefault(pair.column, {})[pair.after] = pair.gain.mean
+        if any(max(column.values()) <= 0 for column in columns.values()):
+            raise ValueError("no fixed setting gains anything in a column of extra:auto-best")
         return [100 * column.pop("auto") / max(column.values()) for column in columns.values()]
 
     found: dict[str, Callable[[], float]] = {
@@ -137,33 +178,34 @@ def _without_tuning(reports: Reports) -> dict[str, Callable[[], float]]:
     return found
 
 
-def _league(reports: Reports) -> dict[str, Callable[[], float]]:
+def _league(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
     """How the methods of the league stand, and how overfitting is related to their gains."""
-    report = reports.get("extra:league")
-    if report is None:
-        return {}
 
     @cache
     def league() -> League:
-        found = make_league(report)
-        assert found is not None, "the league has too few columns"
-        return found
+        made = make_league(reports["extra:league"])
+        if made is None:
+            raise ValueError("extra:league has fewer than two complete columns")
+        return made
 
     def mean_gain(method: str) -> float:
         return fmean(s.gain.mean for s in league().of(method) if s.gain is not None)
 
     def correlation(name: str, method: str) -> float:
-        xs, ys, _ = zip(*gains_and_overfitting(reports[name])[method], strict=True)
-        return rank_correlation(xs, ys)[0]
+        points = gains_and_overfitting(reports[name]).get(method)
+        if not points:
+            raise ValueError(f"{name} has no gain of {method}")
+        return rank_correlation([x for x, _, _ in points], [y for _, y, _ in points])[0]
 
     found: dict[str, Callable[[], float]] = {
         "league columns": lambda: len(league().columns),
-        "league methods": lambda: len(report.plan.league),
-        "league trials": lambda: len(report.plan.league[0].rows),
-        "league runs": lambda: report.num_runs,
+        "league methods": lambda: len(reports["extra:league"].plan.league),
+        "league trials": lambda: len(reports["extra:league"].plan.league[0].rows),
+        "league runs": lambda: reports["extra:league"].num_runs,
         "league critical difference": lambda: league().critical_difference,
     }
-    for method in (contender.name for contender in report.plan.league):
+    contenders = of_plans["extra:league"].plan.league if "extra:league" in of_plans else ()
+    for method in (contender.name for contender in contenders):
         found[f"league rank of {method}"] = partial(lambda m: league().mean_ranks[m], method)
         found[f"league gain of {method}"] = partial(mean_gain, method)
         found[f"league better: {method}"] = partial(lambda m: sum(s.is_better for s in league().of(m)), method)

@@ -11,6 +11,8 @@ from statistics import fmean, median
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm
 from wtawp.experiments.results.summary import CellReport, PlanReport, paired_over_splits
 
+MIN_METHODS = 3  # that Friedman's test compares
+
 
 @dataclass(frozen=True)
 class Standing:
@@ -20,7 +22,8 @@ class Standing:
         method: The name of the method.
         column: The name of the column.
         chosen: The trial that is best on validation nodes.
-        gain: Its difference to the chosen trial of the reference, paired over splits; None for the reference itself.
+        gain: Its difference to the chosen trial of the reference, paired over splits; None for the reference itself,
+            and with fewer than two splits.
         holm_p_value: The p-value of the gain, corrected over all methods and columns.
         rank: By test accuracy among all methods in the column, 1 is best; equal ones share the mean of their ranks.
     """
@@ -44,6 +47,7 @@ class Standing:
 
     @property
     def _is_significant(self) -> bool:
+        """Whether chance cannot explain the gain."""
         return self.holm_p_value is not None and self.holm_p_value < SIGNIFICANCE_LEVEL
 
 
@@ -52,12 +56,14 @@ class League:
     """The methods of a plan, ranked.
 
     Attributes:
+        reference: The method that the others are compared with.
         standings: Every method in every column that is complete.
         mean_ranks: The mean rank of each method over columns, the best first.
         friedman_p_value: Of the hypothesis that all methods are alike.
         critical_difference: The difference of mean ranks from which on two methods differ significantly (Nemenyi).
     """
 
+    reference: str
     standings: tuple[Standing, ...]
     mean_ranks: dict[str, float]
     friedman_p_value: float
@@ -88,7 +94,7 @@ class League:
         Returns:
             The median over columns of the ratio of the mean times of the chosen trials.
         """
-        reference = {s.column: s for s in self.standings if s.gain is None}
+        reference = {s.column: s for s in self.of(self.reference)}
         return median(_seconds(s.chosen) / _seconds(reference[s.column].chosen) for s in self.of(method))
 
 
@@ -99,8 +105,11 @@ def make_league(report: PlanReport) -> League | None:
         report: A plan with a league, and its measurements.
 
     Returns:
-        The league over the columns in which every run is finished; None if there are fewer than two.
+        The league over the columns in which every run is finished; None if there are fewer than two, or fewer than
+        three methods, which cannot be ranked.
     """
+    if len(report.plan.league) < MIN_METHODS:
+        return None
     chosen: dict[str, dict[str, CellReport]] = {}
     for column in report.columns:
         cells = {c.cell.row: c for c in report.column(column)}
@@ -134,7 +143,9 @@ def make_league(report: PlanReport) -> League | None:
     friedman = float(friedmanchisquare(*zip(*accuracies.values(), strict=True)).pvalue)
     quantile = float(studentized_range.ppf(1 - SIGNIFICANCE_LEVEL, size, math.inf)) / math.sqrt(2)
     difference = quantile * math.sqrt(size * (size + 1) / (6 * len(chosen)))
-    return League(standings, dict(sorted(mean_ranks.items(), key=lambda item: item[1])), friedman, difference)
+    return League(
+        reference, standings, dict(sorted(mean_ranks.items(), key=lambda item: item[1])), friedman, difference
+    )
 
 
 def _validation_accuracy(cell: CellReport) -> float:

@@ -19,9 +19,10 @@ def gains_and_overfitting(report: PlanReport) -> dict[str, list[tuple[float, flo
     found: dict[str, list[tuple[float, float, str]]] = {}
     if report.plan.league:
         league = make_league(report)
-        standings = () if league is None else league.standings
-        overfits = {s.column: overfitting(s.chosen) for s in standings if s.gain is None}
-        for standing in standings:
+        if league is None:
+            return {}
+        overfits = {s.column: overfitting(s.chosen) for s in league.of(league.reference)}
+        for standing in league.standings:
             if standing.gain is not None:
                 point = overfits[standing.column], standing.gain.mean, standing.column
                 found.setdefault(standing.method, []).append(point)

@@ -178,4 +178,6 @@ class Plan:
         left = {c.row for c in cells}
         pairs = tuple(pair for pair in self.pairs if left.issuperset(pair))
         league = tuple(contender for contender in self.league if left.issuperset(contender.rows))
+        if league[:1] != self.league[:1]:  # without the reference there is nothing to compare with
+            league = ()
         return replace(self, cells=cells, pairs=pairs, claims=(), league=league)
