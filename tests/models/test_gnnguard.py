@@ -21,8 +21,10 @@ def small(**options: float) -> GNNGuard:
 
 def slow_logits(model: GNNGuard, x: Tensor, edges: Tensor, weight: Tensor, threshold: float) -> Tensor:
     """Dense and edge by edge, by the formulas."""
-    n, alive = len(x), dict(zip(map(tuple, edges.T.tolist()), weight, strict=True))
+    n, all_edges = len(x), dict(zip(map(tuple, edges.T.tolist()), weight, strict=True))
+    alive = all_edges
     for layer, conv in enumerate(model.convs):
+        alive = alive if model.reuses_pruned else all_edges
         cosine = {
             (j, i): x[i] @ x[j] / (x[i].norm() * x[j].norm()) if x[i].norm() * x[j].norm() > 0 else x.new_zeros(())
             for j, i in alive
@@ -45,9 +47,10 @@ def slow_logits(model: GNNGuard, x: Tensor, edges: Tensor, weight: Tensor, thres
     return x
 
 
+@pytest.mark.parametrize("reuses_pruned", [True, False])
 @pytest.mark.parametrize("threshold", [0.02, 0.1, 0.3])
-def test_logits_and_gradients_by_the_formulas(threshold: float) -> None:
-    model = small(threshold=threshold)
+def test_logits_and_gradients_by_the_formulas(threshold: float, reuses_pruned: bool) -> None:
+    model = small(threshold=threshold, reuses_pruned=reuses_pruned)
     weight = (torch.rand(EDGES.shape[1], generator=rng("w")).double() + 0.5).requires_grad_()
     found = [
         [logits, *torch.autograd.grad(logits.logsumexp(1).sum(), [*model.parameters(), weight])]
@@ -57,6 +60,11 @@ def test_logits_and_gradients_by_the_formulas(threshold: float) -> None:
         torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
     ones = torch.ones(EDGES.shape[1]).double()
     torch.testing.assert_close(model(X, EDGES), slow_logits(model, X, EDGES, ones, threshold), rtol=0, atol=1e-9)
+
+
+def test_edges_that_the_first_layer_prunes_may_come_back() -> None:
+    by_code, by_paper = small(threshold=0.3), small(threshold=0.3, reuses_pruned=False)
+    assert not torch.allclose(by_code(X, EDGES), by_paper(X, EDGES))
 
 
 def test_an_edge_between_dissimilar_nodes_is_as_good_as_none() -> None:
@@ -115,6 +123,8 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         GNNGuard(12, 3, generator=rng("init"))(torch.eye(12), EDGES)
     with pytest.raises(ValueError, match=r"threshold must lie in \[0, 1\], got 2"):
         small(threshold=2)
+    with pytest.raises(ValueError, match="reuses_pruned must be True or False, got 1"):
+        small(reuses_pruned=1)
     with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\), got 1"):
         small(dropout=1.0)
     with pytest.raises(DataError, match=r"entries must lie inside a matrix of shape \[3, 3\]"):

@@ -19,12 +19,12 @@ from wtawp.models.layers import GraphConvolution, checked_widths
 class GNNGuard(nn.Module, StackAware):
     """A `GCN` in which each layer weights the edges by the cosine similarity of its input at the two nodes.
 
-    Edges with a similarity below `threshold` are pruned, for this layer and all that follow. The similarities of a
-    node's remaining edges, divided by their sum, are the trust a of each edge. An edge then has weight exp(a), a
-    self-loop exp(1 / (degree + 1)), and the result is normalised like a GCN's graph. This is what the authors' code
-    computes, in which the memory between layers is switched off (it is left out here). Unlike there, gradients pass
-    through the similarities of hidden layers, so that a gradient-based attack takes the defence into account. Edge
-    weights multiply both the similarity and exp(a), so that an edge of weight 0 has no effect.
+    Edges with a similarity below `threshold` are pruned, for this layer and, by default, all that follow. The
+    similarities of a node's remaining edges, divided by their sum, are the trust a of each edge. An edge then has
+    weight exp(a), a self-loop exp(1 / (degree + 1)), and the result is normalised like a GCN's graph. This is what the
+    authors' code computes, in which the memory between layers is switched off (it is left out here). Unlike there,
+    gradients pass through the similarities of hidden layers, so that a gradient-based attack takes the defence into
+    account. Edge weights multiply both the similarity and exp(a), so that an edge of weight 0 has no effect.
 
     Args:
         d_in: Number of features of a node.
@@ -33,10 +33,13 @@ class GNNGuard(nn.Module, StackAware):
             code.
         threshold: Similarity in [0, 1] below which an edge is pruned; the default is the authors'.
         dropout: Share of units that are dropped in training after each hidden layer, in [0, 1).
+        reuses_pruned: Whether a layer starts from the edges that the layer before it has left, as in the authors' code.
+            Otherwise each layer prunes the edges of the graph anew, as their paper says.
         generator: Draws the initial weights.
 
     Raises:
-        ValueError: If a width is below 1, the threshold is not in [0, 1], or the dropout is not in [0, 1).
+        ValueError: If a width is below 1, the threshold is not in [0, 1], the dropout is not in [0, 1), or
+            `reuses_pruned` is neither True nor False.
 
     Example:
         >>> import torch
@@ -55,13 +58,16 @@ class GNNGuard(nn.Module, StackAware):
         hidden: tuple[int, ...] = (16,),
         threshold: float = 0.1,
         dropout: float = 0.5,
+        reuses_pruned: bool = True,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
         widths = checked_widths(d_in, hidden, d_out, dropout)
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
-        self.dropout, self.threshold = dropout, threshold
+        if not isinstance(reuses_pruned, bool):
+            raise ValueError(f"reuses_pruned must be True or False, got {reuses_pruned!r}")
+        self.dropout, self.threshold, self.reuses_pruned = dropout, threshold, reuses_pruned
         self.convs = nn.ModuleList(GraphConvolution(a, b, generator=generator) for a, b in widths)
         self._operators = OperatorCache(partial(gcn_operator, power=0.0))  # A + I, not normalised
         self._first = LastCallCache(partial(_similarities, threshold=threshold))
@@ -94,7 +100,8 @@ class GNNGuard(nn.Module, StackAware):
             entries = guarded(operator, similarity, kept)
             out: Tensor = conv(x, operator, entries=lambda _, values=entries: values).relu()
             similarity = cosine(operator.rows, operator.indices.long(), out)
-            kept = kept & (similarity >= self.threshold)
+            is_similar = similarity >= self.threshold
+            kept = kept & is_similar if self.reuses_pruned else is_similar
             x = dropout(out, self.dropout, self.training)
         entries = guarded(operator, similarity, kept)
         logits: Tensor = self.convs[-1](x, operator, entries=lambda _: entries)
