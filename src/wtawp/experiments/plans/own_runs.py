@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from wtawp.experiments.plans.league import league_plan
@@ -30,15 +32,13 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
         read their settings, for example because a model that they name is not registered.
     """
     records = list(records)
-    papers = _settings_of_the_paper(records)
     sizes: dict[Setting, tuple[int, int]] = {}
     num_unreadable = 0
     by_setting: dict[str, list[Record]] = {}
     for record in records:
-        text = _text_of(record)
-        if text not in papers:
-            by_setting.setdefault(text, []).append(record)
-    for same in by_setting.values():
+        by_setting.setdefault(_text_of(record), []).append(record)
+    papers = _settings_of_the_paper(by_setting.keys())
+    for same in (same for text, same in by_setting.items() if text not in papers):
         try:
             if wrong_setting_fields(same[0].setting):
                 raise ValueError
@@ -67,9 +67,18 @@ def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:
     Returns:
         True for such a study, if some of its settings have no record.
     """
-    if plan.name not in {MIDSIZE, *(study.name for study in (*auto_plans(), league_plan()))}:
-        return False
-    return not {cell.setting.content_json for cell in plan.cells} <= {_text_of(record) for record in records}
+    return plan.name in _study_names() and _lacks_settings(plan, {_text_of(record) for record in records})
+
+
+@cache
+def _study_names() -> frozenset[str]:
+    """The names of the studies of default settings on many data sets."""
+    return frozenset({MIDSIZE, *(study.name for study in (*auto_plans(), league_plan()))})
+
+
+def _lacks_settings(plan: Plan, texts: AbstractSet[str]) -> bool:
+    """Whether a setting of a plan is not among those of records, in the form of `Setting.content_json`."""
+    return not {cell.setting.content_json for cell in plan.cells} <= texts
 
 
 def _text_of(record: Record) -> str:
@@ -77,10 +86,14 @@ def _text_of(record: Record) -> str:
     return json.dumps(record.setting, sort_keys=True, separators=(",", ":"))
 
 
-def _settings_of_the_paper(records: list[Record]) -> set[str]:
-    """The settings of the paper's plans and of their surrogates, as text; the scale "quick" has those of "full"."""
+def _settings_of_the_paper(texts: AbstractSet[str]) -> set[str]:
+    """The settings of the paper's plans and of their surrogates, as text; the scale "quick" has those of "full".
+
+    Studies of which `texts`, the settings of the records, are a part do not count.
+    """
     sizes = [size for plan in plans().values() for size in (plan, at_scale(plan, "smoke"))]
-    cells = [cell for size in sizes if not is_fragment(size, records) for cell in size.cells]
+    whole = [size for size in sizes if size.name not in _study_names() or not _lacks_settings(size, texts)]
+    cells = [cell for size in whole for cell in size.cells]
     settings = dict.fromkeys(cell.setting for cell in cells)
     surrogates = [surrogate for setting in settings if (surrogate := setting.surrogate) is not None]
     return {setting.content_json for setting in (*settings, *surrogates)}
