@@ -28,11 +28,6 @@ def number(d_in, d_out):
 """
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "results.sqlite"
-
-
 def invoke(*arguments: object, code: int = 0) -> str:
     result: Result = RUN.invoke(app, ["attack", *map(str, arguments)])
     assert result.exit_code == code, result.output

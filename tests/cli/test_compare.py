@@ -5,27 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from commands import invoke
 
-from wtawp.cli import app
 from wtawp.experiments.store import Store
 from wtawp.experiments.tuning import search
 from wtawp.experiments.tuning.study import Trial
-
-RUN = CliRunner()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "results.sqlite"
-
-
-def invoke(*arguments: object, code: int = 0) -> str:
-    result: Result = RUN.invoke(app, list(map(str, arguments)))
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return " ".join((result.stdout if "--json" in arguments else result.output).split())
 
 
 def test_a_comparison_says_by_how_much(store: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import Result
+from commands import invoke
 from typer.testing import CliRunner
 
 from wtawp.base import rng
@@ -36,18 +36,6 @@ row = "GCN+WT-AWP"
 compare_with = "GCN"
 awp = { rho = 0.5, lam = 0.5 }
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "results.sqlite"
-
-
-def invoke(*arguments: object, code: int = 0) -> str:
-    result: Result = RUN.invoke(app, list(map(str, arguments)))
-    assert result.exit_code == code, result.output
-    assert "Traceback" not in result.output
-    return " ".join((result.stdout if "--json" in arguments else result.output).split())
 
 
 @pytest.mark.usefixtures("store", "offline")

@@ -1,22 +1,23 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from wtawp.experiments.report.verification import Quantities, verify
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.spec import Plan, Record
+from wtawp.experiments.spec import Cell, Plan, Record
 
 
 @pytest.fixture
-def reports(small_plan: Plan, poisoned_plan: Plan, poisoned_records: list[Record]) -> list[PlanReport]:
-    from tests.experiments.conftest import made_up
+def reports(
+    small_plan: Plan, poisoned_plan: Plan, poisoned_records: list[Record], make_records: Callable[..., list[Record]]
+) -> list[PlanReport]:
+    def accuracy(cell: Cell, split: int, _init: int) -> float:
+        return 80.0 + split + (2.25 if cell.row == "WT-AWP" else 0.0) * (1 + split)
 
-    records = [
-        made_up(run, 80.0 + run.split + (2.25 if cell.row == "WT-AWP" else 0.0) * (1 + run.split), "cpu")
-        for cell in small_plan.cells
-        for run in cell.runs()
-    ]
-    return [summarise(small_plan, records), summarise(poisoned_plan, poisoned_records)]
+    return [
+        summarise(small_plan, make_records(small_plan, accuracy)), summarise(poisoned_plan, poisoned_records)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value"), [
