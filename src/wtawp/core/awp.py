@@ -350,10 +350,12 @@ class WTAWP:
 
     def _refuse_before_it_starts(self, sync: bool) -> None:
         """Refuse with lam="auto", in plain steps already, what the first perturbed one would refuse much later."""
-        if self._auto is not None and self.config.balance is not None:
+        if self._auto is None or self.config.balance is None:
+            return
+        if not sync:
+            raise ValueError(LOCAL_GRADIENTS)
+        if self._calls == 0:  # once, as a walk over all parameters is a good part of a small step
             refuse_hooks(self.model)
-            if not sync:
-                raise ValueError(LOCAL_GRADIENTS)
 
     def _is_due(self) -> bool:
         """Whether the next call perturbs the weights; otherwise it is plain training."""
