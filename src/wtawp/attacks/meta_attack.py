@@ -11,7 +11,7 @@ with respect to S of rank 2 k, kept in factors (`meta_state`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.attacks.checks import checked_labels
-from wtawp.attacks.meta_state import MetaState, PairGradient
+from wtawp.attacks.meta_state import MetaInit, MetaState, PairGradient
 from wtawp.attacks.meta_training import Descent, adam_trajectory
 from wtawp.attacks.registry import AttackRequest
 from wtawp.base import AttackError, report_progress
@@ -41,6 +41,7 @@ class MetaOptions:
     likelihood_cutoff: float | None
     steps: int
     hidden: int
+    initial: MetaInit
 
     def __post_init__(self) -> None:
         if not 0 <= self.lam <= 1:
@@ -49,6 +50,8 @@ class MetaOptions:
             raise ValueError(f"steps and hidden must be >= 1, got {self.steps} and {self.hidden}")
         if self.likelihood_cutoff is not None and not self.likelihood_cutoff > 0:
             raise ValueError(f"likelihood_cutoff must be positive, or None for no test, got {self.likelihood_cutoff}")
+        if self.initial not in get_args(MetaInit):
+            raise ValueError(f"initial must be one of {', '.join(map(repr, get_args(MetaInit)))}, got {self.initial!r}")
 
 
 def metattack(
@@ -64,6 +67,7 @@ def metattack(
     likelihood_cutoff: float | None = None,
     steps: int = 100,
     hidden: int = 16,
+    initial: MetaInit = "uniform",
     progress: Progress | None = None,
 ) -> EdgeFlips:
     """Find flips that lower the accuracy of a network that is trained on the flipped graph.
@@ -86,6 +90,8 @@ def metattack(
             paper). None: no such test.
         steps: The number of training steps of the surrogate.
         hidden: The width of the surrogate's hidden layer.
+        initial: How the surrogate's first weights are drawn: "uniform" in +-1 / sqrt(outputs), as in DeepRobust and the
+            code that the paper released, or "glorot", as in the attack's first implementation.
         progress: Called after each flip with the share of flips that are done and a text.
 
     Returns:
@@ -104,7 +110,7 @@ def metattack(
     return metattack_many(
         data, budget=budget, trains=[train], labels=[labels], seeds=[seed],
         unlabelled=None if unlabelled is None else [unlabelled], lam=lam, approximate=approximate,
-        likelihood_cutoff=likelihood_cutoff, steps=steps, hidden=hidden, progress=progress,
+        likelihood_cutoff=likelihood_cutoff, steps=steps, hidden=hidden, initial=initial, progress=progress,
     )[0]  # fmt: skip
 
 
@@ -121,6 +127,7 @@ def metattack_many(
     likelihood_cutoff: float | None = None,
     steps: int = 100,
     hidden: int = 16,
+    initial: MetaInit = "uniform",
     progress: Progress | None = None,
 ) -> list[EdgeFlips]:
     """Run independent attacks on one graph, such as one for each split; on a GPU all at once.
@@ -140,6 +147,7 @@ def metattack_many(
         likelihood_cutoff: The cutoff of the test on degrees (0.004 in the paper). None: no test.
         steps: The number of training steps of the surrogate.
         hidden: The width of the surrogate's hidden layer.
+        initial: How the surrogate's first weights are drawn, "uniform" or "glorot".
         progress: Called after each flip with the share of all flips that are done and a text.
 
     Returns:
@@ -151,7 +159,12 @@ def metattack_many(
     """
     count, size = budget_of(data, budget), int(data.num_nodes)
     options = MetaOptions(
-        lam=lam, approximate=approximate, likelihood_cutoff=likelihood_cutoff, steps=steps, hidden=hidden
+        lam=lam,
+        approximate=approximate,
+        likelihood_cutoff=likelihood_cutoff,
+        steps=steps,
+        hidden=hidden,
+        initial=initial,
     )
     others = [None] * len(trains) if unlabelled is None else unlabelled
     if not len(trains) == len(labels) == len(seeds) == len(others) or len(trains) == 0:
@@ -178,7 +191,9 @@ def metattack_many(
     flips = []
     for state in states:
         origin = {"attack": "metattack", "budget": budget, "seed": state.seed, **shared, "steps": steps}
-        provenance = tuple((name, str(value)) for name, value in {**origin, "hidden": hidden}.items())
+        provenance = tuple(
+            (name, str(value)) for name, value in {**origin, "hidden": hidden, "initial": initial}.items()
+        )
         pairs = torch.stack([state.flipped // size, state.flipped % size])
         flips.append(EdgeFlips.of(pairs, size, provenance))
     return flips
@@ -247,7 +262,7 @@ def attack_together(
 def meta_gradients(states: Sequence[MetaState], flip: int, options: MetaOptions) -> list[PairGradient]:
     """The gradient that decides the next flip of each attack."""
     rows, targets, share = _stacked(states)
-    drawn = [state.first_weights(flip, options.hidden) for state in states]
+    drawn = [state.first_weights(flip, options.hidden, options.initial) for state in states]
     first, second = (torch.stack(each) for each in zip(*drawn, strict=True))
     if options.approximate:
         path = adam_trajectory(rows, targets, share, first, second, options.steps)

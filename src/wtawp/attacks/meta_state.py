@@ -5,7 +5,8 @@ U and V of U V^T, and pairs of nodes are visited in blocks of rows, so that noth
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +23,11 @@ from wtawp.graphs.products import multiply
 from wtawp.models.capabilities import Features
 from wtawp.models.inputs import features
 
+MetaInit = Literal["uniform", "glorot"]
+DIVISORS: dict[MetaInit, Callable[[int, int], float]] = {  # of the first weights, by numbers of inputs and outputs
+    "uniform": lambda _, outputs: math.sqrt(outputs),
+    "glorot": lambda inputs, outputs: math.sqrt((inputs + outputs) / 6),
+}
 CPU_BLOCK, GPU_BLOCK = 1 << 20, 1 << 28  # entries of the gradient that are computed at once
 
 
@@ -75,12 +81,12 @@ class MetaState:
         """The number of neighbours of each node."""
         return torch.bincount(torch.cat([self.edges // self.size, self.edges % self.size]), minlength=self.size)
 
-    def first_weights(self, flip: int, hidden: int) -> tuple[Tensor, Tensor]:  # -> [d, h], [h, c]
-        """The surrogate's weights before training, drawn anew for each flip, uniform in +-1 / sqrt(outputs)."""
+    def first_weights(self, flip: int, hidden: int, initial: MetaInit) -> tuple[Tensor, Tensor]:  # -> [d, h], [h, c]
+        """The surrogate's weights before training, drawn anew for each flip, uniform up to the bound of `initial`."""
         g, drawn = rng("attack", "metattack", self.seed, flip), []
         for shape in ((self.x.shape[1], hidden), (hidden, self.targets.shape[1])):
             uniform = 2 * torch.rand(shape, generator=g, dtype=self.dtype) - 1
-            drawn.append((uniform / math.sqrt(shape[1])).to(self.device))
+            drawn.append((uniform / DIVISORS[initial](*shape)).to(self.device))
         return drawn[0], drawn[1]
 
     def build(self) -> Tensor:  # -> [k, d]

@@ -28,9 +28,12 @@ class StackAware(ABC):
     Attributes:
         reads_rows: Whether `prepare` reads only those rows of x that the wanted nodes need (with
             `wtawp.models.inputs.features`), so that x may be memory-mapped, and on another device than the edges.
+        draws_in_evaluation: Whether the logits are random in evaluation mode too, so that each evaluation in a training
+            needs a key of its own.
     """
 
     reads_rows: ClassVar[bool] = False
+    draws_in_evaluation: bool = False
 
     @abstractmethod
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:

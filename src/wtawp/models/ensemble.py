@@ -48,6 +48,7 @@ class Ensemble:
         self.called = self.template if forward is None else Adapted(self.template, forward)
         self._prefix = "" if forward is None else "model."
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
+        self.draws_in_evaluation = isinstance(models[0], StackAware) and models[0].draws_in_evaluation
         self.is_mapped = len(models) > 1 and not self.is_ours
 
     def parameters(self) -> Stack:
@@ -87,7 +88,7 @@ class Ensemble:
                     tensors[name].copy_(t[i])
 
     def logits(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], arguments: tuple[object, ...],
-               keys: Tensor | None) -> Tensor:  # keys [b] -> [b, k, c]  # fmt: skip
+               keys: Tensor | None, *, is_training: bool = True) -> Tensor:  # keys [b] -> [b, k, c]  # fmt: skip
         """Run the forward pass of every member.
 
         Args:
@@ -95,11 +96,12 @@ class Ensemble:
             buffers: Stacked buffers, likewise.
             arguments: Positional arguments of `forward`, shared by all members.
             keys: Keys of the dropout masks, [b]; None for evaluation mode.
+            is_training: Whether keys mean training mode. Models that draw in evaluation mode need keys there, too.
 
         Returns:
             Logits, [b, k, c].
         """
-        self.template.train(keys is not None)
+        self.template.train(is_training and keys is not None)
         keys = next(iter(parameters.values())).new_zeros(len(self.models), dtype=torch.int64) if keys is None else keys
 
         def one(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], key: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
             default, does not.
         residual: Whether each hidden layer has a linear skip connection, which adds its input, times a weight, to the
             output of its convolution.
+        linear: Whether the logits are linear in the features: no ReLU, and biases that stay 0.
         generator: Draws the initial weights.
 
     Raises:
@@ -70,14 +71,18 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         dropout: float = 0.5,
         norm: Norm | None = None,
         residual: bool = False,
+        linear: bool = False,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.dropout, self.norm, self.residual = dropout, norm, checked_residual(residual)
+        self.dropout, self.norm, self.residual, self.linear = dropout, norm, checked_residual(residual), linear
         *widths, last = checked_widths(d_in, hidden, d_out, dropout)
         self.convs = nn.ModuleList(GraphConvolution(a, b, residual=residual, generator=generator) for a, b in widths)
         self.convs.append(GraphConvolution(*last, generator=generator))
         self.norms = hidden_norms(norm, self.convs[:-1])
+        if linear:
+            for conv in self.convs:
+                nn.init.zeros_(cast(Tensor, conv.bias)).requires_grad_(False)
         self._operators = OperatorCache(gcn_operator)
 
     def forward(
@@ -102,11 +107,11 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         """
         layers = operators_by_layer(edge_index, edge_weight, x, self._operators, len(self.convs))
         is_padded = isinstance(edge_index, Blocks)  # by `prepare`, which checked the width
-        fused = self.dropout if self.norm is None else None
+        fused = self.dropout if self.norm is None and not self.linear else None
         for conv, norm, (operator, rows) in zip(self.convs[:-1], self.norms, layers, strict=False):
             x = conv(x, operator, relu_and_drop=fused, positions=rows, is_padded=is_padded, own=own)
             if fused is None:
-                x = drop(norm(x).relu(), self.dropout, self.training, positions=rows)
+                x = drop(self._activated(norm(x)), self.dropout, self.training, positions=rows)
             own = None
         logits: Tensor = self.convs[-1](x, layers[-1][0], is_padded=is_padded)
         return logits
@@ -178,16 +183,20 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
             The output of the layer, [batch_size, h].
         """
         out: Tensor = self.convs[number](batch.x, batch_blocks(batch, 1, "sum").operators[0])
-        return self.norms[number](out).relu() if number + 1 < len(self.convs) else out
+        return self._activated(self.norms[number](out)) if number + 1 < len(self.convs) else out
+
+    def _activated(self, x: Tensor) -> Tensor:
+        """Apply the activation, if there is one."""
+        return x if self.linear else x.relu()
 
     def convolution_weights(self) -> list[tuple[Tensor, Tensor]]:
         """List the parameters of the convolutions, as `IsConvolutionStack` asks.
 
         Returns:
             Weight [d_in, d_out] and bias [d_out] of each convolution, detached, first to last; nothing if the model has
-            a norm or skip connections.
+            a norm or skip connections, or no ReLU.
         """
-        if self.norm is not None or self.residual:
+        if self.norm is not None or self.residual or self.linear:
             return []
         return [(cast(Tensor, conv.weight).detach(), cast(Tensor, conv.bias).detach()) for conv in self.convs]
 
@@ -210,6 +219,26 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
             Positional arguments for `forward`.
         """
         return x, operators[0]
+
+
+def linear_gcn(d_in: int, d_out: int, *, hidden: tuple[int, ...] = (16,), generator: torch.Generator) -> GCN:
+    """Build the linear GCN on which Metattack's released code guesses labels: no ReLU, no biases, no dropout.
+
+    Args:
+        d_in: Number of features of a node.
+        d_out: Number of classes.
+        hidden: Widths of the hidden layers.
+        generator: Draws the initial weights.
+
+    Returns:
+        The model. Train it without weight decay.
+
+    Example:
+        >>> model = linear_gcn(13, 3, generator=torch.Generator().manual_seed(0))
+        >>> model.linear, model.dropout
+        (True, 0.0)
+    """
+    return GCN(d_in, d_out, hidden=hidden, dropout=0.0, linear=True, generator=generator)
 
 
 def _after_first_product(

@@ -42,6 +42,7 @@ class ModelSpec:
         is_user_code: Whether the model comes from outside this package. The registry sets it.
         surrogate_options: Options of the model where attacks find flips for others on it; None takes those of the model
             that is trained on the poisoned graph.
+        surrogate_select_on: What selects the epoch there. By default the attacker selects nothing.
         description: One line for people.
 
     Raises:
@@ -66,6 +67,7 @@ class ModelSpec:
     needs_shared_features: bool = False
     is_user_code: bool = False
     surrogate_options: tuple[tuple[str, object], ...] | None = None
+    surrogate_select_on: str = "last"
     description: str = ""
 
     def __post_init__(self) -> None:
@@ -125,7 +127,7 @@ class ModelSpec:
 
         Example:
             >>> model_spec("GCN").options()
-            {'hidden': (64,), 'dropout': 0.5, 'norm': None, 'residual': False}
+            {'hidden': (64,), 'dropout': 0.5, 'norm': None, 'residual': False, 'linear': False}
         """
         parameters = inspect.signature(self.resolve()).parameters
         return {name: parameter.default for name, parameter in parameters.items() if name not in _FIXED}
@@ -257,6 +259,15 @@ _SPECS: dict[str, ModelSpec] = {
             cost=1.0,
             surrogate_options=(("hidden", (16,)),),
             description="graph convolutional network",
+        ),
+        ModelSpec(
+            name="LinearGCN",
+            constructor="wtawp.models.gcn:linear_gcn",
+            weight_decay=0.0,
+            cost=1.0,
+            surrogate_options=(("hidden", (16,)),),
+            surrogate_select_on="either",
+            description="GCN without ReLU, biases and dropout, the surrogate of Metattack's released code",
         ),
         ModelSpec(name="GAT", constructor="wtawp.models.gat:GAT", cost=3.5, description="graph attention network"),
         ModelSpec(

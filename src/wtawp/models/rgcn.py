@@ -45,8 +45,9 @@ class GaussianHop:
 class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
     """Robust GCN: Gaussian convolutions, whose weights WT-AWP cannot perturb.
 
-    In training, the logits are drawn from the distributions of the last layer; in evaluation they are its means. Train
-    the model with its extra loss, which `fit` adds, and with `weight_decay=0`. The model is called as PyG's models are.
+    In training, the logits are drawn from the distributions of the last layer; in evaluation they are its means, unless
+    `sample` is set. Train the model with its extra loss, which `fit` adds, and with `weight_decay=0`. The model is
+    called as PyG's models are.
 
     Args:
         d_in: Number of features of a node.
@@ -59,6 +60,7 @@ class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         decay: Weight of the extra loss's second part: the squared entries of the first layer's matrices; >= 0. The
             default is the authors'.
         dropout: Share of units that are dropped in training on the input and after each hidden layer, in [0, 1).
+        sample: Whether the logits are drawn in evaluation mode as well, as in DeepRobust and the paper's released code.
         generator: Draws the initial weights.
 
     Raises:
@@ -85,6 +87,7 @@ class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         kl: float = 5e-4,
         decay: float = 5e-4,
         dropout: float = 0.6,
+        sample: bool = False,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -92,7 +95,7 @@ class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         for name, value in (("gamma", gamma), ("kl", kl), ("decay", decay)):
             if not value >= 0:
                 raise ValueError(f"{name} must be >= 0, got {value}")
-        self.dropout, self.kl, self.decay = dropout, kl, decay
+        self.dropout, self.kl, self.decay, self.draws_in_evaluation = dropout, kl, decay, sample
         self.convs = nn.ModuleList(GaussianConvolution(a, b, gamma=gamma, generator=generator) for a, b in widths)
         self._means = OperatorCache(gcn_operator)
         self._variances = OperatorCache(partial(gcn_operator, power=-1.0))
@@ -105,7 +108,7 @@ class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         *,
         with_extra_loss: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:  # [n, d], [2, e], [e] -> [n, c]
-        """Compute the logits of the nodes, random in training mode.
+        """Compute the logits of the nodes, random in training mode, and with `sample` always.
 
         Args:
             x: Features of the nodes, [n, d], dense or sparse.
@@ -133,7 +136,7 @@ class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
             variance = dropout(variance, self.dropout, self.training, positions=before.rows)
             mean, variance = conv.spread(*conv.local(mean, variance), hop.means, hop.variances)
         logits: Tensor = mean
-        if self.training:
+        if self.training or self.draws_in_evaluation:
             logits = mean + normal(mean, positions=hops[-1].rows) * (variance + TINY).sqrt()
         return (logits, self._regulariser(*first)) if with_extra_loss else logits
 

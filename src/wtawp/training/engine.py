@@ -202,7 +202,7 @@ class StackTraining:
         if self.average is not None:
             self.average.update(epoch)
         with torch.no_grad():
-            loss, scores, train_loss = self._measure_monitored()
+            loss, scores, train_loss = self._measure_monitored(epoch)
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
             row = [result.loss, result.gap, *norms, loss, scores]
@@ -237,10 +237,17 @@ class StackTraining:
         losses = self.objective.losses(logits, y, is_shared=is_shared)
         return losses, self.objective.scores(logits, y, is_shared=is_shared)
 
-    def _measure_monitored(self) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _evaluated(self, subset: Subset, weights: Stack, buffers: Stack, epoch: Tensor) -> Tensor:
+        """The rows of a part in evaluation mode. Models that draw there, too, draw the same numbers for an epoch."""
+        keys = None
+        if self.ensemble.draws_in_evaluation:
+            keys = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + MAX_PASSES - 1))
+        return subset.take(self.ensemble.logits(weights, buffers, subset.arguments, keys, is_training=False))
+
+    def _measure_monitored(self, epoch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """The validation loss and metric at the present weights, without dropout; and if it is needed, L_train."""
         subset, first, parts = self.subsets["monitored"], 0, {}
-        logits = subset.take(self.ensemble.logits(self.measured, self.buffers, subset.arguments, None))
+        logits = self._evaluated(subset, self.measured, self.buffers, epoch)
         for part in self.monitored_parts:
             rows = slice(first, first + len(getattr(self.splits[0], part)))
             parts[part] = logits[:, rows], subset.y[rows] if subset.is_shared else subset.y[:, rows]
@@ -345,7 +352,7 @@ class StackTraining:
                 "test",
             ):  # each is freed before the next is built: test is nearly the whole graph
                 subset = subsets.pop(part) if part in subsets else self.subset(self.data, part)
-                logits = subset.take(ensemble.logits(selection.best, selection.best_buffers, subset.arguments, None))
+                logits = self._evaluated(subset, selection.best, selection.best_buffers, selection.epoch)
                 loss[part], scores[part] = (
                     measured.cpu() for measured in self.measure(logits, subset.y, is_shared=subset.is_shared)
                 )

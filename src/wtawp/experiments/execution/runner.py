@@ -158,7 +158,7 @@ def _describe_elsewhere(store: Store, runs: Sequence[Run], known: set[str], devi
 
 
 def surrogate_of(run: Run) -> Run | None:
-    """Find the run whose attack poisons the graph of another run; it depends on the split alone.
+    """Find the run whose attack poisons the graph of another run; it depends on the split and the draw alone.
 
     Args:
         run: The run that is trained on the poisoned graph.
@@ -167,7 +167,7 @@ def surrogate_of(run: Run) -> Run | None:
         The run of the surrogate model; None if the graph is not poisoned.
     """
     setting = run.setting.surrogate
-    return None if setting is None else Run(setting, run.split, 0)
+    return None if setting is None else Run(setting, run.split, run.poison_draw)
 
 
 def _poisoning_flips(run: Run, store: Store, where: tuple[str, str]) -> EdgeFlips | None:

@@ -1,17 +1,53 @@
 """Not in the paper: the league. Which way to flat minima is best, if each is tuned with as many trials?"""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import Cell, Contender, Plan, Setting
+from wtawp.experiments.spec import Cell, Contender, Option, Plan, Setting, SplitRule
 from wtawp.models.registry import model_spec
 
-MODELS = ("GCN",)
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """The model that all methods of a league train.
+
+    Attributes:
+        label: The label of the league's plan.
+        name: The name of the base in titles and columns.
+        model: The model.
+        options: Its options, beside those that are tuned.
+        is_public: Whether it is trained on the public splits of Planetoid; otherwise on random ones.
+    """
+
+    label: str
+    name: str
+    model: str
+    options: tuple[tuple[str, Option], ...] = ()
+    is_public: bool = False
+
+    def columns(self) -> dict[str, tuple[str, SplitRule | None]]:
+        """The columns of the plan, each with a data set and its splits."""
+        if self.is_public:
+            return {f"{self.name} on {name}": (name, SplitRule(kind="masks")) for name in PUBLIC}
+        return {f"{self.name} on {name}": (name, None) for name in DATASETS}
+
+
+_STRONG: tuple[tuple[str, Option], ...] = (("norm", "layer"), ("residual", True))
+BASES = (
+    Base(label="extra:league", name="GCN", model="GCN"),
+    Base(label="extra:league-gat", name="GAT", model="GAT"),
+    Base(label="extra:league-sage", name="GraphSAGE", model="GraphSAGE"),
+    Base(label="extra:league-ppnp", name="PPNP", model="PPNP"),
+    Base(label="extra:league-strong", name="GCN with norms and skips", model="GCN", options=_STRONG),
+    Base(label="extra:league-public", name="GCN", model="GCN", is_public=True),
+)
 DATASETS = (
     "cora", "citeseer", "polblogs", "planetoid-cora", "planetoid-citeseer", "digits", "wine", "breast-cancer",
     "citation",
 )  # fmt: skip
+PUBLIC = ("planetoid-cora", "planetoid-citeseer", "planetoid-pubmed")
 DECAY, DROPOUT = {"weight_decay": 2e-3}, {"dropout": 0.8}  # stronger regularisation than by default
 REGULARISATIONS: tuple[Mapping[str, float], ...] = ({}, {**DECAY, **DROPOUT}, DECAY, DROPOUT)
 _GENTLE_AND_PAPER = ({"lam": 0.5, "rho": 0.5}, {"lam": 0.7, "rho": 1.0})  # the second is the paper's for Cora
@@ -34,42 +70,51 @@ TRIALS = 4  # of each method
 NAMED = ("lam", "rho", "average", "weight_decay", "dropout")  # what tells the trials of a method apart
 
 
-def league_plan() -> Plan:
-    """Build the plan: four trials of each method for each model and data set, with 20 splits.
+def league_plans() -> tuple[Plan, ...]:
+    """Build a plan for each base: four trials of each method on each data set.
 
     Returns:
-        The plan, with a column for each model and data set.
+        The plans, with a column for each data set: 20 random splits, or 20 initialisations of the public one.
     """
+    return tuple(map(_league_plan, BASES))
+
+
+def _league_plan(base: Base) -> Plan:
+    """The plan of one base."""
+    splits, inits = (1, 20) if base.is_public else (20, 1)
     cells = tuple(
-        Cell(row, f"{model} on {dataset}", setting, 20, 1, judged=False)
-        for model in MODELS
-        for dataset in DATASETS
+        Cell(row, column, setting, splits, inits, judged=False)
+        for column, (dataset, split) in base.columns().items()
         for name in STRENGTHS
-        for row, setting in _trials(name, model, dataset)
+        for row, setting in _trials(name, base, dataset, split)
     )
     league = tuple(
-        Contender(name, tuple(row for row, _ in _trials(name, MODELS[0], DATASETS[0]))) for name in STRENGTHS
+        Contender(name, tuple(row for row, _ in _trials(name, base, DATASETS[0], None))) for name in STRENGTHS
     )
     figures = ("critical_difference", "gains_over_overfitting")
-    return Plan("extra:league", "Ways to flat minima, tuned alike", cells, figures=figures, league=league)
+    where = ", public splits" if base.is_public else ""
+    title = f"Ways to flat minima, tuned alike: {base.name}{where}"
+    return Plan(base.label, title, cells, figures=figures, league=league)
 
 
-def _trials(name: str, model: str, dataset: str) -> Iterator[tuple[str, Setting]]:
+def _trials(name: str, base: Base, dataset: str, split: SplitRule | None) -> Iterator[tuple[str, Setting]]:
     """The trials of a method: the names of their rows, and what is trained."""
     strengths = STRENGTHS[name]
     for strength in strengths:
         for regularisation in REGULARISATIONS[: TRIALS // len(strengths)]:
-            perturbation = {"layers": model_spec(model).layers, **strength}
+            spec = model_spec(base.model)
+            perturbation = {"layers": spec.layers, **strength}
             perturbation.pop("average", None)
             shown = [f"{key} {value}" for key, value in {**strength, **regularisation}.items() if key in NAMED]
             yield (
                 f"{name}: {', '.join(shown) or 'defaults'}",
                 Setting(
                     dataset=dataset,
-                    model=model,
+                    model=base.model,
                     awp=AwpConfig(**perturbation) if "lam" in strength else None,
                     average=strength.get("average"),
-                    weight_decay=regularisation.get("weight_decay", model_spec(model).weight_decay),
-                    options=tuple((key, value) for key, value in regularisation.items() if key == "dropout"),
+                    weight_decay=regularisation.get("weight_decay", spec.weight_decay),
+                    options=(*base.options, *((k, v) for k, v in regularisation.items() if k == "dropout")),
+                    split=split,
                 ),
             )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from wtawp.experiments.plans.league import league_plan
+from wtawp.experiments.plans.league import league_plans
 from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import budget_name
 from wtawp.experiments.plans.scale import at_scale
@@ -73,7 +73,7 @@ def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:
 @cache
 def _study_names() -> frozenset[str]:
     """The names of the studies of default settings on many data sets."""
-    return frozenset({MIDSIZE, *(study.name for study in (*auto_plans(), league_plan()))})
+    return frozenset({MIDSIZE, *(study.name for study in (*auto_plans(), *league_plans()))})
 
 
 def _lacks_settings(plan: Plan, texts: AbstractSet[str]) -> bool:

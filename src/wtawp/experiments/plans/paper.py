@@ -1,7 +1,7 @@
 """Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers.
 
-Labels that begin with "claim:" are plans that check sentences of the text; "deviation:" plans explain a difference from
-the paper; "extra:" plans go beyond it.
+Labels that begin with "claim:" are plans that check sentences of the text; "released:" plans follow the released code
+where it differs from the text; "deviation:" plans explain a difference from the paper; "extra:" plans go beyond it.
 """
 
 import json
@@ -21,7 +21,8 @@ from wtawp.experiments.plans.geometry import (
     smoothness_plan,
     vanishing_plan,
 )
-from wtawp.experiments.plans.league import league_plan
+from wtawp.experiments.plans.league import league_plans
+from wtawp.experiments.plans.released import released_plans
 from wtawp.experiments.plans.robustness import certificate_plan, certifying, evading, poisoning
 from wtawp.experiments.plans.without_tuning import auto_plans
 from wtawp.experiments.spec import Cell, Claim, Measure, Option, Plan, Setting
@@ -338,9 +339,10 @@ def plans() -> dict[str, Plan]:
     """Build all plans.
 
     Returns:
-        The plans by label: tables and figures in the order of the paper, then deviations, claims and extras.
+        The plans by label: tables and figures in the order of the paper, deviations, claims and extras, then tables as
+        the released code makes them.
     """
-    return {
+    labelled = {
         "fig:1": _toy("fig:1", "AWP on the linearly separable toy", tuple(TOY_METHODS)[:4], ("decisions",)),
         "fig:awpknnloss": _toy("fig:awpknnloss", "Learning curves on the toy", tuple(TOY_METHODS), ("toy_losses",)),
         "fig:2": _toy("fig:2", "Truncated and weighted AWP on the toy",
@@ -378,8 +380,9 @@ def plans() -> dict[str, Plan]:
         "extra:midsize": _midsize(),
         "extra:every": _seldom(),
         **{each.name: each for each in auto_plans()},
-        "extra:league": league_plan(),
+        **{each.name: each for each in league_plans()},
     }  # fmt: skip
+    return labelled | {each.name: each for each in released_plans(labelled)}
 
 
 def claims() -> tuple[Plan, ...]:

@@ -48,6 +48,11 @@ class Run:
     split: int
     init: int
 
+    @property
+    def poison_draw(self) -> int:
+        """Which of the surrogates of its split poisons the graph of the run: its initialisations take turns."""
+        return self.init % self.setting.poison_draws
+
     @cached_property
     def key(self) -> str:
         """16 hexadecimal digits: what `key_of` gives, from the setting's JSON, which runs of a setting share."""
@@ -69,11 +74,11 @@ def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
     Returns:
         Chunks of at most MAX_TOGETHER runs of one setting.
     """
-    groups: dict[tuple[Setting, int | None], list[Run]] = {}
+    groups: dict[tuple[Setting, int | None, int], list[Run]] = {}
     for run in runs:
         has_own_graph = run.setting.is_redrawn or run.setting.poison is not None
         has_own_sizes = not run.setting.split_rule.is_random  # parts of one stack must be equally large
         split = None if together and not has_own_graph and not has_own_sizes else run.split
-        groups.setdefault((run.setting, split), []).append(run)
+        groups.setdefault((run.setting, split, run.poison_draw), []).append(run)
     stacks = (group[i : i + MAX_TOGETHER] for group in groups.values() for i in range(0, len(group), MAX_TOGETHER))
     return [tuple(stack) for stack in stacks]

@@ -98,6 +98,8 @@ class Setting:
         for name, value in self.options:
             if not is_option(value):
                 raise ValueError(f"option {name} must be a finite number, text or whole numbers, got {value!r}")
+        if type(self.poison_draws) is not int or self.poison_draws < 1:
+            raise ValueError(f"draws of a poisoning must be a whole number >= 1, got {self.poison_draws!r}")
         object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
         object.__setattr__(self, "keep", tuple(sorted(set(self.keep))))
         for name in ("lr", "weight_decay"):
@@ -169,17 +171,24 @@ class Setting:
         """The training of the model on which the attack finds the flips that poison this one; None if nothing does.
 
         By default it is a GCN with 16 hidden units, whatever model is trained afterwards, so that the rows of a table
-        share the flips. It is trained to the last epoch, as DeepRobust's surrogates are: the attacker selects nothing.
+        share the flips. It is trained to the last epoch, as DeepRobust's surrogates for PGD are: the attacker selects
+        nothing. The registry of models may say otherwise.
         """
         if self.poison is None:
             return None
         attack = dict(self.poison.options)
         model = str(attack.pop("surrogate", SURROGATE))
-        known = model_spec(model).surrogate_options
-        options = self.options if known is None else known
-        return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest, select_on="last",  # type: ignore[arg-type]
-                       epochs=self.epochs, split=self.split,
+        attack.pop("draws", None)
+        spec = model_spec(model)
+        options = self.options if spec.surrogate_options is None else spec.surrogate_options
+        return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest,  # type: ignore[arg-type]
+                       select_on=spec.surrogate_select_on, epochs=self.epochs, split=self.split,  # type: ignore[arg-type]
                        measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
+
+    @property
+    def poison_draws(self) -> int:
+        """How many surrogates, each with an initialisation of its own, find flips for a split; 1 unless told."""
+        return 1 if self.poison is None else dict(self.poison.options).get("draws", 1)  # type: ignore[return-value]
 
     def __str__(self) -> str:
         shown = ("dataset", "model", "awp", "options", "keep", "digest", "code", "poison", "measures", "noise", "split")
