@@ -38,7 +38,7 @@ def small(seed: int = 0, size: int = SIZE, share: float = 0.12) -> Data:
 
 def options(**changes: object) -> MetaOptions:
     given = {"lam": 0.0, "approximate": False, "likelihood_cutoff": None, "steps": STEPS, "hidden": HIDDEN}
-    return MetaOptions(**(given | changes))  # type: ignore[arg-type]
+    return MetaOptions(**({"initial": "uniform"} | given | changes))  # type: ignore[arg-type]
 
 
 def state(data: Data, lam: float = 0.0, seed: int = 0, train: Tensor = TRAIN) -> MetaState:
@@ -272,6 +272,7 @@ def test_self_training_labels_are_true_where_known() -> None:
         ({"hidden": 0}, "steps and hidden must be >= 1"),
         ({"lam": 1.5}, "lam must lie between"),
         ({"likelihood_cutoff": 0.0}, "likelihood_cutoff must be positive"),
+        ({"initial": "normal"}, "initial must be one of 'uniform', 'glorot', got 'normal'"),
         ({"budget": 0}, "budget"),
     ],
 )

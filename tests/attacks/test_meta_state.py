@@ -1,5 +1,7 @@
 """One attack's state: its edges under flips, and the gradient of pairs from factors."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -55,7 +57,16 @@ def test_blocks_hold_the_symmetric_product_of_the_factors(is_sparse: bool) -> No
 
 
 def test_weights_are_drawn_anew_for_each_flip() -> None:
-    one, again, other = (state().first_weights(flip, 3) for flip in (0, 0, 1))
+    one, again, other = (state().first_weights(flip, 3, "uniform") for flip in (0, 0, 1))
     assert [w.shape for w in one] == [(4, 3), (3, 2)]
     assert torch.equal(one[0], again[0])
     assert not torch.equal(one[0], other[0])
+
+
+def test_the_first_weights_fill_the_interval_of_their_rule() -> None:
+    bounds = {"uniform": (1 / math.sqrt(3), 1 / math.sqrt(2)), "glorot": (math.sqrt(6 / 7), math.sqrt(6 / 5))}
+    for initial, expected in bounds.items():
+        draws = [state().first_weights(flip, 3, initial) for flip in range(200)]  # type: ignore[arg-type]
+        for layer, bound in enumerate(expected):
+            largest = max(float(weights[layer].abs().max()) for weights in draws)
+            assert 0.98 * bound < largest <= bound

@@ -7,8 +7,10 @@ from torch_geometric.nn.models import basic_gnn
 
 from wtawp.base import rng
 from wtawp.core import select
-from wtawp.graphs import gcn_operator, load, sparse_features
+from wtawp.graphs import gcn_operator, load, sparse_features, stratified
 from wtawp.models import GCN
+from wtawp.models.gcn import linear_gcn
+from wtawp.training import fit
 
 
 def twins(hidden: tuple[int, ...] = (16,)) -> tuple[GCN, basic_gnn.GCN]:
@@ -34,6 +36,21 @@ def test_logits_and_gradients_equal_pyg_s(hidden: tuple[int, ...], weighted: boo
     b.logsumexp(1).sum().backward()
     for p, q in zip(ours.convs, theirs.convs, strict=True):
         torch.testing.assert_close(p.weight.grad, q.lin.weight.grad.T, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("hidden", [(16,), (16, 8)])
+def test_a_linear_gcn_is_a_product_of_matrices_and_its_biases_stay_0(hidden: tuple[int, ...]) -> None:
+    data = load("wine")
+    model = linear_gcn(13, 3, hidden=hidden, generator=rng("init"))
+    adjacency = torch.eye(data.num_nodes).index_put(tuple(data.edge_index), torch.tensor(1.0))
+    root = adjacency.sum(1).rsqrt()
+    expected = data.x
+    for conv in model.convs:
+        expected = root[:, None] * adjacency * root @ expected @ conv.weight
+    torch.testing.assert_close(model(data.x, data.edge_index), expected, rtol=0, atol=1e-5)
+    fit(model, data, stratified(data.y, seed=0), seed=0, epochs=3, weight_decay=0.0)
+    assert all(float(conv.bias.abs().max()) == 0 for conv in model.convs)
+    assert model.convolution_weights() == []  # fast paths for stacks with ReLU must not take it
 
 
 def test_an_operator_may_stand_in_for_the_edges() -> None:

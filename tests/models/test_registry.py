@@ -8,11 +8,13 @@ from torch import nn
 from wtawp import models
 from wtawp.base import isolated_rng, rng
 from wtawp.models import GCN, ModelSpec, model_names, model_spec, register_model, registry
+from wtawp.models.gcn import linear_gcn
 
 BUILT_IN = tuple(name for name in model_names() if not model_spec(name).is_user_code)
 IN_RECORDS = {  # names in the settings of committed records, which must stay
     "GCN", "GAT", "PPNP", "MLP", "GCNJaccard", "GCNSVD", "RGCN", "SimPGCN", "PooledGCN", "PooledGIN", "PooledSAGE",
 }  # fmt: skip
+VARIANTS = {"LinearGCN": linear_gcn}  # entries that build another entry's class with other options
 
 
 class Own(nn.Module):
@@ -37,11 +39,11 @@ def test_names_that_records_use_stay_and_every_model_has_a_level() -> None:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_spec_builds_the_exported_class_of_its_name(name: str) -> None:
     spec = model_spec(name)
-    assert spec.resolve() is getattr(models, name)
+    assert spec.resolve() is (VARIANTS[name] if name in VARIANTS else getattr(models, name))
     assert spec.label == name
-    model, again = (spec.build(30, 7, {"dropout": 0.25}, rng("init", 1)) for _ in range(2))
+    model, again = (spec.build(30, 7, {} if name in VARIANTS else {"dropout": 0.25}, rng("init", 1)) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
-    assert "dropout" in spec.options()
+    assert ("dropout" in spec.options()) == (name not in VARIANTS)
     assert not {"d_in", "d_out", "generator"} & set(spec.options())
 
 
@@ -51,7 +53,9 @@ def test_the_defaults_that_are_not_everybody_s() -> None:
     def those(field: str, value: object) -> set[str]:
         return {name for name, spec in specs.items() if getattr(spec, field) == value}
 
-    assert those("weight_decay", 0.0) == those("is_perturbable", False) == {"RGCN"}
+    assert those("is_perturbable", False) == {"RGCN"}
+    assert those("weight_decay", 0.0) == {"RGCN", "LinearGCN"}
+    assert those("surrogate_select_on", "either") == {"LinearGCN"}
     assert those("uses_edges", False) == {"MLP"}
     assert those("needs_shared_features", True) == {"GCNJaccard", "GNNGuard"}
     pooled = {"PooledGCN", "PooledGIN", "PooledSAGE"}

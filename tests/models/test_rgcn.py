@@ -71,6 +71,18 @@ def test_in_training_logits_are_drawn_from_the_distribution_and_repeat_with_the_
         assert not torch.allclose(model(X, EDGES), logits)
 
 
+def test_with_sample_logits_are_drawn_in_evaluation_too_and_repeat_with_the_key() -> None:
+    model = small(sample=True).eval()
+    mean, variance, _ = dense(model, X, torch.ones(EDGES.shape[1], dtype=torch.float64))
+    with masks(torch.tensor(3)):
+        noise = normal(mean)
+    for _ in range(2):
+        with masks(torch.tensor(3)):
+            logits = model(X, EDGES)
+        torch.testing.assert_close(logits, mean + noise * (variance + 1e-8).sqrt(), rtol=0, atol=1e-9)
+    torch.testing.assert_close(small().eval()(X, EDGES), mean, rtol=0, atol=1e-9)
+
+
 def test_sparse_features_give_the_same() -> None:
     model = small().eval()
     for arguments in ((sparse_features(X), EDGES), model.prepare(X, EDGES, None)):
@@ -100,17 +112,21 @@ def test_a_stack_computes_what_its_members_compute() -> None:
             torch.testing.assert_close(alone, (logits[i], extra[i]), rtol=0, atol=1e-9)
 
 
-def test_many_learn_together_as_each_alone() -> None:
+@pytest.mark.parametrize("sample", [False, True])
+def test_many_learn_together_as_each_alone(sample: bool) -> None:
     data = load("citation")
     split = stratified(data.y, seed=0)
     data.x = data.x.double()
-    pairs = [[RGCN(data.num_features, 7, generator=rng("init", i)).double() for i in range(2)] for _ in range(2)]
+    pairs = [
+        [RGCN(data.num_features, 7, sample=sample, generator=rng("init", i)).double() for i in range(2)]
+        for _ in range(2)
+    ]
     together = fit_many(pairs[0], data, split, seeds=[0, 1], epochs=15)
     for i, model in enumerate(pairs[1]):
         alone = fit(model, data, split, seed=i, epochs=15)
         for p, q in zip(model.parameters(), pairs[0][i].parameters(), strict=True):
             torch.testing.assert_close(p, q, rtol=0, atol=1e-9)
-        assert alone.epoch == together[i].epoch
+        assert (alone.epoch, alone.accuracy) == (together[i].epoch, together[i].accuracy)
         assert alone.history["train_loss"][-1] < alone.history["train_loss"][0]
 
 

@@ -260,15 +260,6 @@ _SPECS: dict[str, ModelSpec] = {
             surrogate_options=(("hidden", (16,)),),
             description="graph convolutional network",
         ),
-        ModelSpec(
-            name="LinearGCN",
-            constructor="wtawp.models.gcn:linear_gcn",
-            weight_decay=0.0,
-            cost=1.0,
-            surrogate_options=(("hidden", (16,)),),
-            surrogate_select_on="either",
-            description="GCN without ReLU, biases and dropout, the surrogate of Metattack's released code",
-        ),
         ModelSpec(name="GAT", constructor="wtawp.models.gat:GAT", cost=3.5, description="graph attention network"),
         ModelSpec(
             name="PPNP",
@@ -337,6 +328,15 @@ _SPECS: dict[str, ModelSpec] = {
             cost=9.0,
             is_defence=True,
             description="GCN that weights neighbours by their distance to the median",
+        ),
+        ModelSpec(
+            name="LinearGCN",
+            constructor="wtawp.models.gcn:linear_gcn",
+            weight_decay=0.0,
+            cost=1.0,
+            surrogate_options=(("hidden", (16,)),),
+            surrogate_select_on="either",
+            description="GCN without ReLU, biases and dropout, the surrogate of Metattack's released code",
         ),
         ModelSpec(
             name="PooledGCN",

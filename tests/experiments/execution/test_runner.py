@@ -192,6 +192,17 @@ def test_poisoned_runs_share_the_flips_of_their_split_and_find_them_again(tmp_pa
         assert [r.outcome for r in again] == [r.outcome for r in records]
 
 
+def test_each_draw_of_a_poisoning_has_flips_of_its_own(tmp_path: Path) -> None:
+    poisoned = replace(PLAIN, poison=poisoning("pgd", 0.2, steps=5, samples=2, draws=2))
+    plan = Plan(
+        "poisoned", "", (Cell("GCN", "", poisoned, 1, 4), Cell("GAT", "", replace(poisoned, model="GAT"), 1, 2))
+    )
+    with Store(tmp_path / "s.sqlite") as store:
+        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0)  # 2 surrogates
+        flips = {(r.init % 2, r.versions["flips"]) for r in store.records(run.key for run in plan.runs())}
+    assert len(flips) == len({digest for _, digest in flips}) == 2
+
+
 def test_a_sweep_continued_on_another_kind_of_cpu_says_so_and_keeps_both(tmp_path: Path) -> None:
     plan = Plan("short", "", (Cell("GCN", "wine", replace(PLAIN, epochs=2), 2, 1),))
     sentences: list[str] = []

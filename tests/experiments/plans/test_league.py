@@ -24,7 +24,7 @@ def test_every_trial_trains_the_base_of_its_league_twenty_times(plan: Plan) -> N
     base = next(base for base in BASES if base.label == plan.name)
     assert {cell.setting.model for cell in plan.cells} == {base.model}
     assert all(set(base.options) <= set(cell.setting.options) for cell in plan.cells)
-    expected = ("masks", 1, 20) if base.is_public else ("stratified", 20, 1)
+    expected = ("masks", 1, 20) if base.is_public else ("random", 20, 1)
     assert {(cell.setting.split_rule.kind, cell.splits, cell.inits) for cell in plan.cells} == {expected}
 
 

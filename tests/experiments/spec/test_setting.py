@@ -48,6 +48,24 @@ def test_the_surrogate_of_a_poisoned_setting_is_a_small_gcn_unless_another_is_na
     assert PLAIN.surrogate is None
 
 
+def test_the_linear_surrogate_is_selected_on_validation_and_the_number_of_draws_is_none_of_its_options() -> None:
+    options = (("attack", "metattack"), ("budget", 0.05))
+    poison = Measure("poison", (*options, ("surrogate", "LinearGCN"), ("draws", 3)))
+    poisoned = replace(PLAIN, poison=poison)
+    assert poisoned.poison_draws == 3
+    assert PLAIN.poison_draws == 1
+    surrogate = poisoned.surrogate
+    assert surrogate is not None
+    assert (surrogate.model, surrogate.options, surrogate.select_on) == ("LinearGCN", (("hidden", (16,)),), "either")
+    assert surrogate.measures == (Measure("poison", options),)
+
+
+@pytest.mark.parametrize("draws", [0, 1.5, True, "3"])
+def test_a_wrong_number_of_draws_is_refused(draws: object) -> None:
+    with pytest.raises(ValueError, match="draws of a poisoning must be a whole number >= 1, got"):
+        replace(PLAIN, poison=Measure("poison", (("attack", "dice"), ("draws", draws))))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("dataset", "is_redrawn"), [("toy-linear", True), ("toy-moons", True), ("cora", False), ("x.npz", False)]
 )
