@@ -2,6 +2,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -81,6 +83,19 @@ def test_the_gap_does_not_depend_on_the_scale_of_the_loss() -> None:
 @pytest.mark.parametrize(("train", "val"), [(0.0, 0.0), (math.nan, 1.0), (1.0, math.nan), (math.inf, math.inf)])
 def test_losses_without_a_gap_change_nothing(train: float, val: float) -> None:
     assert follow_gap(torch.tensor(0.3), torch.tensor(train), torch.tensor(val)) == torch.tensor(0.3)
+
+
+LOSSES = st.floats(0.0, 1e3) | st.sampled_from([math.nan, math.inf, 0.0])
+
+
+@given(value=st.floats(MIN_SHARE, 1.0), train=LOSSES, val=LOSSES, rise=st.floats(-10, 1e4) | st.just(math.nan))
+def test_the_rule_is_the_same_for_numbers_and_for_tensors(value: float, train: float, val: float, rise: float) -> None:
+    def tensor(number: float) -> Tensor:
+        return torch.tensor(number, dtype=torch.float64)
+
+    assert follow_gap(value, train, val) == float(follow_gap(tensor(value), tensor(train), tensor(val)))
+    assert follow_rise(value, rise, val) == float(follow_rise(tensor(value), tensor(rise), tensor(val)))
+    assert effective(value) == float(effective(tensor(value)))
 
 
 def test_small_weights_count_as_none() -> None:

@@ -9,10 +9,11 @@ A perturbed model is to be worse, but not beyond recognition. Where the perturba
 validation losses, as in a GIN, whose sums over neighbours multiply it, the radius shrinks until it does not.
 """
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,13 +32,14 @@ MAX_RISE = 4.0  # validation losses by which the perturbation may raise the loss
 SHRINK, GROW = 0.8, 1.02  # factors of the radius after an epoch above that, and below
 MIN_SHARE = 1e-3  # of rho, below which the radius does not shrink
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
+Number = TypeVar("Number", float, Tensor)
 
 
-def follow_gap(lam: Tensor, train_loss: Tensor, val_loss: Tensor) -> Tensor:
+def follow_gap(lam: Number, train_loss: Number, val_loss: Number) -> Number:
     """Compute lam for the next epoch, of one model or of each member of a stack. Nothing waits for a GPU.
 
     Args:
-        lam: The value of the last epoch, of any shape.
+        lam: The value of the last epoch: a number, or a tensor of any shape.
         train_loss: The natural training loss after the last epoch, at least 0, of the same shape.
         val_loss: The validation loss, likewise.
 
@@ -49,17 +51,16 @@ def follow_gap(lam: Tensor, train_loss: Tensor, val_loss: Tensor) -> Tensor:
         >>> follow_gap(torch.tensor(0.0), torch.tensor(0.5), torch.tensor(1.5))
         tensor(0.0375)
     """
-    train, val = train_loss.to(lam.dtype), val_loss.to(lam.dtype)
-    gap = (val - train) / (val + train)
-    wanted = ((gap - FLOOR) * SLOPE).clamp(0.0, MAX_LAM)
-    return torch.where(gap.isfinite(), lam + RATE * (wanted - lam), lam)
+    gap = _ratio(val_loss - train_loss, val_loss + train_loss, like=lam)
+    wanted = _clip((gap - FLOOR) * SLOPE, 0.0, MAX_LAM)
+    return _where(_is_finite(gap), lam + RATE * (wanted - lam), lam)
 
 
-def follow_rise(share: Tensor, rise: Tensor, val_loss: Tensor) -> Tensor:
+def follow_rise(share: Number, rise: Number, val_loss: Number) -> Number:
     """Compute the share of rho for the next epoch, of one model or of each member of a stack.
 
     Args:
-        share: The value of the last epoch, between 0 and 1, of any shape.
+        share: The value of the last epoch, between 0 and 1: a number, or a tensor of any shape.
         rise: L(theta + delta) - L(theta) in the last epoch, of the same shape.
         val_loss: The validation loss after the last epoch, likewise.
 
@@ -71,9 +72,32 @@ def follow_rise(share: Tensor, rise: Tensor, val_loss: Tensor) -> Tensor:
         >>> follow_rise(torch.tensor([1.0, 1.0, 0.5]), torch.tensor([9.0, 1.0, 1.0]), torch.ones(3))
         tensor([0.8000, 1.0000, 0.5100])
     """
-    is_bearable = rise <= MAX_RISE * val_loss
-    following = torch.where(is_bearable, GROW * share, SHRINK * share).clamp(MIN_SHARE, 1.0)
-    return torch.where(val_loss.isfinite(), following, share)
+    following = _where(rise <= MAX_RISE * val_loss, GROW * share, SHRINK * share)
+    return _where(_is_finite(val_loss), _clip(following, MIN_SHARE, 1.0), share)
+
+
+def _ratio(numerator: Number, denominator: Number, *, like: Number) -> Number:
+    """A quotient of the type of `like`; 0 / 0 is not a number."""
+    if isinstance(numerator, Tensor):
+        return (numerator / denominator).to(like.dtype)
+    return numerator / denominator if denominator else math.nan
+
+
+def _clip(value: Number, low: float, high: float) -> Number:
+    """A value inside an interval; what is not a number stays that."""
+    return value.clamp(low, high) if isinstance(value, Tensor) else min(max(value, low), high)
+
+
+def _is_finite(value: Number) -> bool | Tensor:
+    """Whether a value is a finite number."""
+    return value.isfinite() if isinstance(value, Tensor) else math.isfinite(value)
+
+
+def _where(condition: bool | Tensor, one: Number, other: Number) -> Number:
+    """One value where the condition holds, and elsewhere the other."""
+    if isinstance(one, Tensor):
+        return torch.where(torch.as_tensor(condition), one, other)
+    return one if condition else other
 
 
 def gradient_limit(lam: float | Tensor) -> float | Tensor:
@@ -96,7 +120,7 @@ def gradient_limit(lam: float | Tensor) -> float | Tensor:
     return LIMIT * lam**3 * (1 - lam) ** 2
 
 
-def effective(lam: Tensor) -> Tensor:
+def effective(lam: Number) -> Number:
     """Set the weights to 0 that are too small for a perturbed pass.
 
     Args:
@@ -105,14 +129,14 @@ def effective(lam: Tensor) -> Tensor:
     Returns:
         The weights of the perturbed loss in the next step.
     """
-    return torch.where(lam >= MIN_LAM, lam, torch.zeros_like(lam))
+    return _where(lam >= MIN_LAM, lam, 0.0 * lam)
 
 
 class AutoStrength:
     """The weight of the perturbed loss and the radius in the training of one model, fed with losses once an epoch."""
 
     def __init__(self) -> None:
-        self._lam, self._share = torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64)
+        self._lam, self._share = 0.0, 1.0
         self._is_observed = False
         self._reset()
 
@@ -131,9 +155,9 @@ class AutoStrength:
             The same with numbers in place of lam="auto" and balance="auto", and the share of rho that is in use; lam is
             0 if it is too small for a perturbed pass.
         """
-        lam = float(effective(self._lam))
+        lam = effective(self._lam)
         limit = float(gradient_limit(max(lam, MIN_LAM))) if config.balance == "auto" else config.balance
-        return replace(config, rho=config.rho * float(self._share), lam=lam, balance=limit)
+        return replace(config, rho=config.rho * self._share, lam=lam, balance=limit)
 
     def count_step(self, loss: Tensor, perturbed: Tensor | None) -> None:
         """Count a step of the training; warns once if nobody says how well the model fits.
@@ -142,11 +166,11 @@ class AutoStrength:
             loss: The natural loss of the step.
             perturbed: The loss at the perturbed weights; None after a plain step.
         """
-        natural = loss.detach().float().reshape(())
-        self._total = self._total.to(loss.device) + natural
+        natural = loss.detach()
+        self._total = _added(self._total, natural)
         self._steps += 1
         if perturbed is not None:
-            self._rise = self._rise.to(loss.device) + (perturbed.detach().float().reshape(()) - natural)
+            self._rise = _added(self._rise, perturbed.detach().float() - natural.float())
             self._perturbed_steps += 1
         if self._steps == MAX_SILENT_STEPS and not self._is_observed:
             warnings.warn(
@@ -155,13 +179,18 @@ class AutoStrength:
                 stacklevel=find_stack_level(),
             )
 
-    def observe(self, val_loss: float | Tensor, train_loss: float | Tensor | None, device: torch.device) -> None:
+    def observe(
+        self, val_loss: float | Tensor, train_loss: float | Tensor | None, device: Callable[[], torch.device]
+    ) -> bool:
         """Follow the losses of an epoch; in several processes, their means over all of them.
 
         Args:
             val_loss: The validation loss.
             train_loss: The natural training loss; None is the mean of the steps since the last observation.
-            device: Where the model is, and other processes can be reached from.
+            device: Returns where the model is, and other processes can be reached from.
+
+        Returns:
+            Whether the options of the next step are others than those of the last one.
 
         Raises:
             ValueError: If a loss is not one number >= 0, or there is no training loss.
@@ -169,18 +198,20 @@ class AutoStrength:
         if train_loss is None and not self._steps:
             raise ValueError("observe() has no training loss: call it after steps of backward() or loss(), or pass it")
         train = self._total / self._steps if train_loss is None else train_loss
-        losses = _number("train_loss", train), _number("val_loss", val_loss), 1.0
-        sums = torch.tensor([*losses, float(self._rise), float(self._perturbed_steps)], dtype=torch.float64)
+        sums = [_number("train_loss", train), _number("val_loss", val_loss), 1.0]
+        sums += [float(self._rise), float(self._perturbed_steps)]
         if is_distributed():
-            on_device = sums.to(device)
+            on_device = torch.tensor(sums, dtype=torch.float64, device=device())
             torch.distributed.all_reduce(on_device)
-            sums = on_device.cpu()
+            sums = on_device.tolist()
         train_sum, val_sum, num_processes, rise_sum, num_perturbed = sums
+        before = effective(self._lam), self._share
         self._lam = follow_gap(self._lam, train_sum / num_processes, val_sum / num_processes)
         if num_perturbed:
             self._share = follow_rise(self._share, rise_sum / num_perturbed, val_sum / num_processes)
         self._is_observed = True
         self._reset()
+        return before != (effective(self._lam), self._share)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint.
@@ -189,8 +220,8 @@ class AutoStrength:
             Plain data.
         """
         return {
-            "lam": float(self._lam),
-            "share": float(self._share),
+            "lam": self._lam,
+            "share": self._share,
             "is_observed": self._is_observed,
             "steps": self._steps,
             "total": float(self._total),
@@ -213,11 +244,16 @@ class AutoStrength:
                 "steps": int(steps), "total": float(total),
                 "perturbed_steps": int(perturbed_steps), "rise": float(rise), **rest,
             } if 0 <= lam <= 1 and 0 < share <= 1 and 0 <= perturbed_steps <= steps and not rest:  # fmt: skip
-                self._lam, self._share = (torch.tensor(value, dtype=torch.float64) for value in (lam, share))
+                self._lam, self._share = lam, share
                 self._is_observed, self._steps, self._total = is_observed, steps, torch.tensor(total)
                 self._perturbed_steps, self._rise = perturbed_steps, torch.tensor(rise)
             case _:
                 raise ValueError(f'expected the state of lam="auto", got {dict(state)!r}')
+
+
+def _added(total: Tensor, loss: Tensor) -> Tensor:
+    """The sum of a total and a loss with one element, on the device of the loss, and at least in single precision."""
+    return total.to(loss.device) + (loss.reshape(()) if loss.dim() else loss)
 
 
 def _number(name: str, loss: float | Tensor) -> float:

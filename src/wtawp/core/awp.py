@@ -229,8 +229,8 @@ class WTAWP:
         """
         if self._auto is None:
             raise ValueError(f'observe() belongs to WTAWP(..., lam="auto"), but lam is {self.config.lam}')
-        self._auto.observe(val_loss, train_loss, next(self.model.parameters()).device)
-        self._now = self._auto.options(self.config)
+        if self._auto.observe(val_loss, train_loss, lambda: next(self.model.parameters()).device):
+            self._now = self._auto.options(self.config)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint, so that a resumed training continues exactly.

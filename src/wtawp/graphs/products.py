@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from wtawp.base import with_signature
 from wtawp.graphs import kernels
 from wtawp.graphs.operator import Operator
 
@@ -85,6 +86,7 @@ class _SharedLeft(torch.autograd.Function):
     """
 
     @staticmethod
+    @with_signature
     def forward(left: Tensor, dense: Tensor) -> Tensor:
         missing = left.shape[1] - dense.shape[-2]
         dense = F.pad(dense, (0, 0, 0, missing)) if missing else dense  # a padding by nothing would copy
@@ -118,6 +120,7 @@ class _SpMM(torch.autograd.Function):
     """values [..., e], dense [..., m, h] -> [..., n, h]; leading dimensions broadcast (models, heads)."""
 
     @staticmethod
+    @with_signature
     def forward(values: Tensor, dense: Tensor, operator: Operator) -> Tensor:
         lead: torch.Size = dense.shape[:-2]
         if values.dim() > 1:

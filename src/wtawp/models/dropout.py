@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wtawp.base import with_signature
 from wtawp.models import dropout_kernels
 
 
@@ -108,6 +109,7 @@ class _Dropout(torch.autograd.Function):
     """x [n, h] or [b, n, h], key [] or [b] -> x * mask / (1 - p). The derivative is the same function."""
 
     @staticmethod
+    @with_signature
     def forward(x: Tensor, key: Tensor, positions: Tensor, p: float) -> Tensor:
         stack, keys = (x, key) if x.dim() == 3 else (x[None], key.reshape(-1))
         out = dropout_kernels.apply(stack, keys, positions, p)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from wtawp.base import with_signature
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import spmm
 from wtawp.models import dropout_kernels
@@ -60,6 +61,7 @@ class _Propagate(torch.autograd.Function):
     """dense [b, m, h], bias [b, h], keys [b] -> [b, n, h]. Entries that are zero in the output get no gradient."""
 
     @staticmethod
+    @with_signature
     def forward(dense: Tensor, bias: Tensor, keys: Tensor | None, operator: Operator, positions: Tensor | None,
                 p: float) -> Tensor:  # fmt: skip
         n, h = operator.shape[0], dense.shape[2]
@@ -159,6 +161,7 @@ class _Attend(torch.autograd.Function):
     """projected [b, m, heads, w], source [b, m, heads], target [b, n, heads], keys [b] -> [b, n, heads, w]."""
 
     @staticmethod
+    @with_signature
     def forward(projected: Tensor, source: Tensor, target: Tensor, keys: Tensor | None, operator: Operator,
                 entries: Tensor, p: float) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the output and what the backward pass starts from: the attention [b, e, heads] or its log-sums."""
