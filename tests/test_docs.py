@@ -1,0 +1,119 @@
+"""What README and docs print works: Python blocks run, one after another, and every command is accepted.
+
+Where a block loads a large graph, a small one takes its place, and numbers of epochs and samples are smaller.
+"""
+
+import contextlib
+import gc
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer.main
+from torch_geometric.data import Data
+
+from wtawp.attacks import registry as attacks
+from wtawp.cli import app
+from wtawp.graphs import citation
+from wtawp.graphs import registry as graphs
+from wtawp.models import registry as models
+
+ROOT = Path(__file__).parents[1]
+FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
+ELSEWHERE = ("docs/own_loop.md", "docs/minibatches.md", "docs/training.md", "docs/experiments.md")  # have tests already
+SMALLER = {  # what is printed -> what is run
+    r'\bload\("(cora|citation|citeseer|proteins)"\)': r'small("\1")',
+    r"\brange\((200|100)\)": "range(2)",
+    r"\bsamples=[\d_]{4,}": "samples=60",
+}
+READER = {  # what the reader of a page has already
+    "docs/frameworks.md": """
+import lightning
+from types import SimpleNamespace
+import torch
+from torch.utils.tensorboard import SummaryWriter
+from wtawp import WTAWP
+model = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+awp = WTAWP(model, rho=1.0, lam=0.7)
+module = SimpleNamespace(awp=awp)
+mlflow = wandb = SimpleNamespace(log_metrics=print, log=print)
+""",
+    "docs/my_data.md": """
+import numpy as np
+import torch
+np.save("x.npy", np.ones((4, 2), dtype=np.float32))
+edge_index, y = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 1, 0, 1])
+""",
+}
+SAVED_AS = {"docs/my_model.md": ("my_graphs.py", "my_registrations.py")}  # the reader saves the first blocks as files
+REGISTRIES = ((models, "_SPECS"), (attacks, "_SPECS"), (graphs, "_DATASETS"))
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def small(name: str) -> Data | list[Data]:
+    """A graph, or twenty of them, that trains in milliseconds."""
+    if name == "proteins":
+        graphs = [citation(seed=seed, num_nodes=50, num_words=6) for seed in range(20)]
+        return [Data(x=g.x, edge_index=g.edge_index, y=torch.tensor([i % 2])) for i, g in enumerate(graphs)]
+    return citation(seed=0, num_nodes=140, num_words=60)
+
+
+@pytest.mark.filterwarnings("ignore::wtawp.base.VanishingGradientWarning")  # the small graphs have random labels
+@pytest.mark.parametrize("page", [name for name, text in PAGES.items() if blocks(text, "python")])
+def test_the_python_of_the_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page in ELSEWHERE:
+        tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+        assert f'"{Path(page).name}"' in tests
+        return
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["program", "--version"])  # for a block that is a command line
+    for registry, attribute in REGISTRIES:
+        monkeypatch.setattr(registry, attribute, dict(getattr(registry, attribute)))
+    python = blocks(PAGES[page], "python")
+    saved = SAVED_AS.get(page, ())
+    for name, block in zip(saved, python, strict=False):
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    names: dict[str, Any] = {"small": small, "__name__": "page"}
+    with torch.random.fork_rng(), contextlib.suppress(SystemExit):
+        exec(READER.get(page, ""), names)
+        for block in python[len(saved) :]:
+            for printed, run in SMALLER.items():
+                block = re.sub(printed, run, block)
+            exec(compile(block, page, "exec"), names)  # our own text
+    for name in saved:
+        del sys.modules[Path(name).stem]
+    names.clear()
+    gc.collect()  # what a block leaves open is reported here, not in another test
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every line of a page that calls the command, with the page."""
+    found = []
+    for page, text in PAGES.items():
+        for block in blocks(text, "sh") + blocks(text, ""):
+            lines = re.sub(r"\\\n\s*", " ", block).splitlines()
+            calls = [call.strip() for line in lines for call in line.split(" # ")[0].split(";")]
+            found += [(page, call) for call in calls if call.startswith("wtawp ")]
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize(("page", "line"), commands())
+def test_the_command_of_the_page_is_accepted(page: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    _, *arguments = shlex.split(line, comments=True)
+    command: Any = typer.main.get_command(app)
+    with contextlib.suppress(typer.Exit):  # --version and --help end the program
+        context = command.make_context("wtawp", arguments)
+        while hasattr(command, "resolve_command"):
+            name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+            context = command.make_context(name, rest, parent=context)
+        assert context.params or not command.params, f"{page}: {line}"
