@@ -18,11 +18,13 @@ from wtawp.base import (
     NotPerturbableError,
     OutputError,
     WtawpError,
+    did_you_mean,
     fast_imports,
     find_stack_level,
     home,
     isolated_rng,
     lazy_exports,
+    matching_name,
     part_of_progress,
     progress_receiver,
     report_progress,
@@ -200,3 +202,20 @@ def test_the_stack_level_names_the_caller_outside_of_the_package() -> None:
     inside = {"__name__": "wtawp.somewhere", "find_stack_level": find_stack_level}
     exec("def outer(): return inner()\ndef inner(): return find_stack_level()", inside)
     assert inside["outer"]() == 3  # type: ignore[operator]
+
+
+def test_a_name_is_found_in_any_case_and_only_whole() -> None:
+    known = ["GCN", "imdb-binary"]
+    assert [matching_name(name, known) for name in ("GCN", "gcn", "gCn", "IMDB-Binary")] == [
+        *3 * ["GCN"],
+        "imdb-binary",
+    ]
+    assert [matching_name(name, known) for name in ("GC", "GCNN", "", "imdb_binary")] == 4 * [None]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("gnc", "GCN"), ("gin ", "GIN"), ("GTA", "GAT"), ("pooledgnc", "PooledGCN")]
+)
+def test_the_nearest_name_is_suggested_and_letters_that_changed_places_come_first(written: str, meant: str) -> None:
+    assert did_you_mean(written, ["GIN", "GAT", "GCN", "PooledGCN"]) == f"; did you mean {meant}?"
+    assert did_you_mean("xyzzy", ["GIN", "GCN"]) == ""

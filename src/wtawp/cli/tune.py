@@ -18,6 +18,7 @@ from wtawp.cli.shared import (
     app,
     console,
     end_by_signal,
+    example,
     progress_bar,
     stderr_console,
     stop_signals_as_interrupts,
@@ -59,7 +60,7 @@ Compared = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog=example("wtawp tune wine --minutes 2 --html tuned.html"))
 @takes(Training)
 def tune(
     training: Training,
