@@ -9,7 +9,7 @@ from markupsafe import Markup
 from wtawp.experiments.report.answers import answers, is_own
 from wtawp.experiments.report.artifacts import StoredArtifact
 from wtawp.experiments.report.contents import anchors, claim_verdicts, headlines, provenance, tables_of
-from wtawp.experiments.report.drawing import with_ids
+from wtawp.experiments.report.drawing import embed
 from wtawp.experiments.report.figures import figures_of
 from wtawp.experiments.report.plan_tables import failure_table, record_table, setting_table
 from wtawp.experiments.report.tables import Table
@@ -111,8 +111,8 @@ def render_html(
 def _section(anchor: str, report: PlanReport) -> Section:
     """A plan with everything that the page shows of it."""
     figures = [
-        Figure(name, Markup(with_ids(svg, f"{anchor}-{name}")), caption)  # drawn by us, with names escaped
-        for name, svg, caption in figures_of(report)
+        Figure(name, Markup(embed(svg, prefix=f"{anchor}-{name}", label=caption) if svg else ""), caption)
+        for name, svg, caption in figures_of(report)  # drawn by us, with names escaped
     ]
     return Section(
         anchor=anchor,
