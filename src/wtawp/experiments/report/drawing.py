@@ -232,7 +232,7 @@ def embed(svg: str, *, prefix: str, label: str) -> str:
 
     Args:
         svg: The text of a figure that `drawing` made.
-        prefix: What to put, with a dash, in front of each id.
+        prefix: What ids begin with; a dash and a number follow.
         label: What the figure shows, for those who do not see it.
 
     Returns:
@@ -240,11 +240,12 @@ def embed(svg: str, *, prefix: str, label: str) -> str:
 
     Example:
         >>> embed('<svg><a id="b"/> <use href="#b" fill="url(#b)" stroke="#bbb"/></svg>', prefix="c", label="a < b")
-        '<svg role="img" aria-label="a &lt; b"><a id="c-b"/><use href="#c-b" fill="url(#c-b)" stroke="#bbb"/></svg>'
+        '<svg role="img" aria-label="a &lt; b"><a id="c-0"/><use href="#c-0" fill="url(#c-0)" stroke="#bbb"/></svg>'
     """
-    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
-    svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{prefix}-{found[1]}"' if found[1] in used else "", svg)
-    svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    used = dict.fromkeys(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    names = {name: f"{prefix}-{i}" for i, name in enumerate(used)}
+    svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{names[found[1]]}"' if found[1] in names else "", svg)
+    svg = re.sub(r'(href="#|url\(#)([^")]+)', lambda found: found[1] + names[found[2]], svg)
     svg = re.sub(r'( (?:d|x|y)=")([^"]*)', lambda found: found[1] + _shorter(found[2]), svg)
     svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
     svg = re.sub(r">\s+<", "><", svg.strip())
