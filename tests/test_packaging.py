@@ -69,6 +69,12 @@ def test_the_citation_names_this_version() -> None:
     assert re.search(r"^version: (.*)$", citation, re.MULTILINE)[1] == __version__  # type: ignore[index]
 
 
+def test_the_draft_of_the_article_cites_what_its_bibliography_holds() -> None:
+    cited = set(re.findall(r"@([a-z]+\d{4}\w*)", (ROOT / "paper.md").read_text("utf-8")))
+    held = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "paper.bib").read_text("utf-8"), re.MULTILINE))
+    assert cited == held
+
+
 def run(*command: object, folder: Path, home: Path | None = None) -> str:
     """The standard output of a command that must succeed, away from the checkout and its settings."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "WTAWP_DATA")}
