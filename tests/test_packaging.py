@@ -29,6 +29,7 @@ COME_WITH = {  # packages that are imported, and those of ours that require them
     "typing_extensions": "torch",
 }
 IMPORTED_AS = {"scikit-learn": "sklearn"}
+FOR_DEVELOPERS = ("dev", "docs")  # extras for tests and pages
 NOT_IN_SOURCE = {"accelerate", "tensorboard"}  # of extras: the one is used beside ours, torch imports the other
 
 
@@ -51,8 +52,8 @@ def imported() -> set[str]:
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
-    extras = {extra: declared(names) for extra, names in PROJECT["optional-dependencies"].items() if extra != "dev"}
-    optional = set().union(*extras.values())
+    extras = PROJECT["optional-dependencies"]
+    optional = set().union(*(declared(names) for extra, names in extras.items() if extra not in FOR_DEVELOPERS))
     required = declared(PROJECT["dependencies"])
     assert imported() - COME_WITH.keys() == required | (optional - NOT_IN_SOURCE)
     assert set(COME_WITH.values()) <= required | optional
