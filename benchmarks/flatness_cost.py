@@ -1,10 +1,12 @@
 """What looking at a GCN on Cora costs: a landscape of 51 x 51 points, the top eigenvalues, gradient norms by the graph.
 
-Run: python benchmarks/flatness_cost.py [threads]. Ratios are within one run: the same points one by one, and the
+    python benchmarks/flatness_cost.py [--threads 1]
+
+Ratios are within one run: the same points one by one, and the
 gradient by the graph formed as an n x n matrix.
 """
 
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -27,7 +29,9 @@ from wtawp.training import fit
 
 def main() -> None:
     """Print seconds and ratios."""
-    torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    torch.set_num_threads(parser.parse_args().threads)
     data = load("cora")
     split = stratified(data.y, seed=0)
     model = GCN(data.num_features, 7, generator=rng("init", 0, 0))

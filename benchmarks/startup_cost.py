@@ -21,7 +21,11 @@ BARS = {  # CPU seconds over `python -c pass`
     "data list": 1.0,
     "reproduce": 1.0,
     "results ls": 1.0,
+    "train nosuch": 0.5,  # commands that only say what is wrong
+    "attack wine --attack nosuch": 0.5,
+    "compare wine --model nosuch": 0.5,
 }
+IMPORT_BAR = 0.2  # CPU seconds of `import torch, wtawp` over `import torch`
 COMPARE_BAR = 6.0  # CPU seconds of a comparison of 120 nodes, with all of its processes
 HEAVY = ("torch", "torch_geometric", "numba", "matplotlib", "scipy", "sklearn", "pandas")
 
@@ -79,13 +83,16 @@ def main() -> None:
         os.environ["WTAWP_HOME"] = home
         empty = cpu_seconds([sys.executable, "-c", "pass"], repeats)
         print(f"python -c pass: {empty:.2f} CPU s\n")
-        print(f"{'command':<20} {'CPU s over it':>14} {'bar':>6}   imports")
+        print(f"{'command':<34} {'CPU s over it':>14} {'bar':>6}   imports")
         for arguments, bar in BARS.items():
-            spent = cpu_seconds([sys.executable, "-m", "wtawp.cli", *arguments.split()], repeats) - empty
+            spent = cpu_seconds([sys.executable, "-m", "wtawp", *arguments.split()], repeats) - empty
             words = ", ".join(heavy_modules(arguments)) or "none of the large libraries"
-            print(f"wtawp {arguments:<14} {spent:>14.2f} {bar:>6.1f}   {words}")
+            print(f"wtawp {arguments:<28} {spent:>14.2f} {bar:>6.1f}   {words}")
+        torch_alone = cpu_seconds([sys.executable, "-c", "import torch"], repeats)
+        both = cpu_seconds([sys.executable, "-c", "import torch, wtawp; wtawp.WTAWP"], repeats)
+        print(f"\nimport wtawp, and WTAWP from it, over import torch: {both - torch_alone:.2f} CPU s, bar {IMPORT_BAR}")
         spent = compare_seconds(Path(home), repeats)
-        print(f"\nwtawp compare, 120 nodes, 2 splits, 10 epochs: {spent:.2f} CPU s in all, bar {COMPARE_BAR}")
+        print(f"wtawp compare, 120 nodes, 2 splits, 10 epochs: {spent:.2f} CPU s in all, bar {COMPARE_BAR}")
         program = "from wtawp.cli.shared import import_torch_geometric as load; load()"
         imports = cpu_seconds([sys.executable, "-c", program], repeats)
         print(f"of which the import of PyTorch Geometric takes {imports:.2f}")

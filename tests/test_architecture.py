@@ -16,7 +16,7 @@ MODULES = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
 
 # A package imports packages of lower levels only; packages of one level do not know each other.
 LEVEL = {"base": -1, "core": 0, "graphs": 0, "models": 1, "training": 2, "attacks": 2, "certificates": 2,
-         "analysis": 2, "experiments": 3, "integrations": 3, "cli": 4}  # fmt: skip
+         "analysis": 2, "experiments": 3, "integrations": 3, "cli": 4, "__main__": 5}  # fmt: skip
 
 # The rooms of `experiments`, and the rooms that each may import:
 #

@@ -19,11 +19,13 @@ from wtawp.base import (
     NotPerturbableError,
     OutputError,
     WtawpError,
+    did_you_mean,
     fast_imports,
     find_stack_level,
     home,
     isolated_rng,
     lazy_exports,
+    matching_name,
     part_of_progress,
     progress_receiver,
     report_progress,
@@ -212,3 +214,20 @@ def test_a_signature_is_computed_once_and_stays_right() -> None:
     assert with_signature(function) is function
     assert inspect.signature(function) == expected
     assert inspect.signature(function) is inspect.signature(function)
+
+
+def test_a_name_is_found_in_any_case_and_only_whole() -> None:
+    known = ["GCN", "imdb-binary"]
+    assert [matching_name(name, known) for name in ("GCN", "gcn", "gCn", "IMDB-Binary")] == [
+        *3 * ["GCN"],
+        "imdb-binary",
+    ]
+    assert [matching_name(name, known) for name in ("GC", "GCNN", "", "imdb_binary")] == 4 * [None]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("gnc", "GCN"), ("gin ", "GIN"), ("GTA", "GAT"), ("pooledgnc", "PooledGCN")]
+)
+def test_the_nearest_name_is_suggested_and_letters_that_changed_places_come_first(written: str, meant: str) -> None:
+    assert did_you_mean(written, ["GIN", "GAT", "GCN", "PooledGCN"]) == f"; did you mean {meant}?"
+    assert did_you_mean("xyzzy", ["GIN", "GCN"]) == ""

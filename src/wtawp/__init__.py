@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wtawp.graphs import Split, load, stratified
     from wtawp.training import evaluate, fit, fit_many
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [  # noqa: RUF022, grouped by what they are for
     # The method, for a training loop of one's own
     "WTAWP",

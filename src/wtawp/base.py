@@ -11,9 +11,10 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
@@ -196,6 +197,45 @@ def shortened(text: str, length: int = 160) -> str:
     """
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length // 2]} ... {line[-(length // 2) :]}"
+
+
+def matching_name(name: str, known: Collection[str]) -> str | None:
+    """Find the spelling under which a name is registered; upper and lower case do not matter.
+
+    Args:
+        name: A name as the user wrote it.
+        known: The registered names.
+
+    Returns:
+        The registered name that equals it but for case; None if there is none.
+
+    Example:
+        >>> matching_name("Cora", ["cora", "planetoid-cora"]), matching_name("core", ["cora"])
+        ('cora', None)
+    """
+    if name in known:
+        return name
+    return {each.casefold(): each for each in known}.get(str(name).casefold())
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Suggest the registered name that is most similar to one that is not registered.
+
+    Args:
+        name: A name as the user wrote it.
+        known: The registered names.
+
+    Returns:
+        A question for the end of a message, or nothing if no name is similar.
+
+    Example:
+        >>> did_you_mean("coar", ["cora", "wine"])
+        '; did you mean cora?'
+    """
+    written, spelled = str(name).casefold(), {each.casefold(): each for each in known}
+    nearest = get_close_matches(written, spelled, n=3)
+    nearest.sort(key=lambda each: sorted(each) != sorted(written))  # first of all, one with two letters exchanged
+    return f"; did you mean {spelled[nearest[0]]}?" if nearest else ""
 
 
 def seed_of(*names: str | int) -> int:

@@ -134,8 +134,15 @@ def test_a_users_attack_may_ask_for_the_training_nodes() -> None:
             needs_training.run(alone)
 
 
+@pytest.mark.parametrize("name", attack_names())
+def test_upper_and_lower_case_do_not_matter(name: str) -> None:
+    assert attack_spec(name.upper()) is attack_spec(name.title()) is attack_spec(name)
+    with pytest.raises(ValueError, match=f"an attack named '{name}' is registered already"):
+        register_attack(AttackSpec(name=name.upper(), label="Mine", function="a.b:c"))
+
+
 def test_bad_specs_names_and_requests_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one of random, dice, .* got 'metatack'; did you mean 'metattack'\?"):
+    with pytest.raises(ValueError, match=r"one of random, dice, .* got 'metatack'; did you mean metattack\?"):
         attack_spec("metatack")
     with pytest.raises(ValueError, match=r"got 'x'$"):
         attack_spec("x")

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wtawp.cli import app
+from wtawp.cli.shared import console
 from wtawp.experiments import Store
 from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.plans.scale import at_scale
@@ -39,13 +40,29 @@ def results(*arguments: object, code: int = 0, typed: str | None = None) -> str:
 
 def test_results_ls_summarises_and_lists_failures(filled: list[Record]) -> None:
     cells = " ".join(results("ls").replace("│", " ").split())
-    assert f"GCN on karate, plain cpu 2 1 80.00 2023-02-07T00:00 {max(r.key for r in filled)}" in cells
-    assert "GCN on karate, plain gpu [1] 1 0 85.00" in cells
+    assert f"{max(r.key for r in filled)[:10]} 2 1 80.00 2023-02-07 GCN on karate, plain" in cells
+    assert cells.startswith("cpu key done failed test %")
+    assert "gpu [1] key done test %" in cells
+    assert "1 85.00 2023-02-07 GCN on karate, plain" in cells
     cells = " ".join(results("ls", "--failed").replace("│", " ").split())
-    assert f"{filled[3].key} GCN on karate, plain 2 0 cpu ValueError: [bold]no[/bold]" in cells
+    assert f"{filled[3].key[:10]} 2 0 ValueError: [bold]no[/bold] GCN on karate, plain" in cells
     rows = json.loads(results("ls", "--json"))
     assert [(row["device"], row["done"], row["failed"]) for row in rows] == [("cpu", 2, 1), ("gpu [1]", 1, 0)]
     assert [row["key"] for row in json.loads(results("ls", "--failed", "--json"))] == [filled[3].key]
+
+
+def test_the_list_fits_a_narrow_terminal(
+    make_record: Callable[..., Record], empty_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not empty_home.exists()
+    measures = [{"name": "evasion", "options": [["attack", "pgd"], ["budget", 0.05], ["labels", "true"]]}]
+    with Store() as store:
+        store.add([with_setting(make_record(0), measures=measures, epochs=500, weight_decay=0.002)])
+    monkeypatch.setattr(console, "_width", 80)
+    lines = results("ls").splitlines()
+    assert len(lines) <= 6, "the device, the head, a rule, and three lines for the setting"
+    assert max(map(len, lines)) <= 80
+    assert "evasion" in " ".join(lines)
 
 
 def test_results_show_prints_every_device_and_the_traceback(filled: list[Record]) -> None:
@@ -81,7 +98,10 @@ def test_results_prune_asks_first() -> None:
 
 
 def test_results_without_a_store_say_so_and_make_none(empty_home: Path, tmp_path: Path) -> None:
-    for command in (["ls"], ["show", "ab"], ["export", tmp_path / "x.jsonl"], ["prune", "--failed"]):
+    assert "`wtawp results import` makes one. No runs." in " ".join(results("ls").split())
+    assert json.loads(RUN.invoke(app, ["results", "ls", "--json"]).stdout) == []
+    assert "there is no store" in results("ls", "--store", tmp_path / "not-there.sqlite", code=1)
+    for command in (["show", "ab"], ["export", tmp_path / "x.jsonl"], ["prune", "--failed"]):
         assert "Error: there is no store of results at" in results(*command, code=1)
     assert not empty_home.exists()
     Store(tmp_path / "empty.sqlite").close()
@@ -148,7 +168,7 @@ def test_a_store_that_holds_wrong_records_shows_them_as_unreadable(
     rows = json.loads(results("ls", "--json"))
     assert sum(row["unreadable"] for row in rows) == len(wrong) + 2
     cells = " ".join(results("ls").replace("│", " ").split())
-    assert "GCN on karate, plain cpu 2 1 80.00" in cells
+    assert "2 1 2 80.00 2023-02-07 GCN on karate, plain" in cells
     assert "unreadable: " in cells
     with pytest.warns(UnreadableRecordWarning, match="6 unreadable records in .* are left out"), Store() as store:
         assert {r.key for r in store.records()} == {r.key for r in [*filled, make_record(7, dataset="cora")]}

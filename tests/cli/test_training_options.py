@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from wtawp.cli import app
+from wtawp.cli.training_options import Training
 from wtawp.experiments.execution import runner, training
 from wtawp.experiments.spec import Plan, Run, SplitRule
 from wtawp.graphs import load
@@ -255,3 +257,36 @@ def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
     assert "needs 2 splits or more" in RUN.invoke(app, list(map(str, compare))).output.replace("\n", " ")
     compare = (*compare, "--split", "random", "--splits", 2)
     assert json.loads(invoke(*compare))[0]["cells"]
+
+
+def test_names_may_be_written_in_any_case_and_the_model_follows_from_the_data() -> None:
+    assert Training(dataset="Wine", model="softmediangcn") == Training(dataset="wine", model="SoftMedianGCN")
+    defaults = {name: Training(dataset=name).model for name in ("wine", "PROTEINS", "mine.csv", "mine.zip", "a.b:load")}
+    assert list(defaults.values()) == ["GCN", "PooledGCN", "GCN", "PooledGCN", "GCN"]
+
+
+def test_a_name_that_is_not_known_is_refused_before_anything_heavy_is_imported() -> None:
+    calls = {
+        "train corra": "did you mean cora?",
+        "compare wine --model gnc": "did you mean GCN?",
+        "attack wine --attack metatack": "did you mean metattack?",
+        "train wine --split 3": "--split-seed 3",
+        "train no-such-file.csv": "there is no file",
+        "demo proteins": "wtawp compare proteins",
+        "train wine --lam 2": "lam must lie in",
+    }
+    code = """if True:
+        import sys
+        from wtawp.cli import app
+        for call in sys.argv[1:]:
+            try:
+                app(call.split())
+            except SystemExit as end:
+                print("--- status", end.code, file=sys.stderr)
+        print(*(name for name in ("torch", "torch_geometric", "numpy", "scipy") if name in sys.modules))
+    """
+    done = subprocess.run([sys.executable, "-c", code, *calls], capture_output=True, text=True, check=True)
+    *refusals, rest = re.split("--- status [12]", " ".join(done.stderr.replace("│", " ").split()))
+    for (call, words), refusal in zip(calls.items(), refusals, strict=True):
+        assert words in refusal, call
+    assert (rest, done.stdout.strip()) == ("", ""), "nothing else was printed, and nothing was imported"

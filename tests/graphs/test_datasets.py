@@ -188,9 +188,13 @@ def test_proteins_are_described_by_labels_and_one_standardised_attribute() -> No
     assert float(x[:, 3].std()) == pytest.approx(1, abs=1e-3)
 
 
+def test_a_graph_has_the_registered_spelling_of_its_name() -> None:
+    assert load("KARATE").name == "karate"
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    known = r"\(did you mean 'cora'\?\); there are toy-linear, .*citation.* end in \.npz"
-    with pytest.raises(DataError, match=f"no graph called 'core' {known}"):
+    known = r"there are toy-linear, .*citation.* end in \.npz.*; did you mean cora\?"
+    with pytest.raises(DataError, match=f"no graph called 'core'; {known}"):
         load("core")
     with pytest.raises(DataError, match="no graph called 'core'"):
         fetch_dataset("core")

@@ -9,6 +9,7 @@ from wtawp.base import DataError, resolve
 from wtawp.graphs import DatasetSpec, dataset_names, dataset_spec, register_dataset
 from wtawp.graphs.download import RemoteFile
 from wtawp.graphs.published_files import FILES
+from wtawp.graphs.registry import level_of
 
 HEAVY = {"torch", "torch_geometric", "numba", "matplotlib", "sklearn", "scipy", "pooch"}
 
@@ -73,8 +74,22 @@ def test_contradictions_are_refused(options: dict[str, Any], message: str) -> No
         DatasetSpec(name="mine", loader=Data, **options)
 
 
+@pytest.mark.parametrize("name", dataset_names())
+def test_upper_and_lower_case_do_not_matter(name: str) -> None:
+    assert dataset_spec(name.upper()) is dataset_spec(name.title()) is dataset_spec(name)
+    with pytest.raises(DataError, match=f"there is a data set called '{name}' already"):
+        register_dataset(DatasetSpec(name=name.upper(), loader=Data))
+
+
+def test_what_is_classified_is_known_without_reading() -> None:
+    levels = {name: level_of(name) for name in ("IMDB-Binary", "cora", "g.npz", "some/folder/g.zip", "a.b:load")}
+    assert list(levels.values()) == ["graph", "node", "node", "graph", "node"]
+    with pytest.raises(DataError, match="no graph called 'zzz'"):
+        level_of("zzz")
+
+
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(DataError, match=r"no graph called 'pol-blogs' \(did you mean 'polblogs'\?\); there are"):
+    with pytest.raises(DataError, match=r"no graph called 'pol-blogs'; there are .*; did you mean polblogs\?$"):
         dataset_spec("pol-blogs")
     with pytest.raises(DataError, match="no graph called 'zzz'; there are"):
         dataset_spec("zzz")

@@ -109,11 +109,18 @@ def test_a_registered_model_is_known_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("gcn", "GCN"), ("GCNN", "GCN"), ("softmedian", "SoftMedianGCN"), ("APPNP", "PPNP")]
+    ("name", "nearest"), [("gnc", "GCN"), ("GCNN", "GCN"), ("softmedian", "SoftMedianGCN"), ("APPNP", "PPNP")]
 )
 def test_an_unknown_name_is_refused_with_the_nearest_one(name: str, nearest: str) -> None:
-    with pytest.raises(ValueError, match=rf"model must be one of GCN, GAT, .*got '{name}'; did you mean {nearest}\?"):
+    with pytest.raises(ValueError, match=rf"model must be one of GCN, .*got '{name}'; did you mean {nearest}\?"):
         model_spec(name)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_upper_and_lower_case_do_not_matter(name: str) -> None:
+    assert model_spec(name.lower()) is model_spec(name.upper()) is model_spec(name)
+    with pytest.raises(ValueError, match=f"there is a model called {name} already"):
+        register_model(ModelSpec(name=name.swapcase(), constructor=GCN))
 
 
 def test_a_name_like_no_other_gets_no_hint() -> None:

@@ -7,11 +7,10 @@ first used: reading the registry imports neither torch nor torch_geometric.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from wtawp.base import is_reference, part_of_progress, resolve
+from wtawp.base import did_you_mean, is_reference, matching_name, part_of_progress, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -289,8 +288,9 @@ def attack_spec(name: str) -> AttackSpec:
     """Look up an attack by its name, or describe a user's attack that is named by a reference.
 
     Args:
-        name: The name of a registered attack, or "package.module:function" for any other function with the signature
-            that `AttackSpec` describes. A reference gets the default values of all other fields, and is not imported.
+        name: The name of a registered attack, in upper or lower case; or "package.module:function" for any other
+            function with the signature that `AttackSpec` describes. A reference gets the default values
+            of all other fields, and is not imported.
 
     Returns:
         The attack's entry in the registry.
@@ -304,14 +304,13 @@ def attack_spec(name: str) -> AttackSpec:
         >>> attack_spec("my_package.attacks:swap").is_user_code
         True
     """
-    if name in _SPECS:
-        return _SPECS[name]
+    if (registered := matching_name(name, _SPECS)) is not None:
+        return _SPECS[registered]
     if is_reference(name):  # whether it differentiates is not known before it is imported
         return AttackSpec(
             name=name, label=name.rpartition(":")[2], function=name, needs="predictions", is_user_code=True
         )
-    nearest = get_close_matches(name, _SPECS, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    hint = did_you_mean(name, _SPECS)
     raise ValueError(f"attack must be one of {', '.join(_SPECS)}, or package.module:function, got {name!r}{hint}")
 
 
@@ -339,8 +338,8 @@ def register_attack(spec: AttackSpec) -> AttackSpec:
     """
     if ":" in spec.name:
         raise ValueError(f"the name of a registered attack must not hold a colon, got {spec.name!r}")
-    if spec.name in _SPECS:
-        raise ValueError(f"an attack named {spec.name!r} is registered already; choose another name")
+    if (taken := matching_name(spec.name, _SPECS)) is not None:
+        raise ValueError(f"an attack named {taken!r} is registered already; choose another name")
     _SPECS[spec.name] = spec
     return spec
 

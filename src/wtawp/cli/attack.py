@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from wtawp.attacks.registry import attack_names
+from wtawp.attacks.registry import attack_names, attack_spec
 from wtawp.base import write_atomic
+from wtawp.cli.completion import complete_attack
 from wtawp.cli.options import Fresh, Json, Plain, StorePath, Tf32, TimeLimit, Workers, as_bad_parameter, check_outputs
-from wtawp.cli.shared import app, stderr_console
+from wtawp.cli.shared import app, example, stderr_console
 from wtawp.cli.sweeps import make_engine, reports_of, sweep
 from wtawp.cli.training_options import Splits, Training, takes
 
@@ -17,6 +18,7 @@ Attack = Annotated[
     str,
     typer.Option(
         "--attack",
+        autocompletion=complete_attack,
         help=f"One of {', '.join(attack_names('evasion'))}; with --poison also {', '.join(ONLY_POISONING)}; or your "
         "own, as package.module:function.",
     ),
@@ -29,7 +31,9 @@ Budgets = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog=example("wtawp attack cora --attack pgd --budget 0.01 --budget 0.05", "wtawp attack wine --poison --plain")
+)
 @takes(Training)
 def attack(
     training: Training,
@@ -63,6 +67,8 @@ def attack(
     The model may be your own, as package.module:Class; it is built as Class(num_features, num_classes) and called as
     model(x, edge_index, edge_weight).
     """
+    with as_bad_parameter("'--attack'"):
+        attack = attack_spec(attack).name
     from wtawp.experiments.plans.robustness import attack_plan
     from wtawp.experiments.store import Store, default_path
 

@@ -7,7 +7,7 @@ import typer
 
 from wtawp.base import write_atomic
 from wtawp.cli.options import Fresh, Json, Plain, StorePath, Tf32, TimeLimit, Workers, as_bad_parameter
-from wtawp.cli.shared import app, stderr_console
+from wtawp.cli.shared import app, example, stderr_console
 from wtawp.cli.sweeps import make_engine, reports_of, sweep
 from wtawp.cli.training_options import Training, takes
 
@@ -19,7 +19,7 @@ PAdd = Annotated[float | None, typer.Option(help="Probability that the noise add
 PDel = Annotated[float | None, typer.Option(help="Probability that the noise deletes one.", show_default="the paper's")]
 
 
-@app.command()
+@app.command(epilog=example("wtawp certify cora --on edges --samples 1000"))
 @takes(Training, lam="0.5")
 def certify(
     training: Training,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wtawp.cli.options import Fresh, Html, Json, StorePath, Tf32, TimeLimit, Workers, as_bad_parameter, check_outputs
-from wtawp.cli.shared import app
+from wtawp.cli.shared import app, example
 from wtawp.cli.sweeps import make_engine, sweep
 from wtawp.cli.training_options import Inits, Training, takes
 from wtawp.cli.tune import (
@@ -50,7 +50,7 @@ Tuned = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog=example("wtawp compare wine", "wtawp compare mine.csv --model GAT --html mine.html"))
 @takes(Training)
 def compare(
     training: Training,

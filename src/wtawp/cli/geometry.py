@@ -13,7 +13,7 @@ import typer
 
 from wtawp.cli.options import Json, Plain, as_bad_parameter
 from wtawp.cli.printing import print_table
-from wtawp.cli.shared import announce, app, progress_bar, stderr_console
+from wtawp.cli.shared import announce, app, example, progress_bar, stderr_console
 from wtawp.cli.training_options import Init, SplitSeed, Training, takes
 from wtawp.models.registry import model_spec
 
@@ -166,7 +166,7 @@ class Subject:
             stderr_console.print(f"Written: {paths[0].resolve()}, .png and .json", highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(epilog=example("wtawp landscape wine --points 21", "wtawp landscape cora --plane --out figures"))
 @takes(Subject)
 def landscape(
     subject: Subject,
@@ -230,7 +230,7 @@ def landscape(
     subject.show("landscape", inspected, artifact, kind=kind)
 
 
-@app.command()
+@app.command(epilog=example("wtawp smoothness wine --samples 20"))
 @takes(Subject, lam="0.5")
 def smoothness(
     subject: Subject,
@@ -253,7 +253,7 @@ def smoothness(
     subject.show("smoothness", inspected, artifact)
 
 
-@app.command()
+@app.command(epilog=example("wtawp sharpness wine --top 3"))
 @takes(Subject)
 def sharpness(
     subject: Subject,
@@ -290,7 +290,7 @@ def sharpness(
     subject.show("sharpness", inspected, artifact)
 
 
-@app.command()
+@app.command(epilog=example("wtawp bound wine --at 0.1 --at 1"))
 @takes(Subject)
 def bound(
     subject: Subject,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from wtawp.cli.completion import complete_dataset, complete_model
 from wtawp.models.registry import model_names
 
 StorePath = Annotated[
@@ -47,8 +48,10 @@ Columns = Annotated[list[str] | None, typer.Option(help="Train only this column;
 Model = Annotated[
     str,
     typer.Option(
+        autocompletion=complete_model,
+        show_default=" or ".join(model_names(level)[0] for level in ("node", "graph")) + ", by what is classified",
         help=f"One of {', '.join(model_names('node'))}; for whole graphs {', '.join(model_names('graph'))}; or your "
-        "own, as package.module:Class."
+        "own, as package.module:Class.",
     ),
 ]
 Rho = Annotated[
@@ -118,7 +121,12 @@ Lam = Annotated[
         show_default=LAM_DEFAULT,
     ),
 ]
-Dataset = Annotated[str, typer.Argument(help="A name as `wtawp data list` shows it, or the path of your own graph.")]
+Dataset = Annotated[
+    str,
+    typer.Argument(
+        autocompletion=complete_dataset, help="A name as `wtawp data list` shows it, or the path of your own graph."
+    ),
+]
 Epochs = Annotated[int, typer.Option(min=1, help="Epochs of training.")]
 Plain = Annotated[bool, typer.Option("--plain", help="Train without WT-AWP only.")]
 
@@ -167,8 +175,11 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 @contextmanager
-def as_bad_parameter() -> Iterator[None]:
+def as_bad_parameter(param_hint: str | None = None) -> Iterator[None]:
     """Report a ValueError inside the context as a bad argument of the command.
+
+    Args:
+        param_hint: The option in quotes, for the message; None names none.
 
     Returns:
         A context manager.
@@ -179,4 +190,4 @@ def as_bad_parameter() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(str(error), param_hint=param_hint) from error

@@ -1,18 +1,28 @@
 """`wtawp results`: list, show, check, export, import and delete the records of runs."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from wtawp.base import shortened
 from wtawp.cli.options import Json, StorePath
 from wtawp.cli.printing import escape
-from wtawp.cli.shared import app, console, errors_without_traceback, escape_controls
+from wtawp.cli.shared import announce, app, console, errors_without_traceback, escape_controls, example
+
+if TYPE_CHECKING:
+    from wtawp.experiments.spec import Record
+    from wtawp.experiments.store.database import Summary
 
 results_app = typer.Typer(no_args_is_help=True, help="List, show, check, export, import and delete records of runs.")
 app.add_typer(results_app, name="results")
+KEY_LENGTH = 10  # characters of a key that are listed: enough to name it among millions
+LONGEST = 200  # characters of a setting that are listed; `results show` prints all
+
 OfDevice = Annotated[
     str | None, typer.Option("--device", help="Only records of this device, as `wtawp results ls` names it.")
 ]
@@ -31,37 +41,72 @@ def _describe(content: Any) -> str:
         return json.dumps(content)
 
 
-@results_app.command("ls")
+@results_app.command("ls", epilog=example("wtawp results ls", "wtawp results ls --failed --json"))
 def results_ls(
     failed: Annotated[bool, typer.Option("--failed", help="List one row for each failed run.")] = False,
     as_json: Json = False,
     store: StorePath = None,
 ) -> None:
     """List settings and devices with the numbers of their runs, or the failed runs."""
-    from wtawp.experiments.store import Store
+    from wtawp.experiments.store import Store, default_path
 
-    with errors_without_traceback(), Store(store, create=False) as results:
-        records = results.records(status="failed") if failed else []
-        rows = [] if failed else results.summary()
+    path = store or default_path()
+    if store is None and not path.exists():
+        records, rows = [], []
+        announce(f"There is no store of results yet, at {path}; `wtawp compare` or `wtawp results import` makes one.")
+    else:
+        with errors_without_traceback(), Store(path, create=False) as results:
+            records = results.records(status="failed") if failed else []
+            rows = [] if failed else results.summary()
+    listed: Sequence[Record | Summary] = records if failed else rows
     if as_json:
-        typer.echo(json.dumps([vars(row) for row in (records if failed else rows)], indent=1))
+        typer.echo(json.dumps([vars(row) for row in listed], indent=1))
         return
-    headers: tuple[str, ...] = ("setting", "device", "done", "failed", "test accuracy, %", "last", "its key")
-    has_unreadable = any(row.unreadable for row in rows)
-    headers += ("unreadable",) * has_unreadable
-    table = Table(*(("key", "setting", "split", "init", "device", "error") if failed else headers))
+    if not listed:
+        console.print(f"No {'failed ' * failed}runs.")
+    for device in dict.fromkeys(row.device for row in listed):
+        console.print(f"[bold]{escape(device)}[/bold]", highlight=False)
+        if failed:
+            console.print(_failed_table([r for r in records if r.device == device]))
+        else:
+            console.print(_summary_table([r for r in rows if r.device == device]))
+
+
+def _grid(*headers: str) -> Table:
+    """An empty table without frames, so that settings, in the last column, have room on a narrow terminal."""
+    grid = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in headers:
+        is_text = name in ("key", "last", "error", "setting")
+        width = KEY_LENGTH if name == "key" else None
+        grid.add_column(name, justify="left" if is_text else "right", width=width, overflow="fold",
+                        no_wrap=name in ("key", "last"))  # fmt: skip
+    return grid
+
+
+def _summary_table(rows: "Sequence[Summary]") -> Table:
+    """The settings of a device; columns about failures are there if there are any."""
+    counts = {"failed": [s.failed for s in rows], "unreadable": [s.unreadable for s in rows]}
+    shown = [name for name, numbers in counts.items() if any(numbers)]
+    grid = _grid("key", "done", *shown, "test %", "last", "setting")
+    for i, s in enumerate(rows):
+        mean = "" if s.accuracy is None else f"{100 * s.accuracy:.2f}"
+        numbers = [f"{s.done:,}", *(f"{counts[name][i]:,}" for name in shown), mean]
+        words = (s.last[:10], shortened(_describe(s.setting), LONGEST))
+        grid.add_row(escape(s.key[:KEY_LENGTH]), *numbers, *map(escape, words))
+    return grid
+
+
+def _failed_table(records: "Sequence[Record]") -> Table:
+    """The failed runs of a device, each with the last line of its traceback."""
+    grid = _grid("key", "split", "init", "error", "setting")
     for r in records:
         reason = (r.error or "").strip().rpartition("\n")[2]
-        table.add_row(r.key, *map(escape, (_describe(r.setting), str(r.split), str(r.init), r.device, reason)))
-    for s in rows:
-        mean = "" if s.accuracy is None else f"{100 * s.accuracy:.2f}"
-        words = (escape(_describe(s.setting)), escape(s.device))
-        table.add_row(*words, f"{s.done:,}", f"{s.failed:,}", mean, escape(s.last[:16]), escape(s.key),
-                      *(f"{s.unreadable:,}",) * has_unreadable)  # fmt: skip
-    console.print(table if table.row_count else f"No {'failed ' * failed}runs.")
+        texts = (r.key[:KEY_LENGTH], str(r.split), str(r.init), shortened(reason, LONGEST))
+        grid.add_row(*map(escape, (*texts, shortened(_describe(r.setting), LONGEST))))
+    return grid
 
 
-@results_app.command("show")
+@results_app.command("show", epilog=example("wtawp results show 3fa4c1"))
 def results_show(
     key: Annotated[str, typer.Argument(help="The key of a run, or its first characters.")],
     as_json: Json = False,
@@ -92,7 +137,7 @@ def results_show(
             console.print(traceback, style="red", highlight=False, markup=False, soft_wrap=True)
 
 
-@results_app.command("check")
+@results_app.command("check", epilog=example("wtawp results check", "wtawp results check records.jsonl.gz"))
 def results_check(
     files: Annotated[
         list[Path] | None,
@@ -125,7 +170,7 @@ def results_check(
         raise typer.Exit(1)
 
 
-@results_app.command("export")
+@results_app.command("export", epilog=example("wtawp results export records.jsonl.gz"))
 def results_export(
     file: Annotated[Path, typer.Argument(help="File of JSON lines, compressed if its name ends in .gz.")],
     device: OfDevice = None,
@@ -151,7 +196,7 @@ def results_export(
     console.print(f"{count:,} records in {file}{lost}", highlight=False, markup=False, soft_wrap=True)
 
 
-@results_app.command("import")
+@results_app.command("import", epilog=example("wtawp results import records.jsonl.gz"))
 def results_import(
     files: Annotated[list[Path], typer.Argument(help="Files that `wtawp results export` wrote.")],
     store: StorePath = None,
@@ -165,7 +210,7 @@ def results_import(
             console.print(f"{file}: {new:,} new, {known:,} known", highlight=False, markup=False, soft_wrap=True)
 
 
-@results_app.command("prune")
+@results_app.command("prune", epilog=example("wtawp results prune --failed --yes"))
 def results_prune(
     failed: Annotated[bool, typer.Option("--failed", help="Delete only failed runs.")] = False,
     unreadable: Annotated[

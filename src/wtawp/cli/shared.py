@@ -10,15 +10,14 @@ from typing import Annotated
 from unicodedata import category
 
 import typer
+from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from wtawp import __version__
 from wtawp.base import WtawpError, fast_imports
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Adversarial weight perturbation for graph networks."
-)
+app = typer.Typer(no_args_is_help=True, help="Adversarial weight perturbation for graph networks.")
 console = Console(emoji=False)  # ":x:" in a reference is no picture
 stderr_console = Console(stderr=True, emoji=False)  # errors and progress, so that standard output can be parsed
 
@@ -48,6 +47,23 @@ def announce(sentence: str) -> None:
         sentence: Any text, such as one with the name of a file.
     """
     stderr_console.print(escape_controls(sentence), style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def example(*commands: str) -> str:
+    """Make the end of a command's help, which shows how it is called.
+
+    Args:
+        *commands: Whole command lines, of at most 78 characters each.
+
+    Returns:
+        The text for `epilog=` of a command; empty lines keep typer from joining the lines.
+
+    Example:
+        >>> example("wtawp data list").split()
+        ['Example:', '$', 'wtawp', 'data', 'list']
+    """
+    heading = "Example:" if len(commands) == 1 else "Examples:"
+    return "\n\n".join((heading, *(f"$ {markup.escape(command)}" for command in commands)))
 
 
 def _print_version(is_wanted: bool) -> None:

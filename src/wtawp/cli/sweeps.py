@@ -37,6 +37,7 @@ from wtawp.cli.shared import (
     end_by_signal,
     errors_without_traceback,
     escape_controls,
+    example,
     import_torch_geometric,
     progress_bar,
     stderr_console,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from wtawp.experiments.store import Store
 
 
-@app.command()
+@app.command(epilog=example("wtawp reproduce", "wtawp reproduce tab:natacc --scale quick --column cora"))
 def reproduce(
     labels: Labels = None,
     scale: Size = "full",
@@ -86,8 +87,15 @@ def reproduce(
     if pages := [label for label in labels if label in PAGES]:
         from wtawp.experiments.report.dataset_tables import graph_dataset_table, node_dataset_table
 
+        tables = {label: node_dataset_table() if label == "tab:dataset" else graph_dataset_table() for label in pages}
+        if as_json:
+            if len(pages) < len(labels):
+                raise typer.BadParameter(f"with --json, ask for {pages[0]} alone: nothing is trained for it")
+            rows = {label: [[cell.text for cell in row] for row in table.rows] for label, table in tables.items()}
+            typer.echo(json.dumps({label: {"headers": tables[label].headers, "rows": rows[label]} for label in pages}))
+            return
         for label in pages:
-            print_table(label, node_dataset_table() if label == "tab:dataset" else graph_dataset_table())
+            print_table(label, tables[label])
         if not (labels := [label for label in labels if label not in PAGES]):
             return
     with errors_without_traceback():
@@ -96,7 +104,7 @@ def reproduce(
         sweep(chosen, store, device, tf32, make_engine(engine, workers, device, time_limit), as_json, fresh=fresh)
 
 
-@app.command()
+@app.command(epilog=example("wtawp run plan.toml --html results.html"))
 def run(
     plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
     device: Device = "cpu",
@@ -132,7 +140,7 @@ def run(
         )
 
 
-@app.command()
+@app.command(epilog=example("wtawp train cora --model GAT", "wtawp train wine --plain --epochs 50 --save weights.pt"))
 @takes(Training)
 def train(
     training: Training,
@@ -169,7 +177,7 @@ def train(
     console.print(table)
 
 
-@app.command()
+@app.command(epilog=example("wtawp report", "wtawp report tab:natacc --html report.html"))
 def report(
     labels: Labels = None,
     scale: Size = "full",

@@ -5,18 +5,20 @@ They are checked before torch is imported, as far as that is possible.
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from wtawp.base import DataError
+from wtawp.base import DataError, is_reference
 from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter, read_average, read_lam
 from wtawp.cli.shared import errors_without_traceback, import_torch_geometric
 from wtawp.experiments.spec.split_rule import RANDOM, SplitKind, SplitRule
-from wtawp.models.registry import model_spec
+from wtawp.graphs.registry import SUFFIXES, dataset_spec, level_of
+from wtawp.models.registry import model_names, model_spec
 
 if TYPE_CHECKING:
     from wtawp.core import AwpConfig
@@ -96,12 +98,18 @@ Inits = Annotated[int | None, typer.Option(min=1, help="Number of initialisation
 class Training:
     """What is trained, on what, and how.
 
+    Names are those of the registries, whatever the case in which the user wrote them.
+
     Attributes:
         user_set: The names of the options that the user set; all others have their defaults.
+
+    Raises:
+        DataError: If there is no data set of that name.
+        typer.BadParameter: If there is no such model.
     """
 
     dataset: Dataset
-    model: Model = "GCN"
+    model: Model = None  # type: ignore[assignment]  # a name once it is built
     option: Options = None
     rho: Rho = None
     lam: Lam = None
@@ -118,26 +126,29 @@ class Training:
     device: Device = "cpu"
     user_set: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        if not self.dataset.endswith(SUFFIXES):
+            object.__setattr__(self, "dataset", dataset_spec(self.dataset).name)
+        if getattr(self, "model", None) is None:
+            object.__setattr__(self, "model", model_names(level_of(self.dataset))[0])
+        with as_bad_parameter("'--model'"):
+            object.__setattr__(self, "model", model_spec(self.model).name)
+
     def check(self) -> None:
         """Refuse, before anything heavy is imported, data or a model that are not there, or a device without driver.
 
         Raises:
-            DataError: If there is no such data set or file.
-            typer.BadParameter: If there is no such model, or `--split` is none of its words.
+            DataError: If there is no such file.
+            typer.BadParameter: If there is no such module, or `--split` is none of its words.
             PlanError: If the device is not available.
         """
-        from wtawp.base import is_reference
         from wtawp.experiments.spec.sources import user_sources
-        from wtawp.graphs.registry import SUFFIXES, dataset_spec
 
         if self.dataset.endswith(SUFFIXES):
             is_of_home = self.dataset.startswith("~")  # of which user, if there is one, is found when it is loaded
             if not is_of_home and not Path(self.dataset).is_file():
                 raise DataError(f"there is no file {Path(self.dataset).absolute()}")
-        else:
-            dataset_spec(self.dataset)
-        with as_bad_parameter():
-            reference = model_spec(self.model).constructor
+        reference = model_spec(self.model).constructor
         if is_reference(self.model) and reference == self.model and not user_sources(self.model.partition(":")[0]):
             raise typer.BadParameter(
                 f"there is no module {self.model.partition(':')[0]}, looked for in the working folder and in what is "
@@ -276,7 +287,7 @@ def takes(group: type, **defaults: object) -> Callable[[Callable[..., None]], Ca
                 f.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=defaults.get(f.name, inspect.Parameter.empty if f.default is MISSING else f.default),
-                annotation=f.type,
+                annotation=_with_its_default_shown(f.type) if f.name in defaults else f.type,
             )
             for f in _options_in(group)
         ]
@@ -299,6 +310,14 @@ def takes(group: type, **defaults: object) -> Callable[[Callable[..., None]], Ca
         return with_group
 
     return decorate
+
+
+def _with_its_default_shown(annotation: Any) -> Any:
+    """The annotation of an option whose help shows the default that a command gives it, in place of a sentence."""
+    kind, option = get_args(annotation)
+    option = copy(option)
+    option.show_default = True
+    return Annotated[kind, option]
 
 
 def _options_in(group: Any) -> "list[Field[Any]]":

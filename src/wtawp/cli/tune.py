@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wtawp.base import write_atomic
+from wtawp.base import did_you_mean, matching_name, write_atomic
 from wtawp.cli.options import Html, Json, StorePath, Workers, as_bad_parameter, check_outputs
 from wtawp.cli.printing import escape, print_table
 from wtawp.cli.shared import (
@@ -18,6 +18,7 @@ from wtawp.cli.shared import (
     app,
     console,
     end_by_signal,
+    example,
     progress_bar,
     stderr_console,
     stop_signals_as_interrupts,
@@ -59,7 +60,7 @@ Compared = Annotated[
 ]
 
 
-@app.command()
+@app.command(epilog=example("wtawp tune wine --minutes 2 --html tuned.html"))
 @takes(Training)
 def tune(
     training: Training,
@@ -209,10 +210,10 @@ def _checked_methods(names: list[str], user_set: frozenset[str]) -> list[str]:
         reason = "it would have to mean the same for every method; leave it out, or leave out --method"
         refuse_options(user_set, dict.fromkeys((*PERTURBATION_OPTIONS, "average"), reason))
     for name in names:
-        if name not in method_names():
-            known = ", ".join(method_names())
-            raise typer.BadParameter(f"it is one of {known}, got {name!r}", param_hint="'--method'")
-    return list(dict.fromkeys(names))
+        if matching_name(name, method_names()) is None:
+            known, hint = ", ".join(method_names()), did_you_mean(name, method_names())
+            raise typer.BadParameter(f"it is one of {known}, got {name!r}{hint}", param_hint="'--method'")
+    return list(dict.fromkeys(matching_name(name, method_names()) or name for name in names))
 
 
 def _show(report: "TuningReport", as_json: bool, html: Path | None) -> None:

@@ -28,8 +28,8 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
     self-loops or duplicates.
 
     Args:
-        name_or_path: A name from `dataset_names()`, a reference "package.module:function" to a function that returns
-            the data, or the path of a file. Text that ends in .npz, .csv, .pt or .zip is a path.
+        name_or_path: A name from `dataset_names()`, in upper or lower case; a reference "package.module:function" to
+            a function that returns the data; or the path of a file. Text that ends in .npz, .csv, .pt or .zip is one.
         seed: Number of the draw of a generated graph; without meaning for all others.
         features: The features of graphs that are classified: "attribute" (labels one-hot, attributes standardised),
             "degree" (one-hot) or "constant". None: attributes where there are any, else degrees.
@@ -59,7 +59,8 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
     else:
-        data, name = _load_spec(dataset_spec(name_or_path), seed, features), name_or_path
+        spec = dataset_spec(name_or_path)
+        data, name = _load_spec(spec, seed, features), spec.name
     if not isinstance(data, list):
         data.name = name
     return data

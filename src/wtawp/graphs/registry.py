@@ -6,10 +6,9 @@ what `load` returns, so that data sets can be listed without loading them; tests
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, get_args
 
-from wtawp.base import DataError, is_reference
+from wtawp.base import DataError, did_you_mean, is_reference, matching_name
 from wtawp.graphs.download import RemoteFile
 from wtawp.graphs.published_files import FILES, PLANETOID_PARTS
 
@@ -104,29 +103,49 @@ def dataset_spec(name: str) -> DatasetSpec:
     """The specification of a data set.
 
     Args:
-        name: A name from `dataset_names()`, or a reference "package.module:function" to a function without parameters
-            that returns the data.
+        name: A name from `dataset_names()`, in upper or lower case, or a reference "package.module:function" to a
+            function without parameters that returns the data.
 
     Returns:
-        The specification; for a reference one whose sizes are not known.
+        The specification, whose `name` is the registered spelling; for a reference one whose sizes are not known.
 
     Raises:
         DataError: If there is no data set of that name.
 
     Example:
-        >>> dataset_spec("cora").level
-        'node'
+        >>> dataset_spec("Cora").name, dataset_spec("cora").level
+        ('cora', 'node')
     """
-    if name in _DATASETS:
-        return _DATASETS[name]
+    if (registered := matching_name(name, _DATASETS)) is not None:
+        return _DATASETS[registered]
     if is_reference(name):
         return DatasetSpec(name=name, loader=name)
-    nearest = get_close_matches(name, _DATASETS, n=1)
-    hint = f" (did you mean {nearest[0]!r}?)" if nearest else ""
     raise DataError(
-        f"there is no graph called {name!r}{hint}; there are {', '.join(_DATASETS)}; "
-        f"a file of your own must end in {', '.join(SUFFIXES)}"
+        f"there is no graph called {name!r}; there are {', '.join(_DATASETS)}; "
+        f"a file of your own must end in {', '.join(SUFFIXES)}{did_you_mean(name, _DATASETS)}"
     )
+
+
+def level_of(name_or_path: str) -> Level:
+    """What of a data set is classified, as far as it can be told without reading a file.
+
+    Args:
+        name_or_path: What `load` takes.
+
+    Returns:
+        "graph" for collections and for archives of graphs (.zip); "node" for all others, of which only a file that
+        PyTorch saved (.pt) can turn out to hold a list of graphs.
+
+    Raises:
+        DataError: If there is no data set of that name.
+
+    Example:
+        >>> level_of("proteins"), level_of("mine.zip"), level_of("mine.csv")
+        ('graph', 'graph', 'node')
+    """
+    if name_or_path.endswith(SUFFIXES):
+        return "graph" if name_or_path.endswith(".zip") else "node"
+    return dataset_spec(name_or_path).level
 
 
 def user_datasets() -> tuple[DatasetSpec, ...]:
@@ -149,8 +168,8 @@ def register_dataset(spec: DatasetSpec) -> None:
     Raises:
         DataError: If the name is taken, empty, contains a colon, or ends as the file of a graph does.
     """
-    if spec.name in _DATASETS:
-        raise DataError(f"there is a data set called {spec.name!r} already; choose another name")
+    if (taken := matching_name(spec.name, _DATASETS)) is not None:
+        raise DataError(f"there is a data set called {taken!r} already; choose another name")
     if not spec.name or ":" in spec.name or spec.name.endswith(SUFFIXES):
         raise DataError(
             f"the name of a data set must not be empty, contain a colon or end in {', '.join(SUFFIXES)}, "

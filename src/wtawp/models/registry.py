@@ -7,10 +7,9 @@ needs to know something about a model asks its `ModelSpec`; nobody compares name
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, cast
 
-from wtawp.base import is_reference, resolve
+from wtawp.base import did_you_mean, is_reference, matching_name, resolve
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +24,7 @@ class ModelSpec:
     """A model that can be named in plans and on the command line, with its defaults and abilities.
 
     Attributes:
-        name: The name, matched exactly.
+        name: The name. Look-ups ignore case, so two names must differ by more than case.
         constructor: Class or function called as `constructor(d_in, d_out, **options)`; or a reference to it, of the
             form "package.module:name", which is imported when it is first needed. If it has a required parameter
             `generator`, it is passed a `torch.Generator` for the initial weights as well.
@@ -188,26 +187,26 @@ def model_spec(name: str) -> ModelSpec:
     """Look up a model.
 
     Args:
-        name: A registered name, in its exact spelling; or "package.module:Class" for a class of the user's own, which
+        name: A registered name, in upper or lower case; or "package.module:Class" for a class of the user's own, which
             gets the defaults of `ModelSpec` and is not imported here.
 
     Returns:
-        The specification.
+        The specification, whose `name` is the registered spelling.
 
     Raises:
         ValueError: If the name is not registered and has not the form of a reference.
 
     Example:
+        >>> model_spec("gcn").name
+        'GCN'
         >>> model_spec("my_package.my_module:MyGNN").is_user_code
         True
     """
-    if name in _SPECS:
-        return _SPECS[name]
+    if (registered := matching_name(name, _SPECS)) is not None:
+        return _SPECS[registered]
     if is_reference(name):
         return ModelSpec(name=name, constructor=name, is_user_code=True)
-    spelled = {known.lower(): known for known in _SPECS}
-    nearest = get_close_matches(str(name).lower(), spelled, n=1)
-    hint = f"; did you mean {spelled[nearest[0]]}?" if nearest else ""
+    hint = did_you_mean(name, _SPECS)
     raise ValueError(f"model must be one of {', '.join(_SPECS)}, or package.module:Class, got {name!r}{hint}")
 
 
@@ -227,8 +226,8 @@ def register_model(spec: ModelSpec) -> None:
         >>> spec = ModelSpec(name="MyGNN", constructor="my_package.my_module:MyGNN", weight_decay=1e-3)
         >>> register_model(spec)  # doctest: +SKIP
     """
-    if spec.name in _SPECS:
-        raise ValueError(f"there is a model called {spec.name} already; choose another name")
+    if (taken := matching_name(spec.name, _SPECS)) is not None:
+        raise ValueError(f"there is a model called {taken} already; choose another name")
     _SPECS[spec.name] = replace(spec, is_user_code=True)
 
 

@@ -43,7 +43,8 @@ def test_the_tables_have_the_paper_s_scale_and_settings() -> None:
 
 
 def test_an_unknown_label_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(WtawpError, match="nothing labelled 'tab:nat'; there are fig:1"):
+    assert plan("TAB:NatAcc") is plan("tab:natacc")
+    with pytest.raises(WtawpError, match=r"nothing labelled 'tab:nat'; there are fig:1.*; did you mean tab:natacc\?"):
         plan("tab:nat")
 
 

@@ -123,7 +123,11 @@ def test_attacks_before_and_after_training_can_be_asked_for(tmp_path: Path) -> N
     ("old", "new", "words"),
     [
         ('attack = "dice", ', "", r"cell\[1\].poison.attack: expected one of random, dice, .* got nothing"),
-        ('attack = "pgd"', 'attack = "pdg"', r"cell\[0\].evasion.attack: expected one of random, .* got 'pdg'"),
+        (
+            'attack = "pgd"',
+            'attack = "pdg"',
+            r"cell\[0\].evasion.attack: expected one of random, .* got 'pdg'; did you mean pgd",
+        ),
         (", budget = 12", "", r"cell\[1\].poison.budget: expected a share or a number of edges, got nothing"),
         ("budget = 12", "budget = nan", r"cell\[1\]: option budget must be a finite number"),
     ],

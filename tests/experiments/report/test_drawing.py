@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -11,13 +12,13 @@ from wtawp.experiments.report.drawing import (
     COLOURS,
     METHOD_COLOURS,
     drawing,
+    embed,
     log_ticks,
     method_style,
     observe_figures,
     row_styles,
     style_by_index,
     use_log_scale,
-    with_ids,
 )
 from wtawp.experiments.results.methods import Method
 
@@ -69,7 +70,7 @@ def test_names_are_shown_as_they_are() -> None:
 
 
 def test_ids_of_two_drawings_do_not_meet_and_references_still_resolve() -> None:
-    roots = [ET.fromstring(with_ids(draw("x"), prefix)) for prefix in ("a", "b")]
+    roots = [ET.fromstring(embed(draw("x"), prefix=prefix, label="x")) for prefix in ("a", "b")]
     ids = [{e.get("id") for e in root.iter() if e.get("id")} for root in roots]
     assert not ids[0] & ids[1]
     links = {e.get("{http://www.w3.org/1999/xlink}href", "") for e in roots[0].iter()} - {""}
@@ -77,6 +78,20 @@ def test_ids_of_two_drawings_do_not_meet_and_references_still_resolve() -> None:
     assert links
     assert clips
     assert {link.removeprefix("#") for link in links} | {c[5:-1] for c in clips} <= ids[0]
+
+
+def test_a_figure_of_a_page_says_what_it_shows_and_loses_nothing_that_is_seen() -> None:
+    name = r"a $b$ <c> & \frac"
+    drawn = draw(name)
+    shown = embed(drawn, prefix="a", label=f'curves of {name} "quoted"')
+    root = ET.fromstring(shown)
+    assert (root.get("role"), root.get("aria-label")) == ("img", f'curves of {name} "quoted"')
+    assert len(shown) < 0.7 * len(drawn)
+    assert words(shown) == words(drawn)
+    paths, before = ([[float(x) for x in re.findall(r"-?[0-9.]+", e.get("d", ""))] for e in tree.iter() if e.get("d")]
+                     for tree in (root, ET.fromstring(drawn)))  # fmt: skip
+    assert [len(path) for path in paths] == [len(path) for path in before]
+    assert max(abs(a - b) for pair in zip(paths, before, strict=True) for a, b in zip(*pair, strict=True)) <= 0.005
 
 
 def test_lines_beyond_the_colours_are_dashed() -> None:

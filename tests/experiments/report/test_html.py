@@ -1,4 +1,5 @@
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -215,7 +216,39 @@ def column(page: Any, table: str, number: int) -> list[str]:
 CELLS = "[aria-label='tab:small, row table'] table"
 
 
+def unfold_plans(page: Any) -> None:
+    page.evaluate("document.querySelectorAll('details.plan').forEach(d => d.open = true)")
+
+
+def test_plans_are_folded_and_unfold_by_a_click_or_a_link(page: Any) -> None:
+    plans = page.locator("details.plan")
+    assert plans.count() > 1
+    assert [plan.get_attribute("open") for plan in plans.all()] == [None] * plans.count()
+    folded = page.evaluate("document.documentElement.scrollHeight")
+    plans.nth(1).locator("summary").first.click(position={"x": 4, "y": 12})  # beside the link in the title
+    assert plans.nth(1).get_attribute("open") is not None
+    page.locator("nav a[href='#tab-small']").click()
+    page.locator("#tab-small[open]").wait_for()
+    assert page.locator(CELLS).is_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") > folded + 500
+    page.locator("#tab-small > summary").click(position={"x": 4, "y": 12})
+    page.evaluate("location.hash = '#tab-small-plan'")  # what is inside of something folded unfolds both
+    page.locator("#tab-small-plan[open] td").first.wait_for()
+
+
+def test_a_page_of_one_plan_is_unfolded(reports: list[PlanReport]) -> None:
+    assert '<details class="plan" id="tab-small" open>' in render_html(reports[:1])
+
+
+def test_a_figure_says_what_it_shows(shown: str) -> None:
+    figures = re.findall(r"<svg [^>]*>", shown)
+    assert len(figures) == 4
+    for figure in figures:
+        assert re.search(r'role="img" aria-label="[A-Z][^"]{20,}"', figure), figure
+
+
 def test_a_header_sorts_its_table_up_and_down(page: Any) -> None:
+    unfold_plans(page)
     header = page.locator(f"{CELLS} th:nth-child(3)")
     assert header.get_attribute("aria-sort") == "none"
     start = column(page, CELLS, 3)
@@ -233,12 +266,14 @@ def test_a_header_sorts_its_table_up_and_down(page: Any) -> None:
 
 
 def test_rows_without_a_number_come_last_either_way(page: Any) -> None:
+    unfold_plans(page)
     for printed in (["70.00", "84.00", "85.00"], ["85.00", "84.00", "70.00"]):
         page.locator(f"{CELLS} th:nth-child(4) button").click()
         assert column(page, CELLS, 4) == [*(f"{number} ± 0.50" for number in printed), "–"]  # noqa: RUF001
 
 
 def test_figures_have_a_size_and_links_unfold_what_they_lead_to(page: Any) -> None:
+    unfold_plans(page)
     figures = page.locator("figure svg").all()
     assert len(figures) == 4
     for figure in figures:

@@ -135,3 +135,17 @@ def test_a_lam_that_follows_the_training_survives_the_way_through_a_record() -> 
     content = json.loads(setting.content_json)
     assert Setting.from_content(content) == setting
     assert not wrong_setting_fields(content)
+
+
+def test_names_in_another_case_are_the_same_setting_and_the_same_key() -> None:
+    def setting(dataset: str, model: str, attack: str, surrogate: str) -> Setting:
+        options = (("attack", attack), ("budget", 0.05))
+        poison = Measure("poison", (*options, ("surrogate", surrogate)))
+        return Setting(dataset=dataset, model=model, poison=poison, measures=(Measure("evasion", options),))
+
+    registered = setting("karate", "SoftMedianGCN", "dice", "GAT")
+    written = setting("Karate", "softmediangcn", "DICE", "gat")
+    assert written == registered
+    assert written.content_json == registered.content_json
+    unknown = Setting(dataset="No-Such", measures=(Measure("evasion", (("attack", "No-Such"),)),))
+    assert (unknown.dataset, unknown.measures[0].options) == ("No-Such", (("attack", "No-Such"),))

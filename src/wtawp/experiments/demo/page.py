@@ -7,6 +7,17 @@ from markupsafe import Markup
 
 from wtawp.experiments.demo import figures
 from wtawp.experiments.demo.runner import COMPARED, PAIR, SHARPNESS_RHO, TOY_RHO, Demo
+from wtawp.experiments.report.drawing import embed
+
+CAPTIONS = {
+    "learning_curves": "Learning curves; a thin line for each split. WT-AWP converges more slowly, so short trainings "
+    "put it at a disadvantage.",
+    "landscape": "Loss landscape: the training loss along ten random directions around the selected weights, less its "
+    "value there. Lines are means, bands quartiles. Random directions are not the worst one: that is what sharpness "
+    "measures.",
+    "toy_panels": "Nodes filled by prediction score, outlined by label (figure 2 of the paper).",
+    "toy_curves": "The natural training loss of the same five trainings (figure 3 of the paper).",
+}
 
 
 def demo_rows(demo: Demo) -> list[tuple[str, str, str, str]]:
@@ -68,6 +79,7 @@ def demo_page(demo: Demo) -> str:
         "learning_curves": figures.learning_curves(demo),
         "landscape": figures.landscape(demo),
     }
+    shown = {name: Markup(embed(svg, prefix=name, label=CAPTIONS[name])) for name, svg in drawn.items()}  # from numbers
     return environment.get_template("demo.html.j2").render(
         demo=demo,
         toy_rho=TOY_RHO,
@@ -76,5 +88,6 @@ def demo_page(demo: Demo) -> str:
         rows=demo_rows(demo),
         gain=demo_gain(demo),
         pairs=list(zip(*(demo.accuracies(name) for name in PAIR), strict=True)),
-        **{name: Markup(svg) for name, svg in drawn.items()},  # drawn here, from numbers
+        captions=CAPTIONS,
+        **shown,
     )

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.analysis import loss_along_random_directions, sharpness
-from wtawp.base import DownloadError, VanishingGradientWarning, rng
+from wtawp.base import DataError, DownloadError, VanishingGradientWarning, rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution.engines import EngineError, LostChunk, local
 from wtawp.experiments.results.statistics import PairedDifference, paired_difference
@@ -195,11 +195,15 @@ def run_demo(
 
     Raises:
         ValueError: If there are fewer than 2 splits.
+        DataError: If the data set is a list of graphs, or there is no such data set.
         EngineError: If the process that trains a model dies, again and again.
     """
     if num_splits < 2:
         raise ValueError(f"a paired comparison needs at least 2 splits, got {num_splits}")
     data = load(dataset)
+    if isinstance(data, list):
+        raise DataError(f"{dataset} is a list of graphs, and the demonstration classifies the nodes of one; "
+                        "choose another data set, or use `wtawp compare`")  # fmt: skip
     # A job is its cost in arbitrary units, its name and the work itself; short jobs go last.
     jobs: list[tuple[float, str, Callable[[], ToyPanel | Trained]]] = [
         (

@@ -26,7 +26,7 @@ def check_plan(plan: Plan) -> None:
         plan: The plan.
 
     Raises:
-        PlanError: If a setting cannot be trained or measured; it names the setting and the reason.
+        PlanError: If a setting cannot be trained or measured; it says the reason, then which setting of which plan.
     """
     checked: set[tuple[object, ...]] = set()
 
@@ -44,7 +44,7 @@ def check_plan(plan: Plan) -> None:
             if not setting.split_rule.is_random:
                 split_of(setting, data_of(setting, 0), number - 1)
         except (WtawpError, ValueError, TypeError, ImportError) as error:
-            raise PlanError(f"{plan.name}: {setting} cannot be trained: {error}") from error
+            raise PlanError(f"{error} [{plan.name}: {setting}]") from error
 
 
 def _check_setting(setting: Setting, once: Callable[..., None]) -> None:

@@ -1,5 +1,6 @@
 """The default perturbation of a model on a data set, which all commands share."""
 
+from wtawp.base import matching_name
 from wtawp.core import AwpConfig
 from wtawp.core.config import Lam, Layers
 from wtawp.experiments.plans.paper import GRAPHS
@@ -38,8 +39,9 @@ def default_awp(
     spec = model_spec(model)
     if not spec.is_perturbable:
         return None
-    if rho is None and lam is None and spec.level == "graph" and dataset in GRAPHS:
-        lam, rho = GRAPHS[dataset]
+    of_the_paper = matching_name(dataset, GRAPHS) if spec.level == "graph" else None
+    if rho is None and lam is None and of_the_paper is not None:
+        lam, rho = GRAPHS[of_the_paper]
     return AwpConfig(
         rho=RHO if rho is None else rho,
         lam=default_lam if lam is None else lam,

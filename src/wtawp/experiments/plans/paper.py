@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from wtawp.attacks.registry import attack_spec
-from wtawp.base import WtawpError
+from wtawp.base import WtawpError, did_you_mean, matching_name
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.geometry import (
     bounds_plan,
@@ -436,7 +436,7 @@ def plan(label: str) -> Plan:
     """Find the plan of a label.
 
     Args:
-        label: A label of `plans`, such as "tab:natacc".
+        label: A label of `plans`, such as "tab:natacc", in upper or lower case.
 
     Returns:
         The plan.
@@ -448,7 +448,8 @@ def plan(label: str) -> Plan:
         >>> plan("tab:natacc").title
         'Clean accuracy'
     """
-    labelled = plans().get(label)
-    if labelled is None:
-        raise WtawpError(f"the paper has nothing labelled {label!r}; there are {', '.join(plans())}")
-    return labelled
+    known = plans()
+    if (spelled := matching_name(label, known)) is None:
+        hint = did_you_mean(label, known)
+        raise WtawpError(f"the paper has nothing labelled {label!r}; there are {', '.join(known)}{hint}")
+    return known[spelled]

@@ -23,7 +23,7 @@ def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
     """
     spec = attack_spec(attack)
     paper_options: dict[str, Option] = {**dict(spec.poisoning_options), **_code_of(spec)}
-    return Measure("poison", tuple({"attack": attack, "budget": budget, **paper_options, **options}.items()))
+    return Measure("poison", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
 
 
 def evading(attack: str, budget: float | int, **options: Option) -> Measure:
@@ -39,7 +39,7 @@ def evading(attack: str, budget: float | int, **options: Option) -> Measure:
     """
     spec = attack_spec(attack)
     paper_options: dict[str, Option] = {**dict(spec.evasion_options), **_code_of(spec)}
-    return Measure("evasion", tuple({"attack": attack, "budget": budget, **paper_options, **options}.items()))
+    return Measure("evasion", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
 
 
 def _code_of(attack: AttackSpec) -> dict[str, Option]:
@@ -95,7 +95,7 @@ def attack_plan(
     """
     spec = attack_spec(attack)
     if "evasion" not in spec.stages and not poison:
-        raise ValueError(f"{attack} attacks the training, not a trained model; ask for poisoning (--poison)")
+        raise ValueError(f"{spec.name} attacks the training, not a trained model; ask for poisoning (--poison)")
     budgets = list(dict.fromkeys(budgets))
     if len({isinstance(budget, float) for budget in budgets}) != 1:
         raise ValueError(f"budgets must be all shares (0.05) or all numbers of edges (253), got {budgets}")
@@ -116,7 +116,7 @@ def attack_plan(
     kind = "poisoning" if poison else "evasion"
     differentiated = "the model itself" if adaptive else "a plain GCN"
     by = "" if not spec.uses_gradient else f", by the gradient of {differentiated}"
-    title = f"{base.model} on {base.dataset} under {kind} with {attack}{by}"
+    title = f"{base.model} on {base.dataset} under {kind} with {spec.name}{by}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))
 

@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from wtawp.attacks.registry import attack_names
+from wtawp.base import did_you_mean, matching_name
 from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
 from wtawp.experiments.plans.robustness import evading, poisoning
@@ -155,8 +156,8 @@ class _Reader:
             if name not in options:
                 raise self.error(f"{where}{kind}.{name}", expected, "nothing")
         attack = options["attack"]
-        if not isinstance(attack, str) or (attack not in attack_names() and ":" not in attack):
-            raise self.error(f"{where}{kind}.attack", names, repr(attack))
+        if not isinstance(attack, str) or not (matching_name(attack, attack_names()) or ":" in attack):
+            raise self.error(f"{where}{kind}.attack", names, f"{attack!r}{did_you_mean(attack, attack_names())}")
         return (poisoning if kind == "poison" else evading)(**options)
 
     def measure(self, content: object, where: str) -> Measure:

@@ -3,6 +3,7 @@
 matplotlib is imported when something is drawn, so that reports without figures do not load it.
 """
 
+import html
 import io
 import math
 import re
@@ -224,18 +225,34 @@ def legend_beside(ax: "Axes", **options: Any) -> None:
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), **options)
 
 
-def with_ids(svg: str, prefix: str) -> str:
-    """Prefix every id of an SVG, and every reference to one, so that one page can hold several.
+def embed(svg: str, *, prefix: str, label: str) -> str:
+    """Prepare an SVG for a page: with alternative text, with ids that no other figure of the page has, and shorter.
+
+    Ids that nothing refers to are left out, coordinates have two decimals, and the page chooses the font.
 
     Args:
-        svg: The text of the figure.
-        prefix: What to put, with a dash, in front of each id.
+        svg: The text of a figure that `drawing` made.
+        prefix: What ids begin with; a dash and a number follow.
+        label: What the figure shows, for those who do not see it.
 
     Returns:
-        The changed text.
+        The changed text, an image for assistive technology.
 
     Example:
-        >>> with_ids('<a id="b"/><use href="#b" fill="url(#b)" stroke="#bbb"/>', "c")
-        '<a id="c-b"/><use href="#c-b" fill="url(#c-b)" stroke="#bbb"/>'
+        >>> embed('<svg><a id="b"/> <use href="#b" fill="url(#b)" stroke="#bbb"/></svg>', prefix="c", label="a < b")
+        '<svg role="img" aria-label="a &lt; b"><a id="c-0"/><use href="#c-0" fill="url(#c-0)" stroke="#bbb"/></svg>'
     """
-    return re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    used = dict.fromkeys(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    names = {name: f"{prefix}-{i}" for i, name in enumerate(used)}
+    svg = re.sub(r' id="([^"]*)"', lambda found: f' id="{names[found[1]]}"' if found[1] in names else "", svg)
+    svg = re.sub(r'(href="#|url\(#)([^")]+)', lambda found: found[1] + names[found[2]], svg)
+    svg = re.sub(r'( (?:d|x|y)=")([^"]*)', lambda found: found[1] + _shorter(found[2]), svg)
+    svg = re.sub(r"font-family: [^;\"]*;? ?", "", svg)
+    svg = re.sub(r">\s+<", "><", svg.strip())
+    return svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1)
+
+
+def _shorter(coordinates: str) -> str:
+    """Coordinates with two decimals, on one line."""
+    rounded = re.sub(r"-?\d+\.\d{3,}", lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), coordinates)
+    return " ".join(rounded.split())

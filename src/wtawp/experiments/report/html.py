@@ -9,7 +9,7 @@ from markupsafe import Markup
 from wtawp.experiments.report.answers import answers, is_own
 from wtawp.experiments.report.artifacts import StoredArtifact
 from wtawp.experiments.report.contents import anchors, claim_verdicts, headlines, provenance, tables_of
-from wtawp.experiments.report.drawing import with_ids
+from wtawp.experiments.report.drawing import embed
 from wtawp.experiments.report.figures import figures_of
 from wtawp.experiments.report.plan_tables import failure_table, record_table, setting_table
 from wtawp.experiments.report.tables import Table
@@ -98,7 +98,8 @@ def render_html(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = [_section(a, r) for a, r in zip(anchors(r.plan.name for r in reports), reports, strict=True)]
+    names = anchors(r.plan.name for r in reports)
+    sections = [_section(i, a, r) for i, (a, r) in enumerate(zip(names, reports, strict=True))]
     return environment.get_template("report.html.j2").render(
         sections=sections,
         headlines=headlines(reports),
@@ -108,11 +109,11 @@ def render_html(
     )
 
 
-def _section(anchor: str, report: PlanReport) -> Section:
+def _section(number: int, anchor: str, report: PlanReport) -> Section:
     """A plan with everything that the page shows of it."""
     figures = [
-        Figure(name, Markup(with_ids(svg, f"{anchor}-{name}")), caption)  # drawn by us, with names escaped
-        for name, svg, caption in figures_of(report)
+        Figure(name, Markup(embed(svg, prefix=f"p{number}f{i}", label=caption) if svg else ""), caption)
+        for i, (name, svg, caption) in enumerate(figures_of(report))  # drawn by us, with names escaped
     ]
     return Section(
         anchor=anchor,

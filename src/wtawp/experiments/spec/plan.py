@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from wtawp.base import WtawpError
+from wtawp.base import WtawpError, did_you_mean, matching_name
 from wtawp.experiments.spec.measure import Measure
 from wtawp.experiments.spec.run import MAX_INITS, Run
 from wtawp.experiments.spec.setting import Setting
@@ -156,8 +156,8 @@ class Plan:
         """Select a part of the plan.
 
         Args:
-            rows: The labels of the rows to keep; none means all.
-            columns: The labels of the columns to keep; none means all.
+            rows: The labels of the rows to keep, in upper or lower case; none means all.
+            columns: The labels of the columns to keep, likewise; none means all.
 
         Returns:
             The part, with the pairs and the methods of a league that are whole. Claims are dropped, since they need the
@@ -168,8 +168,11 @@ class Plan:
         """
         known = {"row": {c.row for c in self.cells}, "column": {c.column for c in self.cells}}
         for kind, wanted in (("row", rows), ("column", columns)):
-            if missing := [name for name in wanted if name not in known[kind]]:
-                raise ValueError(f"{self.name} has no {kind} {missing[0]!r}; it has {sorted(known[kind])}")
+            if missing := [name for name in wanted if matching_name(name, known[kind]) is None]:
+                hint = did_you_mean(missing[0], known[kind])
+                raise ValueError(f"{self.name} has no {kind} {missing[0]!r}; it has {sorted(known[kind])}{hint}")
+        rows = [matching_name(name, known["row"]) or name for name in rows]
+        columns = [matching_name(name, known["column"]) or name for name in columns]
         if not rows and not columns:
             return self
         cells = tuple(

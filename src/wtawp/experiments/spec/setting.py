@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from wtawp.base import is_reference
+from wtawp.attacks.registry import attack_names
+from wtawp.base import is_reference, matching_name
 from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
 from wtawp.experiments.spec.sources import source_digest
 from wtawp.experiments.spec.split_rule import SplitRule
 from wtawp.graphs.registry import dataset_names, dataset_spec
-from wtawp.models.registry import model_spec
+from wtawp.models.registry import model_names, model_spec
 from wtawp.training.options import Average, SelectOn, check_average
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
@@ -75,6 +76,7 @@ class Setting:
 
     def __post_init__(self, hash_sources: bool) -> None:
         spec = model_spec(self.model)
+        self._spell_names()
         for name in ("weight_decay", "select_on"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(spec, name))
@@ -112,6 +114,14 @@ class Setting:
             object.__setattr__(self, "digest", _digest(self.dataset))
         if hash_sources and self.code is None and spec.is_user_code:
             object.__setattr__(self, "code", source_digest(spec.reference))
+
+    def _spell_names(self) -> None:
+        """Replace names by their registered spelling, so that a run has one key however the user wrote its names."""
+        object.__setattr__(self, "model", model_spec(self.model).name)
+        object.__setattr__(self, "dataset", matching_name(self.dataset, dataset_names()) or self.dataset)
+        if self.poison is not None:
+            object.__setattr__(self, "poison", _with_registered_names(self.poison))
+        object.__setattr__(self, "measures", tuple(map(_with_registered_names, self.measures)))
 
     @property
     def is_redrawn(self) -> bool:
@@ -202,6 +212,15 @@ class Setting:
         parts = [f"{self.model} on {graph}", method, *(f"{k}={v!r}" for k, v in details)]
         parts += [f"split: {self.split}"] * (self.split_rule != SplitRule()) + list(map(str, later))
         return ", ".join(parts)
+
+
+def _with_registered_names(measure: Measure) -> Measure:
+    """A measure whose options name attacks and surrogates as the registries spell them; unknown names stay."""
+    options = dict(measure.options)
+    for option, registered in (("attack", attack_names()), ("surrogate", model_names())):
+        if isinstance(written := options.get(option), str):
+            options[option] = matching_name(written, registered) or written
+    return measure if options == dict(measure.options) else Measure(measure.name, tuple(options.items()))
 
 
 def _digest(dataset: str) -> str | None:

@@ -101,7 +101,10 @@ class Store:
         self.path = (default_path() if path is None else Path(path)).absolute()
         try:
             if not create and not self.path.exists():
-                raise StoreError(f"there is no store of results at {self.path}; importing records creates one")
+                raise StoreError(
+                    f"there is no store of results at {self.path} yet: train something first, as with `wtawp compare "
+                    "wine`, or import records with `wtawp results import FILE`; --store FILE chooses another one"
+                )
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot reach the folder of {self.path}: {error}; choose another store") from error

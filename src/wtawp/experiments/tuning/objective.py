@@ -171,7 +171,7 @@ def train_view(
                 models, view.data, view.split, seeds=[seed_of_run(run) for run in runs], **schedule_of(setting)
             )
         except Exception as error:  # of a model of the user, any
-            raise PlanError(f"{setting} cannot be trained: {type(error).__name__}: {error}") from error
+            raise PlanError(f"{type(error).__name__}: {error} [{setting}]") from error
     return [fitted.scores["test"] for fitted in fits]  # the second half of the validation part
 
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.report.answers import answers
-from wtawp.experiments.report.drawing import with_ids
+from wtawp.experiments.report.drawing import embed
 from wtawp.experiments.report.export import export_data
 from wtawp.experiments.report.html import Figure, Part, render_html
 from wtawp.experiments.report.tables import NOTHING, Entry, Table, number
@@ -135,7 +135,7 @@ class TuningReport:
                 *(f"To train with the best setting of {a}: {c}" for a, c in self.commands.items()),
             ),
             tables=(self.best_table(),),
-            figures=(Figure("response", Markup(with_ids(svg, "search")), CAPTION),),  # drawn here, from numbers
+            figures=(Figure("response", Markup(embed(svg, prefix="search", label=CAPTION)), CAPTION),),  # from numbers
         )
         return render_html([self.comparison], parts=[part])
 
