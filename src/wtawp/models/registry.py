@@ -339,6 +339,13 @@ _SPECS: dict[str, ModelSpec] = {
             description="GCN that weights neighbours by their distance to the median",
         ),
         ModelSpec(
+            name="ElasticGNN",
+            constructor="wtawp.models.elastic:ElasticGNN",
+            cost=4.0,
+            is_defence=True,
+            description="predictions smoothed by an l1 and an l2 penalty on differences between neighbours",
+        ),
+        ModelSpec(
             name="PooledGCN",
             constructor="wtawp.models.pooled:PooledGCN",
             level="graph",
