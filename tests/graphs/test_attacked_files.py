@@ -193,3 +193,10 @@ def test_a_composed_name_loads_the_edges_and_the_split_of_its_files(tmp_path: Pa
     assert only_split.train_mask.sum() == 2
     with pytest.raises(DataError, match="brings its own features"):
         load(f"karate@{splits}", features="degree")
+
+
+def test_the_base_of_a_composed_name_is_drawn_from_the_seed(tmp_path: Path) -> None:
+    splits = tmp_path / "s.json"
+    splits.write_text('{"idx_train": [5, 0], "idx_val": [3], "idx_test": [1]}')
+    for seed in (0, 1):
+        assert torch.equal(load(f"toy-moons@{splits}", seed=seed).x, load("toy-moons", seed=seed).x)

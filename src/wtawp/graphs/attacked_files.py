@@ -143,11 +143,12 @@ def load_targets(path: str | Path, num_nodes: int) -> Tensor:  # -> [k] int64
     return _node_lists(Path(path).expanduser(), (TARGETS,), num_nodes)[0]
 
 
-def load_composed(name: ComposedName) -> Data:
+def load_composed(name: ComposedName, *, seed: int = 0) -> Data:
     """Load the data set of a composed name, with the edges and the split of its files.
 
     Args:
         name: The name.
+        seed: Number of the draw if the base is a generated graph.
 
     Returns:
         The graph. A split from a file is in `train_mask`, `val_mask` and `test_mask`.
@@ -155,7 +156,7 @@ def load_composed(name: ComposedName) -> Data:
     Raises:
         DataError: If a file is missing, damaged, or does not fit the base.
     """
-    data = _single_graph(name.base)
+    data = _single_graph(name.base, seed)
     if name.edges is not None:
         data = load_attacked(name.edges, base=data)
     if name.split is not None:
@@ -167,9 +168,9 @@ def load_composed(name: ComposedName) -> Data:
     return data
 
 
-def _single_graph(base: str) -> Data:
+def _single_graph(base: str, seed: int = 0) -> Data:
     """The data set that was attacked, which must be one graph."""
-    data: Data | list[Data] = load(base)
+    data: Data | list[Data] = load(base, seed=seed)
     if isinstance(data, list):
         raise DataError(f"{base} is a list of graphs; edges and splits from files are for the nodes of one graph")
     return data

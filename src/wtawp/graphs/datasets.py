@@ -55,7 +55,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
             raise DataError(f"{name_or_path} brings its own features; features={features!r} is for lists of graphs")
         from wtawp.graphs.attacked_files import load_composed
 
-        return load_composed(composed)
+        return load_composed(composed, seed=seed)
     if isinstance(name_or_path, Path) or name_or_path.endswith(SUFFIXES):
         from wtawp.graphs.user_files import read
 
