@@ -30,6 +30,10 @@ def test_other_names_and_paths_with_the_sign_are_not_composed(text: str) -> None
     assert composed_name(text) is None
 
 
+def test_the_case_of_a_data_set_does_not_matter() -> None:
+    assert composed_name("Cora@Adj.npz") == ComposedName(base="cora", edges="Adj.npz")
+
+
 def test_a_composed_name_needs_a_file_of_the_right_ending() -> None:
     with pytest.raises(DataError, match="got neither"):
         ComposedName(base="cora")

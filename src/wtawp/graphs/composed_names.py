@@ -54,14 +54,15 @@ def composed_name(text: str) -> ComposedName | None:
         text: Any name of a data set, or the path of a graph.
 
     Returns:
-        Its parts; None if the text is not a composed name. It is one if what precedes the first @ is a data set, a
-        reference or ends as the file of a graph does, and what follows ends in .npz or .json.
+        Its parts; None if the text is not a composed name. It is one if what precedes the first @ is a data set, in
+        upper or lower case, a reference, or ends as the file of a graph does, and what follows ends in .npz or .json.
 
     Example:
         >>> composed_name("cora@splits.json").split, composed_name("folder@work/graph.npz")
         ('splits.json', None)
     """
     base, separator, files = text.partition(SEPARATOR)
+    base = {name.casefold(): name for name in dataset_names()}.get(base.casefold(), base)
     is_base = base in dataset_names() or is_reference(base) or base.endswith(SUFFIXES)
     if not separator or not is_base or not files.endswith((EDGES_SUFFIX, SPLIT_SUFFIX)):
         return None
