@@ -52,7 +52,7 @@ from fuzz_mutations import (
     packed,
     repeated_zeros,
 )
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, save_npz
 from torch_geometric.data import Data
 
 from wtawp.base import WtawpError
@@ -61,9 +61,9 @@ from wtawp.experiments.inspection.checkpoints import read_state_dict
 from wtawp.experiments.plans.toml_plan import read_plan
 from wtawp.experiments.spec.run import key_of
 from wtawp.experiments.store.json_lines import load_lines
-from wtawp.graphs import EdgeFlips
+from wtawp.graphs import EdgeFlips, load_attacked, load_split
 from wtawp.graphs.feature_files import memory_mapped
-from wtawp.graphs.files import read_graphdata, read_planetoid, read_tu
+from wtawp.graphs.files import read_planetoid, read_tu
 from wtawp.graphs.published_files import PLANETOID_PARTS
 from wtawp.graphs.user_files import read
 from wtawp.training.checkpoint import Checkpoint
@@ -272,6 +272,29 @@ def read_packed(folder: Path) -> object:
 
 
 @lru_cache
+def _attacked() -> tuple[Data, list[bytes]]:
+    """A graph, and adjacency matrices of it in every format."""
+    matrix = ADJACENCY + ADJACENCY.T
+    edges, labels = torch.from_numpy(np.stack(matrix.nonzero())).long(), torch.from_numpy(LABELS)
+    graph = Data(x=torch.from_numpy(FEATURES.toarray()), edge_index=edges, y=labels)
+    return graph, [saved_matrix(matrix.asformat(kind)) for kind in ("csr", "csc", "coo")]
+
+
+def saved_matrix(matrix: csr_matrix) -> bytes:
+    out = io.BytesIO()
+    save_npz(out, matrix)
+    return out.getvalue()
+
+
+def make_split(g: Random) -> Files:
+    content: Any = {"idx_train": [4, 0], "idx_val": [1], "idx_test": [2, 3]}
+    for _ in range(g.choice([0, 1, 1, 2])):
+        content = mutated_tree(g, content)
+    text = json_line(g, content)
+    return {"s.json": (mutated_text(g, text) if g.random() < 0.4 else text).encode("utf-8", errors="replace")}
+
+
+@lru_cache
 def _votes_file() -> bytes:
     noise = {"features": Noise(p_add=0.01, p_del=0.3), "edges": Noise(p_add=0.001, p_del=0.4)}
     votes = Votes(torch.tensor([[7, 3], [0, 10], [10, 0]]), 10, noise, 0, (("graph", "ab"), ("victim", "GCN")))
@@ -379,7 +402,17 @@ def readers() -> dict[str, Reader]:
         "graphdata": Reader(
             lambda: {"g.npz": objects},
             from_archives("g.npz", [objects], change_pickled_npy),
-            lambda f: read_graphdata(f / "g.npz"),
+            lambda f: read(f / "g.npz"),
+        ),
+        "attacked": Reader(
+            lambda: {"a.npz": _attacked()[1][0]},
+            from_archives("a.npz", _attacked()[1], change_npy),
+            lambda f: load_attacked(f / "a.npz", base=_attacked()[0]),
+        ),
+        "split-file": Reader(
+            lambda: {"s.json": b'{"idx_train": [4, 0], "idx_val": [1], "idx_test": [2, 3]}'},
+            make_split,
+            lambda f: load_split(f / "s.json", 6),
         ),
         "planetoid": Reader(
             planetoid_files,

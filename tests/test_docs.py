@@ -25,7 +25,13 @@ from wtawp.models import registry as models
 ROOT = Path(__file__).parents[1]
 FILES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
-ELSEWHERE = ("docs/own_loop.md", "docs/minibatches.md", "docs/training.md", "docs/experiments.md")  # have tests already
+ELSEWHERE = (
+    "docs/own_loop.md",
+    "docs/minibatches.md",
+    "docs/training.md",
+    "docs/experiments.md",
+    "docs/coming_from.md",
+)  # have tests already
 SMALLER = {  # what is printed -> what is run
     r'\bload\("(cora|citation|citeseer|proteins)"\)': r'small("\1")',
     r"\brange\((200|100)\)": "range(2)",

@@ -12,7 +12,7 @@ INPUTS = 2_000
 # In two halves that take the same time, so that two processes can share the work.
 READERS = (
     ("npz", "graphdata", "planetoid", "tu", "csv", "pt", "npy", "flips", "votes"),
-    ("packed-flips", "checkpoint", "weights", "toml", "records"),
+    ("attacked", "split-file", "packed-flips", "checkpoint", "weights", "toml", "records"),
 )
 
 

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 from click.testing import Result
+from scipy.sparse import save_npz
+from torch_geometric.utils import to_scipy_sparse_matrix
 from typer.testing import CliRunner
 
 from wtawp.cli import app
 from wtawp.cli.training_options import Training
 from wtawp.experiments.execution import runner, training
 from wtawp.experiments.spec import Plan, Run, SplitRule
-from wtawp.graphs import load
+from wtawp.graphs import EdgeFlips, load, save_split, stratified, undirected_pairs
 
 RUN = CliRunner()
 SMALL = ("--epochs", 2, "--workers", 1)
@@ -112,6 +114,41 @@ def test_row_2_masks_are_the_split_and_sizes_are_printed(tmp_path: Path) -> None
     assert "88 nodes to train, 45 to validate, 45 to test" in trained
     sharp = invoke("sharpness", path, "--plain", "--epochs", 1, "--points", 1, "--top", 1, "--steps", 1)
     assert "split by the masks of the graph: 45 nodes to train" in sharp
+
+
+def save_attacked_wine(folder: Path) -> tuple[Path, Path]:
+    """Save wine without its last edge as an adjacency matrix, and a split of its nodes."""
+    data = load("wine")
+    pairs = undirected_pairs(data)
+    attacked = EdgeFlips.of(pairs[:, -1:], 178).apply(data)
+    save_npz(folder / "adj.npz", to_scipy_sparse_matrix(attacked.edge_index, num_nodes=178).tocsr())
+    save_split(stratified(data.y, seed=5, train=0.2, val=0.2), folder / "s.json")
+    return folder / "adj.npz", folder / "s.json"
+
+
+def test_edges_and_a_split_in_files_are_trained_on(tmp_path: Path) -> None:
+    graph, split = save_attacked_wine(tmp_path)
+    output = invoke("train", "wine", "--plain", "--epochs", 2, "--graph", graph, "--split-file", split)
+    assert "adj.npz@" in output
+    assert "split by the masks of the graph: 35 nodes to train, 36 to validate, 107 to test." in output
+    compare = ("compare", "wine", "--graph", graph, "--split-file", split, "--inits", 2, *SMALL)
+    assert "6 runs trained" in invoke(*compare, "--store", tmp_path / "s.sqlite")
+    assert "6 known before" in invoke(*compare, "--store", tmp_path / "s.sqlite")
+
+
+def test_files_of_edges_and_splits_are_checked_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, split = save_attacked_wine(tmp_path)
+    plan = planned(monkeypatch, "attack", "wine", "--graph", graph, "--attack", "random")
+    assert {cell.setting.dataset for cell in plan.cells} == {f"wine@{graph}"}
+    assert plan.cells[0].setting.split == SplitRule()
+    assert "there is no file" in invoke("train", "wine", "--graph", tmp_path / "none.npz", code=1)
+    assert "must end in .npz" in invoke("train", "wine", "--graph", split, code=1)
+    for other in (("--split", "random"), ("--train", 0.5)):
+        assert "leave out --split, --train and --val" in invoke("train", "wine", "--split-file", split, *other, code=2)
+    assert "names its files already" in invoke("train", f"wine@{graph}", "--split-file", split, code=2)
+    assert "would be overwritten" in invoke("compare", "wine", "--graph", graph, "--html", graph, code=2)
 
 
 def test_row_2_every_column_of_masks_is_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

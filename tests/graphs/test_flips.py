@@ -60,6 +60,18 @@ def test_of_takes_any_order_and_direction() -> None:
         EdgeFlips.of(torch.tensor([[3, 1], [1, 3]]), 4)
 
 
+def test_flips_between_two_graphs_turn_one_into_the_other() -> None:
+    before, after = graph(seed=0), graph(seed=1)
+    flips = EdgeFlips.between(before, after, (("attack", "unknown"),))
+    assert torch.equal(dense(flips.apply(before)), dense(after))
+    assert torch.equal(dense(flips.apply(after)), dense(before))
+    assert len(flips) == int((dense(before) != dense(after)).sum()) // 2
+    assert flips.provenance == (("attack", "unknown"),)
+    assert len(EdgeFlips.between(before, before)) == 0
+    with pytest.raises(DataError, match="the same nodes, got 8 and 9"):
+        EdgeFlips.between(before, graph(9))
+
+
 def test_flips_come_back_from_a_file(tmp_path: Path) -> None:
     flips = EdgeFlips(torch.tensor([[0, 1], [2, 3]]), 4, (("attack", "dice"), ("budget", "0.05")))
     flips.save(tmp_path / "f.npz")

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, UnusedDataWarning
@@ -64,6 +65,30 @@ def test_row_8_weights_types_and_attributes_of_edges_that_are_not_used_are_named
     torch.save({**tensors(), **edges}, tmp_path / "g.pt")
     with pytest.warns(UnusedDataWarning, match="the weights and attributes and types of the edges are not used"):
         read_pt(tmp_path / "g.pt")
+
+
+def pickled(value: object) -> np.ndarray:
+    array = np.empty((), dtype=object)
+    array[()] = value
+    return array
+
+
+def test_npz_of_graphdata_and_of_the_gnn_benchmark_are_recognised_by_what_they_hold(tmp_path: Path) -> None:
+    adjacency = csr_matrix((np.ones(2, dtype=np.float32), ([0, 1], [1, 2])), shape=(4, 4))
+    features, labels = csr_matrix(np.arange(8).reshape(4, 2)), np.array([0, 1, 1, 0])
+    np.savez(tmp_path / "a.npz", adj_matrix=pickled(adjacency), node_attr=pickled(features), node_label=labels)
+    matrices, fields = {"adj": adjacency, "attr": features}, ("data", "indices", "indptr", "shape")
+    parts = {f"{name}_{part}": np.asarray(getattr(m, part)) for name, m in matrices.items() for part in fields}
+    np.savez(tmp_path / "b.npz", **parts, labels=labels, node_names=pickled(["a", "b", "c", "d"]))
+    for name in ("a.npz", "b.npz"):
+        data = read(tmp_path / name)
+        assert isinstance(data, Data)
+        assert data.edge_index.tolist() == EDGES
+        assert data.x.tolist() == features.toarray().tolist()
+        assert data.y.tolist() == labels.tolist()
+    np.savez(tmp_path / "a.npz", adj_matrix=pickled(3 * adjacency), node_attr=pickled(features), node_label=labels)
+    with pytest.warns(UnusedDataWarning, match=r"a\.npz: the weights of the edges are not used"):
+        read(tmp_path / "a.npz")
 
 
 def test_ids_and_labels_may_be_names_and_features_follow(tmp_path: Path) -> None:

@@ -60,7 +60,8 @@ def test_the_defaults_that_are_not_everybody_s() -> None:
     assert those("needs_shared_features", True) == {"GCNJaccard", "GNNGuard"}
     pooled = {"PooledGCN", "PooledGIN", "PooledSAGE"}
     assert those("level", "graph") == those("select_on", "accuracy") == those("layers", "first") == pooled
-    assert those("is_defence", True) == {"GCNJaccard", "GCNSVD", "RGCN", "SimPGCN", "GNNGuard", "SoftMedianGCN"}
+    defences = {"GCNJaccard", "GCNSVD", "RGCN", "SimPGCN", "GNNGuard", "SoftMedianGCN", "ElasticGNN"}
+    assert those("is_defence", True) == defences
     assert specs["GAT"].cost == 3.5
     assert all(spec.description for spec in specs.values())
 

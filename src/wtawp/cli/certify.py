@@ -10,6 +10,7 @@ from wtawp.cli.options import Fresh, Json, Plain, StorePath, Tf32, TimeLimit, Wo
 from wtawp.cli.shared import app, example, stderr_console
 from wtawp.cli.sweeps import make_engine, reports_of, sweep
 from wtawp.cli.training_options import Training, takes
+from wtawp.graphs.composed_names import short_name
 
 On = Annotated[
     list[str],
@@ -71,7 +72,7 @@ def certify(
 
         out.mkdir(parents=True, exist_ok=True)
         suffix = "-trained-under-noise" * under_noise
-        data, model = Path(training.dataset).stem, training.model.rpartition(":")[2]
+        data, model = short_name(training.dataset), training.model.rpartition(":")[2]
         name = f"certified-{data}-{model}-{'-'.join(dict.fromkeys(on))}{suffix}"
         with Store(store, create=False) as opened:
             (report,) = reports_of([plan], opened)

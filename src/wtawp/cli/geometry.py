@@ -15,6 +15,7 @@ from wtawp.cli.options import Json, Plain, as_bad_parameter
 from wtawp.cli.printing import print_table
 from wtawp.cli.shared import announce, app, example, progress_bar, stderr_console
 from wtawp.cli.training_options import Init, SplitSeed, Training, takes
+from wtawp.graphs.composed_names import short_name
 from wtawp.models.registry import model_spec
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Subject:
         else:
             print_table(title, artifact.table)
         if self.out is not None:
-            parts = [what, *([kind] if kind else []), Path(self.training.dataset).stem, self.name]
+            parts = [what, *([kind] if kind else []), short_name(self.training.dataset), self.name]
             paths = artifact.write(self.out, "-".join(parts), title, inspected.sources)
             stderr_console.print(f"Written: {paths[0].resolve()}, .png and .json", highlight=False, soft_wrap=True)
 

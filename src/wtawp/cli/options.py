@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from wtawp.cli.completion import complete_dataset, complete_model
+from wtawp.graphs.composed_names import files_of_name
 from wtawp.models.registry import model_names
 
 StorePath = Annotated[
@@ -145,8 +146,7 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[str | Pat
         typer.BadParameter: If a path is a folder, its folder does not exist, or it is that of an input or of another
             output, also under another name or through a link.
     """
-    read = [Path(path) for path in inputs if path is not None]
-    read += [path.with_name(f"{path.stem}.labels.csv") for path in read if path.suffix == ".csv"]
+    read = [path for name in inputs if name is not None for path in files_of_name(str(name)) or (Path(name),)]
     written: dict[str, Path] = {}
     for option, path in outputs.items():
         if path is None:

@@ -17,6 +17,7 @@ from wtawp.base import DataError, is_reference
 from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter, read_average, read_lam
 from wtawp.cli.shared import errors_without_traceback, import_torch_geometric
 from wtawp.experiments.spec.split_rule import RANDOM, SplitKind, SplitRule
+from wtawp.graphs.composed_names import ComposedName, composed_name, files_of_name
 from wtawp.graphs.registry import SUFFIXES, dataset_spec, level_of
 from wtawp.models.registry import model_names, model_spec
 
@@ -79,6 +80,18 @@ SplitOption = Annotated[
         show_default="masks, where a graph of yours has them; else random",
     ),
 ]
+GraphFile = Annotated[
+    str | None,
+    typer.Option("--graph", metavar="FILE.npz",
+                 help="Take the edges from this file, the adjacency matrix of an attacked graph as written by"
+                 " scipy.sparse.save_npz; features and labels are those of the data set.", show_default=False),
+]  # fmt: skip
+SplitFile = Annotated[
+    str | None,
+    typer.Option("--split-file", metavar="FILE.json",
+                 help="Take the split from this file: JSON with the lists idx_train, idx_val and idx_test.",
+                 show_default=False),
+]  # fmt: skip
 TrainShare = Annotated[
     float | None, typer.Option(help="Share of a random split for training.", show_default="0.1; of whole graphs, 0.8")
 ]
@@ -98,7 +111,8 @@ Inits = Annotated[int | None, typer.Option(min=1, help="Number of initialisation
 class Training:
     """What is trained, on what, and how.
 
-    Names are those of the registries, whatever the case in which the user wrote them.
+    Names are those of the registries, whatever the case in which the user wrote them. With `--graph` or `--split-file`,
+    the name of the data set becomes one that is composed with these files.
 
     Attributes:
         user_set: The names of the options that the user set; all others have their defaults.
@@ -120,6 +134,8 @@ class Training:
     select_on: SelectOn = None
     average: AverageOption = None
     epochs: Epochs = 200
+    graph: GraphFile = None
+    split_file: SplitFile = None
     split: SplitOption = None
     train: TrainShare = None
     val: ValShare = None
@@ -127,10 +143,17 @@ class Training:
     user_set: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        if not self.dataset.endswith(SUFFIXES):
-            object.__setattr__(self, "dataset", dataset_spec(self.dataset).name)
+        if self.graph is not None or self.split_file is not None:
+            if composed_name(self.dataset) is not None:
+                raise typer.BadParameter(f"{self.dataset} names its files already; leave out --graph and --split-file")
+            composed = ComposedName(base=self.dataset, edges=self.graph, split=self.split_file)
+            object.__setattr__(self, "dataset", str(composed))
+        parts = composed_name(self.dataset)
+        base = self.dataset if parts is None else parts.base
+        base = base if base.endswith(SUFFIXES) else dataset_spec(base).name
+        object.__setattr__(self, "dataset", base if parts is None else str(replace(parts, base=base)))
         if getattr(self, "model", None) is None:
-            object.__setattr__(self, "model", model_names(level_of(self.dataset))[0])
+            object.__setattr__(self, "model", model_names(level_of(base))[0])
         with as_bad_parameter("'--model'"):
             object.__setattr__(self, "model", model_spec(self.model).name)
 
@@ -144,10 +167,10 @@ class Training:
         """
         from wtawp.experiments.spec.sources import user_sources
 
-        if self.dataset.endswith(SUFFIXES):
-            is_of_home = self.dataset.startswith("~")  # of which user, if there is one, is found when it is loaded
-            if not is_of_home and not Path(self.dataset).is_file():
-                raise DataError(f"there is no file {Path(self.dataset).absolute()}")
+        for file in files_of_name(self.dataset):
+            is_of_home = str(file).startswith("~")  # of which user, if there is one, is found when it is loaded
+            if not is_of_home and not file.name.endswith(".labels.csv") and not file.is_file():
+                raise DataError(f"there is no file {file.absolute()}")
         reference = model_spec(self.model).constructor
         if is_reference(self.model) and reference == self.model and not user_sources(self.model.partition(":")[0]):
             raise typer.BadParameter(
@@ -162,7 +185,11 @@ class Training:
             device_name(self.device, tf32=False)
 
     def _check_split_words(self) -> None:
-        """Refuse a text after --split that is no way to split."""
+        """Refuse a text after --split that is no way to split, and another split beside that of a file."""
+        composed = composed_name(self.dataset)
+        is_other = SPLIT_KINDS.get(self.split or "masks") != "masks" or (self.train or self.val) is not None
+        if composed is not None and composed.split is not None and is_other:
+            raise typer.BadParameter(f"the split is that of {composed.split}; leave out --split, --train and --val")
         if self.split is not None and self.split not in SPLIT_KINDS:
             hint = f"; the number of a split is --split-seed {self.split}" * self.split.isdecimal()
             raise typer.BadParameter(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from wtawp.base import lazy_exports
 
 if TYPE_CHECKING:
+    from wtawp.graphs.attacked_files import load_attacked, load_split, load_targets, save_split
     from wtawp.graphs.blocks import Blocks, receptive_field
     from wtawp.graphs.collection import batched, is_collection, mean_pooling, select_graphs
     from wtawp.graphs.datasets import fetch_dataset, load, locate_dataset
@@ -72,6 +73,9 @@ __all__ = [
     "knn_edges",
     "knn_operator",
     "load",
+    "load_attacked",
+    "load_split",
+    "load_targets",
     "locate",
     "locate_dataset",
     "low_rank_operator",
@@ -86,6 +90,7 @@ __all__ = [
     "register_dataset",
     "released_split",
     "sample_neighbours",
+    "save_split",
     "select_graphs",
     "sparse_features",
     "split_from_masks",
@@ -97,6 +102,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    **dict.fromkeys(("load_attacked", "load_split", "load_targets", "save_split"), "attacked_files"),
     **dict.fromkeys(("Blocks", "receptive_field"), "blocks"),
     **dict.fromkeys(("batched", "is_collection", "mean_pooling", "select_graphs"), "collection"),
     **dict.fromkeys(("fetch_dataset", "load", "locate_dataset"), "datasets"),

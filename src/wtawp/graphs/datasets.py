@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, overload
 
 from wtawp.base import DataError, resolve
+from wtawp.graphs.composed_names import composed_name
 from wtawp.graphs.download import Place, fetch, locate
 from wtawp.graphs.registry import SUFFIXES, DatasetSpec, TuFeatures, dataset_spec
 
@@ -30,6 +31,8 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
     Args:
         name_or_path: A name from `dataset_names()`, in upper or lower case; a reference "package.module:function" to
             a function that returns the data; or the path of a file. Text that ends in .npz, .csv, .pt or .zip is one.
+            "NAME@FILE.npz" is a data set with the edges of a file, as `load_attacked` takes them, and "NAME@FILE.json",
+            or "NAME@FILE.npz@FILE.json", one with masks from a file, as `load_split` reads it.
         seed: Number of the draw of a generated graph; without meaning for all others.
         features: The features of graphs that are classified: "attribute" (labels one-hot, attributes standardised),
             "degree" (one-hot) or "constant". None: attributes where there are any, else degrees.
@@ -47,6 +50,12 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
         >>> load("karate")
         Data(x=[34, 34], edge_index=[2, 156], y=[34], name='karate')
     """
+    if isinstance(name_or_path, str) and (composed := composed_name(name_or_path)) is not None:
+        if features is not None:
+            raise DataError(f"{name_or_path} brings its own features; features={features!r} is for lists of graphs")
+        from wtawp.graphs.attacked_files import load_composed
+
+        return load_composed(composed, seed=seed)
     if isinstance(name_or_path, Path) or name_or_path.endswith(SUFFIXES):
         from wtawp.graphs.user_files import read
 

@@ -56,7 +56,7 @@ def read_graphdata(path: Path) -> Data:
         if absent:
             raise DataError(f"{path} lacks {', '.join(absent)}; found {_listed(archive)}")
         labels = _checked_labels(archive.array("node_label"), path)
-        adjacency, features = (_pickled_matrix(archive, name) for name in ("adj_matrix", "node_attr"))
+        adjacency, features = (pickled_matrix(archive, name) for name in ("adj_matrix", "node_attr"))
     return node_graph(adjacency_edges(adjacency, len(labels), where=str(path)), labels, features, where=str(path))
 
 
@@ -222,7 +222,7 @@ def _listed(archive: Archive) -> str:
     return ", ".join(ascii(name)[1:-1][:60] for name in names[:20]) or "nothing"
 
 
-def _pickled_matrix(archive: Archive, name: str) -> csr_matrix:
+def pickled_matrix(archive: Archive, name: str) -> csr_matrix:
     """The CSR matrix in a .npy member that holds one pickled object."""
     where = f"{archive.path}, {name}"
     stream = io.BytesIO(archive.read(f"{name}.npy"))

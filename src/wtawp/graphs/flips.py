@@ -77,6 +77,34 @@ class EdgeFlips:
         ordered = torch.stack([pairs.amin(0), pairs.amax(0)]).cpu()
         return EdgeFlips(ordered[:, torch.argsort(ordered[0] * num_nodes + ordered[1])], num_nodes, provenance)
 
+    @staticmethod
+    def between(before: Data, after: Data, provenance: tuple[tuple[str, str], ...] = ()) -> "EdgeFlips":
+        """Find the flips that turn one graph into another, such as a clean graph into a published attacked one.
+
+        Args:
+            before: An undirected graph without edge weights.
+            after: A graph of as many nodes; self-loops of both are ignored.
+            provenance: Where the flips come from, as pairs (name, value) of strings.
+
+        Returns:
+            The pairs of nodes that are joined in one of the graphs only.
+
+        Raises:
+            DataError: If the graphs have different numbers of nodes, or one is directed or weighted.
+
+        Example:
+            >>> before, after = (Data(edge_index=torch.tensor([[0, k], [k, 0]]), num_nodes=3) for k in (1, 2))
+            >>> EdgeFlips.between(before, after).pairs
+            tensor([[0, 0],
+                    [1, 2]])
+        """
+        size = int(before.num_nodes or 0)
+        if size != after.num_nodes:
+            raise DataError(f"both graphs must have the same nodes, got {size} and {after.num_nodes}")
+        old, new = (_codes(undirected_pairs(graph), size) for graph in (before, after))
+        changed = torch.cat([old[~torch.isin(old, new)], new[~torch.isin(new, old)]]).sort().values
+        return EdgeFlips(torch.stack([changed // size, changed % size]), size, provenance)
+
     def __len__(self) -> int:
         return self.pairs.shape[1]
 

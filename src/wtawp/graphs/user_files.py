@@ -1,4 +1,4 @@
-"""Graphs in a user's files: metattack `.npz`, an edge list with labels in CSV, a saved PyG `Data`, a TU `.zip`."""
+"""Graphs in a user's files: `.npz` as of metattack and GraphData, lists in CSV, a saved PyG `Data`, a TU `.zip`."""
 
 import csv
 import warnings
@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError, UnusedDataWarning, find_stack_level, shortened
 from wtawp.graphs.archives import Archive
-from wtawp.graphs.files import read_npz, read_tu
+from wtawp.graphs.files import pickled_matrix, read_graphdata, read_npz, read_tu
 from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
 from wtawp.graphs.saved_tensors import SavedTensors
@@ -52,10 +52,18 @@ def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
 
 
 def read_user_npz(path: Path) -> Data:
-    """Read a graph in the metattack format, as `read_npz` does, and say if its edges have weights."""
-    data = read_npz(path)
+    """Read a graph in the metattack or the GraphData format, and say if its edges have weights."""
     with Archive(path) as archive:
-        weights = archive.array("adj_data")
+        names = {name.removesuffix(".npy") for name in archive.names}
+    if {"format", "shape", "data"} <= names and "labels" not in names:
+        raise DataError(
+            f"{path} is an adjacency matrix without features and labels; name the data set that they come from: "
+            f'load_attacked("{path.name}", base="cora"), load("cora@{path.name}") or --graph {path.name}'
+        )
+    is_graphdata = "adj_matrix" in names and "adj_data" not in names
+    data = read_graphdata(path) if is_graphdata else read_npz(path)
+    with Archive(path) as archive:
+        weights = pickled_matrix(archive, "adj_matrix").data if is_graphdata else archive.array("adj_data")
     _warn_of_unused(path, ["weights"] * (not np.isin(weights, (0, 1)).all()))
     return data
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from wtawp.base import lazy_exports
 
 if TYPE_CHECKING:
+    from wtawp.models.elastic import ElasticGNN
     from wtawp.models.gat import GAT
     from wtawp.models.gcn import GCN
     from wtawp.models.gin import GIN
@@ -32,6 +33,7 @@ __all__ = [
     "MLP",
     "PPNP",
     "RGCN",
+    "ElasticGNN",
     "GCNJaccard",
     "GNNGuard",
     "GraphSAGE",
@@ -55,6 +57,7 @@ _HOMES = {
     "MLP": "mlp",
     "PPNP": "ppnp",
     "RGCN": "rgcn",
+    "ElasticGNN": "elastic",
     "GCNJaccard": "jaccard",
     "GNNGuard": "gnnguard",
     "GraphSAGE": "sage",

@@ -322,6 +322,13 @@ _SPECS: dict[str, ModelSpec] = {
             description="GCN whose edges count by the similarity of their nodes",
         ),
         ModelSpec(
+            name="ElasticGNN",
+            constructor="wtawp.models.elastic:ElasticGNN",
+            cost=4.0,
+            is_defence=True,
+            description="predictions smoothed by an l1 and an l2 penalty on differences between neighbours",
+        ),
+        ModelSpec(
             name="SoftMedianGCN",
             constructor="wtawp.models.soft_median:SoftMedianGCN",
             cost=9.0,

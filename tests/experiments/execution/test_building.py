@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy.sparse import save_npz
 from torch import Tensor
+from torch_geometric.utils import to_scipy_sparse_matrix
 
 from wtawp.base import DataError, rng
 from wtawp.experiments.execution.building import (
@@ -15,7 +17,7 @@ from wtawp.experiments.execution.building import (
     with_default_splits,
 )
 from wtawp.experiments.spec import Cell, Plan, PlanError, Run, Setting, SplitRule
-from wtawp.graphs import load
+from wtawp.graphs import load, save_split, stratified
 from wtawp.models import GCN
 
 SOURCE = """
@@ -149,3 +151,23 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path, monkeypatch: pytest.M
     assert load_here("0,1\n1,2\n0,2\n", "0,0\n1,1\n2,11\n") == (6, [0, 1, 2]), "edited beside it"
     monkeypatch.chdir(tmp_path / "two")
     assert load_here("0,1\n", "0,1\n1,0\n") == (2, [1, 0]), "a file of that name in another folder"
+
+
+def test_a_data_set_with_a_split_in_a_file_is_divided_by_it(tmp_path: Path) -> None:
+    file, y = tmp_path / "s.json", load("wine").y
+    chosen = stratified(y, seed=3)
+    save_split(chosen, file)
+    name = f"wine@{file}"
+    assert default_split(name) == SplitRule(kind="masks")
+    assert mask_splits_of(name) == 1
+    setting = Setting(dataset=name, split=SplitRule(kind="masks"))
+    split = split_of(setting, data_of(setting, 0), 0)
+    assert all(torch.equal(getattr(split, part), getattr(chosen, part)) for part in ("train", "val", "test"))
+    save_split(stratified(y, seed=4), file)  # the file changed, so it is read again
+    assert not torch.equal(split_of(setting, data_of(setting, 0), 0).train, chosen.train)
+
+
+def test_edges_in_a_file_leave_the_split_of_the_base(tmp_path: Path) -> None:
+    data = load("wine")
+    save_npz(tmp_path / "adj.npz", to_scipy_sparse_matrix(data.edge_index, num_nodes=178).tocsr())
+    assert default_split(f"wine@{tmp_path / 'adj.npz'}") == SplitRule()

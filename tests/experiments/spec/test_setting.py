@@ -85,6 +85,23 @@ def test_data_of_a_user_s_function_are_known_by_its_source(tmp_path: Path, monke
     assert Setting(dataset="cora").digest is None
 
 
+def test_a_composed_data_set_is_known_by_the_content_of_all_its_files_and_of_its_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.npz", "b.npz", "s.json"):
+        Path(name).write_text(name, encoding="utf-8")
+    Path("loader_of_a_user.py").write_text("def mine(): ...", encoding="utf-8")
+    names = ("cora@a.npz", "cora@b.npz", "cora@a.npz@s.json", "cora@s.json", "loader_of_a_user:mine@a.npz")
+    digests = [Setting(dataset=name).digest for name in names]
+    assert None not in digests
+    assert len(set(digests)) == len(names)
+    Path("s.json").write_text("another", encoding="utf-8")
+    assert Setting(dataset="cora@s.json").digest != digests[3]
+    assert Setting(dataset="cora@a.npz").digest == digests[0]
+    assert Setting(dataset="cora@missing.npz").digest is None
+
+
 def test_a_setting_from_content_has_its_hashes_and_looks_for_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
     content = Setting(dataset="karate").content | {"model": "json.decoder:JSONDecoder"}
     assert Setting(dataset="karate", model="json.decoder:JSONDecoder").code is not None

@@ -1,9 +1,7 @@
 """Build what a setting describes: load its data, draw its split, construct its model."""
 
-import os
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 
 from torch import nn
 from torch_geometric.data import Data
@@ -25,7 +23,7 @@ from wtawp.graphs import (
     split_from_masks,
     stratified,
 )
-from wtawp.graphs.registry import SUFFIXES
+from wtawp.graphs.composed_names import composed_name, files_of_name
 from wtawp.models.registry import model_spec
 
 
@@ -146,14 +144,16 @@ def default_split(dataset: str) -> SplitRule:
         dataset: The name of a data set, or the path of a graph in a file.
 
     Returns:
-        The masks of a graph of the user, in a file or from a function, that has any. Otherwise, and for all data sets
-        of ours, random splits as in the paper.
+        The masks of a graph of the user, in a file or from a function, that has any, and those of a file of a split.
+        Otherwise, and for all data sets of ours, random splits as in the paper.
 
     Raises:
         PlanError: If the data cannot be loaded.
     """
     if dataset in dataset_names() and dataset_spec(dataset).source != "user":
         return SplitRule()
+    if (composed := composed_name(dataset)) is not None and composed.split is None:
+        return default_split(composed.base)
     try:
         graphs = _graphs(dataset, 0, None)
     except (ValueError, TypeError) as error:  # also of a function of the user
@@ -200,9 +200,7 @@ def _graphs(name: str, seed: int, features: str | None) -> Data | list[Data]:
 
 def _file_state(name: str) -> tuple[object, ...]:
     """Which files a name is the path of, and what changes when one does; nothing if it is not a path."""
-    path = Path(os.path.expanduser(name)) if name.endswith(SUFFIXES) else None  # which never raises
-    files = [] if path is None else [path, path.with_name(f"{path.stem}.labels.csv")]
-    states = [(file.absolute(), file.stat()) for file in files if file.is_file()]
+    states = [(file.absolute(), file.stat()) for file in files_of_name(name) if file.is_file()]
     return tuple((file, state.st_ino, state.st_size, state.st_mtime_ns) for file, state in states)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 from wtawp.experiments.plans.league import league_plans
 from wtawp.experiments.plans.paper import plans
@@ -14,6 +13,7 @@ from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.plans.without_tuning import auto_plans
 from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
+from wtawp.graphs.composed_names import short_name
 
 MIDSIZE = "extra:midsize"  # a study of default settings on many data sets, as those of `auto_plans` and the league are
 
@@ -113,7 +113,8 @@ def _plan(base: Setting, group: list[Setting], sizes: dict[Setting, tuple[int, i
     named = [replace(cell, column=_column(cell, base, attacks_by_name)) for cell in cells]
     rows = list(dict.fromkeys(cell.row for cell in cells))
     pairs = tuple((base.model, row) for row in rows if base.model in rows and row != base.model)
-    name = f"{base.model} on {Path(base.dataset).name if base.digest is not None else base.dataset}"
+    data = base.dataset if base.digest is None else short_name(base.dataset, keeps_endings=True)
+    name = f"{base.model} on {data}"
     details = str(base).removeprefix(f"{base.model} on {base.dataset}, plain").removeprefix(", ")
     return Plan(name, f"your own runs{', ' * bool(details)}{details}", tuple(named), pairs)
 

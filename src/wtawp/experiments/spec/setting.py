@@ -5,7 +5,6 @@ import json
 import sys
 from dataclasses import InitVar, asdict, dataclass, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from wtawp.attacks.registry import attack_names
@@ -14,6 +13,7 @@ from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
 from wtawp.experiments.spec.sources import source_digest
 from wtawp.experiments.spec.split_rule import SplitRule
+from wtawp.graphs.composed_names import composed_name, files_of_name
 from wtawp.graphs.registry import dataset_names, dataset_spec
 from wtawp.models.registry import model_names, model_spec
 from wtawp.training.options import Average, SelectOn, check_average
@@ -30,7 +30,7 @@ class Setting:
     files are read.
 
     Attributes:
-        dataset: The name of a data set, or the path of a graph in a file.
+        dataset: The name of a data set, or the path of a graph in a file, or both combined ("cora@attacked.npz").
         model: The name of a model, or "package.module:Class" for one of the user.
         options: Options of the model, in the order of their names.
         awp: How weights are perturbed in training; None trains plainly.
@@ -225,16 +225,20 @@ def _with_registered_names(measure: Measure) -> Measure:
 
 def _digest(dataset: str) -> str | None:
     """The hash of a graph's files, or of the source of a user's loader; None for data sets of ours."""
-    if is_reference(dataset):
-        return source_digest(dataset)
-    if dataset in dataset_names():
-        spec = dataset_spec(dataset)
-        return source_digest(spec.reference) if spec.source == "user" else None
+    composed = composed_name(dataset)
+    base = dataset if composed is None else composed.base
+    if is_reference(base) or base in dataset_names():
+        is_of_user = is_reference(base) or dataset_spec(base).source == "user"
+        source = source_digest(base if is_reference(base) else dataset_spec(base).reference) if is_of_user else None
+        if composed is None:
+            return source
+    else:
+        source = None
     try:
-        path = Path(dataset).expanduser()
-        files = [path, path.with_name(f"{path.stem}.labels.csv")] if path.suffix == ".csv" else [path]
-        if not path.suffix or not all(file.is_file() for file in files):
+        files = files_of_name(dataset)
+        if not files or not all(file.is_file() for file in files):
             return None  # a missing file is refused when the plan is checked
-        return hashlib.sha256(b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)).hexdigest()[:16]
-    except (OSError, RuntimeError, ValueError):  # no name of a file, no such user, or not readable: refused then, too
+        hashes = [hashlib.sha256(file.read_bytes()).digest() for file in files]
+    except (OSError, ValueError):  # no name of a file, or not readable: refused then, too
         return None
+    return hashlib.sha256(b"".join(hashes) + (source or "").encode()).hexdigest()[:16]

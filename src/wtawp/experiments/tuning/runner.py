@@ -24,6 +24,7 @@ from wtawp.experiments.tuning.report import TuningReport, best_settings
 from wtawp.experiments.tuning.search import Comparison, Progress, TimeBudget, run_search
 from wtawp.experiments.tuning.space import Arm, Space, search_spaces, varies_dropout
 from wtawp.experiments.tuning.study import Study, StudyError
+from wtawp.graphs.composed_names import short_name
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Search:
     def default_path(self) -> Path:
         """The file of the trials if the user chooses none; other searches have other files. Its folder is created."""
         text = json.dumps(self.identity, sort_keys=True)
-        names = re.sub(r"[^A-Za-z0-9]+", "-", f"{Path(self.base.dataset).stem}-{self.base.model}").strip("-")
+        names = re.sub(r"[^A-Za-z0-9]+", "-", f"{short_name(self.base.dataset)}-{self.base.model}").strip("-")
         folder = home() / "studies"
         try:
             folder.mkdir(parents=True, exist_ok=True)
