@@ -84,7 +84,7 @@ class AttackProgram:
         self.num_groups = len(groups)
         self.shape = self.matrix.shape
 
-    def _upper(self, budget: Budget) -> Floats:  # -> [variables]
+    def upper_bounds(self, budget: Budget) -> Floats:  # -> [variables]
         """The upper bound of each variable."""
         flips = np.minimum(self.capacity, np.array(budget)[:, None]).ravel()
         return np.concatenate([flips, self.fits & (self.front <= budget).all(1)]).astype(np.float64)
@@ -96,7 +96,7 @@ class AttackProgram:
         limits = np.zeros(self.shape[0])
         limits[2 * self.num_groups : -2] = 1
         limits[-2:] = budget
-        bounds = np.stack([np.zeros_like(self.weight), self._upper(budget)], axis=1)
+        bounds = np.stack([np.zeros_like(self.weight), self.upper_bounds(budget)], axis=1)
         solved = linprog(-self.weight, A_ub=self.matrix, b_ub=limits, bounds=bounds, method="highs")
         if solved.status != 0:
             raise CertificateError(f"the solver did not solve the program for the budget {budget}: {solved.message}")
@@ -120,7 +120,7 @@ class AttackProgram:
         operations = sum(self.shape) + 16
         most = np.empty(len(budgets), dtype=np.int64)
         for i, budget in enumerate(budgets):
-            upper = self._upper(budget)
+            upper = self.upper_bounds(budget)
             fixed = constant + np.array(budget, dtype=np.float64) @ per_flip
             bound = fixed + upper @ gains + 4 * UNIT * operations * (fixed + upper @ sizes)
             most[i] = min(int(np.floor(bound.min())), self.num_nodes)
