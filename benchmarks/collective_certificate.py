@@ -5,8 +5,8 @@
 Trains a GCN and a GCN with WT-AWP, both also under the noise of the certificate, votes, and prints for deletions and
 for additions the average number of flips in the whole graph that a test node certifiably withstands, one by one and
 together; the size of the linear program; and the seconds from given votes (certificate, receptive fields, and all
-budgets), wall-clock and CPU. Last, by how much the relaxation exceeds the integer program at a few budgets, where HiGHS
-solves the latter in the given time, and the sizes of prediction sets with and without flips.
+budgets), wall-clock and CPU. For the first model also by how much the relaxation exceeds the integer program at a few
+budgets, as far as HiGHS solves the latter in the given time.
 """
 
 import argparse
@@ -23,10 +23,8 @@ from wtawp.certificates import (
     Certificate,
     CollectiveCertificate,
     ReceptiveFields,
-    Votes,
     certificate_of,
     collective,
-    conformal_sets,
     noisy_training,
     receptive_fields,
     vote,
@@ -49,7 +47,6 @@ METHODS = {  # how weights are perturbed in training, and whether it is under no
     "GCN, under noise": (None, True),
     "GCN+WT-AWP, under noise": (AWP, True),
 }
-RADII = ((0, 0), (0, 1), (0, 3), (1, 0), (1, 3))  # of the prediction sets
 
 
 def curve_of(result: CollectiveCertificate) -> dict[str, Any]:
@@ -79,16 +76,6 @@ def integer_gap(certificate: Certificate, fields: ReceptiveFields, labels: Any, 
         attack = None if solved.x is None else round(-solved.fun)
         bound = int(np.floor(-solved.mip_dual_bound + 1e-6))
         print(f"  {flips:4d} deletions: at most {relaxed} attacked by the relaxation; integer: {attack} to {bound}")
-
-
-def prediction_sets(votes: Votes, labels: Any, nodes: Any) -> None:
-    """Print coverage and size of prediction sets, calibrated on a random half of the test nodes."""
-    order = np.random.default_rng(0).permutation(nodes)
-    calibration, rest = order[: len(order) // 2], order[len(order) // 2 :]
-    for radius in RADII:
-        sets = conformal_sets(votes, labels, calibration, alpha=0.1, clean=votes, features=radius)
-        size = sets.sizes[rest].mean()
-        print(f"  sets that withstand {radius}: coverage {100 * sets.coverage(labels, rest):.1f} %, size {size:.2f}")
 
 
 def main() -> None:
@@ -130,7 +117,6 @@ def main() -> None:
         )
         if name == "GCN":
             integer_gap(certificate, fields, labels, nodes, args.seconds)
-            prediction_sets(votes, labels, nodes)
     if args.figure:
         with drawing(1, 2, 9.0, 3.2, png=args.png) as (axes, out):
             for ax, (flips, by_name) in zip(axes, curves.items(), strict=True):

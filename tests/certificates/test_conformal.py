@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from wtawp.certificates import Noise, Votes, conformal_sets
-from wtawp.certificates.conformal import PredictionSets, curve_back
+from wtawp.certificates.conformal import PredictionSets, curves
 
 NOISE = Noise(p_add=0.1, p_del=0.4)
 MANY = 10**9
@@ -94,26 +94,42 @@ def within(x: NDArray[np.int64], radius: tuple[int, int]) -> NDArray[np.bool_]:
     return np.asarray(((x < COPIES).sum(1) <= radius[0]) & ((x > COPIES).sum(1) <= radius[1]))
 
 
+def nested_classifiers(here: Floats, there: Floats) -> Floats:  # [copies], [copies] -> [classifiers, copies]
+    """All sets of noisy copies that speak most for one of two inputs, among which are the worst classifiers."""
+    order = np.argsort(there / here, kind="stable")
+    return np.tril(np.ones((16, 16)))[:, np.argsort(order)]
+
+
 @pytest.mark.parametrize("radius", [(1, 0), (0, 1), (1, 2), (2, 1)])
-def test_scores_of_the_clean_input_are_bounded_by_those_of_the_attacked_one(radius: tuple[int, int]) -> None:
-    """For every clean input, every attack on it, and all classifiers of a kind that includes the worst ones."""
-    noise = Noise(p_add=0.05, p_del=0.5)
-    p, curve = chances(COPIES, noise), curve_back({"features": noise}, {"features": radius})
-    is_reached = False
-    for i, x in enumerate(COPIES):
-        for j in within(x, radius).nonzero()[0]:
-            order = np.argsort(p[j] / p[i], kind="stable")  # copies that speak most for the clean input first
-            classifiers = np.tril(np.ones((16, 16)))[:, np.argsort(order)]
-            clean, attacked = classifiers @ p[i], classifiers @ p[j]
-            highest = 1 - curve.lowest_share(1 - attacked)
-            assert bool((clean <= highest + 1e-12).all())
-            is_reached |= bool((highest - clean < 1e-9)[:-1].any()) and j != i
-    assert is_reached, "the bound is no larger than it must be"
+@pytest.mark.parametrize(("p_add", "p_del"), [(0.05, 0.5), (0.4, 0.1)])
+def test_bounds_hold_for_every_clean_input_every_attack_and_the_worst_classifiers(
+    radius: tuple[int, int], p_add: float, p_del: float
+) -> None:
+    """Calibration: every least score. Prediction: every input between a clean one and what an attack makes of it."""
+    noise, num_reached = Noise(p_add=p_add, p_del=p_del), 0
+    p, index = chances(COPIES, noise), {tuple(x): i for i, x in enumerate(COPIES)}
+    for is_clean in (True, False):
+        first, second = curves({"features": noise}, {"features": radius}, is_calibration_clean=is_clean)
+        for i, x in enumerate(COPIES):
+            for j in within(x, radius).nonzero()[0]:
+                moved = COPIES[j]
+                halfway = np.minimum(x, moved) if p_add <= p_del else np.maximum(x, moved)
+                compared = index[tuple(halfway)] if is_clean else i
+                for here, curve in ((i if is_clean else j, first), (j, second)):
+                    classifiers = nested_classifiers(p[here], p[compared])
+                    seen, true = classifiers @ p[here], classifiers @ p[compared]
+                    assert bool((curve.lowest_share(seen) <= true + 1e-12).all())
+                    others = 1 - classifiers
+                    seen, true = others @ p[here], others @ p[compared]
+                    highest = 1 - curve.lowest_share(1 - seen)
+                    assert bool((true <= highest + 1e-12).all())
+                    num_reached += here != compared and bool((np.abs(highest - true) < 1e-9)[:-1].any())
+    assert num_reached > 0, "the bounds are no looser than they must be"
 
 
-def attacked_sets(radius: tuple[int, int], is_calibration_clean: bool, is_robust: bool) -> float:
+def attacked_sets(radius: tuple[int, int], noise: Noise, is_calibration_clean: bool, is_robust: bool) -> float:
     """The mean coverage over all choices of calibration nodes, with the worst attack on the input of every node."""
-    noise, g = Noise(p_add=0.05, p_del=0.5), np.random.default_rng(0)
+    g = np.random.default_rng(0)
     classes = g.integers(0, 3, 16)
     votes = (chances(COPIES, noise) @ np.eye(3)[classes] * MANY).astype(np.int64)  # of each input
     votes[:, 2] = MANY - votes[:, :2].sum(1)
@@ -131,10 +147,18 @@ def attacked_sets(radius: tuple[int, int], is_calibration_clean: bool, is_robust
     ]))  # fmt: skip
 
 
-def test_the_true_class_stays_covered_under_the_worst_attack() -> None:
+@pytest.mark.parametrize(("p_add", "p_del"), [(0.05, 0.5), (0.4, 0.1)])
+@pytest.mark.parametrize("radius", [(1, 1), (0, 2), (2, 0)])
+def test_the_true_class_stays_covered_under_the_worst_attack(
+    radius: tuple[int, int], p_add: float, p_del: float
+) -> None:
+    noise = Noise(p_add=p_add, p_del=p_del)
     for is_calibration_clean in (True, False):
-        assert attacked_sets((1, 1), is_calibration_clean, True) >= 0.75
-    assert attacked_sets((1, 1), True, False) < 0.75, "plain sets do not withstand it"
+        assert attacked_sets(radius, noise, is_calibration_clean, True) >= 0.75
+
+
+def test_plain_sets_do_not_withstand_the_attack() -> None:
+    assert attacked_sets((1, 1), Noise(p_add=0.05, p_del=0.5), True, False) < 0.75
 
 
 def test_too_few_calibration_nodes_give_sets_of_all_classes() -> None:

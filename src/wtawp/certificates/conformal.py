@@ -8,15 +8,24 @@ choice among the nodes whose labels had no part in training, early stopping incl
 Bojchevski 2023): the graph, the model and the votes are then the same whichever nodes are chosen.
 
 Sets that withstand flips (Gendler et al. 2022; Zargarbashi, Akhondzadeh, Bojchevski 2024). An adversary changes the
-clean x to x' by at most r_add additions and r_del deletions, and only votes on x' are seen. The probability of a class
-under noise on x is at most 1 - `lowest_share`(1 - p), for its probability p under noise on x': the same curve of Neyman
-and Pearson that certificates use. Seen from x', the way back to x is r_del additions and r_add deletions, in this
-order. Every class that the set of x contains is in the set of x' if its score is replaced by this upper bound.
+clean x to x' by at most r_add additions and r_del deletions, and only votes on x' are seen. The score of a class is now
+its probability under noise, and the curve of Neyman and Pearson that certificates use bounds by how much it differs
+between two inputs: one with probability p here has at least `lowest_share`(p) there, and at most
+1 - `lowest_share`(1 - p). Let x_1 be x after the deletions, before the additions:
 
-A score is then no longer a share of votes, but a probability, and shares are estimates. With confidence 1 - eta all
-probabilities of the true calibration classes are above lower bounds, and that of the true class of the node in
-question is below its upper bound (Clopper and Pearson, eta divided among all of them). The threshold is computed from
-the lower bounds with alpha - eta instead of alpha; the probability of a miss is then at most alpha in total.
+- At calibration, on the clean graph, the score of a node is the least that its true class can have after r_del
+  deletions. Worst cases of exchangeable nodes are exchangeable, so the true class has at x_1 a score of at least the
+  threshold, with probability 1 - alpha.
+- At prediction, every class is in the set that can have this score at x_1, which is x' without at most r_add ones.
+
+Both steps remove ones, because noise that seldom adds hides a removed one better than an added one; if p_add exceeds
+p_del, both steps add ones instead. If the calibration nodes, too, are only seen after the attack, scores are those of
+the clean x, and both steps go all the way back: r_del additions and r_add deletions.
+
+Probabilities are estimated from votes. With confidence 1 - eta all those of the true calibration classes are above
+lower bounds, and that of the true class of the node in question is below its upper bound (Clopper and Pearson, eta
+divided among all of them). The threshold is computed from the lower bounds with alpha - eta instead of alpha; the
+probability of a miss is then at most alpha in total.
 """
 
 import math
@@ -123,14 +132,31 @@ def conformal_sets(
         clopper_pearson(true, clean_votes.samples, level)[0],
         clopper_pearson(counts, votes.samples, level)[1],
     )
-    curve = curve_back(votes.noise, radii)
-    threshold = _threshold(curve.lowest_share(lower) if clean is None else lower, alpha - eta)
-    return PredictionSets(1 - curve.lowest_share(1 - upper) >= threshold, threshold, alpha, dict(radii))
+    at_calibration, at_prediction = curves(votes.noise, radii, is_calibration_clean=clean is not None)
+    threshold = _threshold(at_calibration.lowest_share(lower), alpha - eta)
+    return PredictionSets(1 - at_prediction.lowest_share(1 - upper) >= threshold, threshold, alpha, dict(radii))
 
 
-def curve_back(noise: Mapping[str, Noise], radii: Mapping[str, Radius]) -> Curve:
-    """The curve from the attacked input back to the clean one: what was added is deleted, what was deleted is added."""
-    return Curve.of([(each, *radii.get(part, (0, 0))[::-1]) for part, each in noise.items()])
+def curves(
+    noise: Mapping[str, Noise], radii: Mapping[str, Radius], *, is_calibration_clean: bool
+) -> tuple[Curve, Curve]:
+    """The curves from the inputs that are seen at calibration and at prediction to the one whose scores are compared.
+
+    The input that is compared is clean after one kind of flips, those that the noise hides better, if calibration
+    nodes are seen before the attack; and the clean one if they are not. On the way back, what was added is deleted.
+    """
+    at_calibration, at_prediction = [], []
+    for part, each in noise.items():
+        added, deleted = radii.get(part, (0, 0))
+        if not is_calibration_clean:
+            ways = (deleted, added), (deleted, added)
+        elif each.p_add <= each.p_del:
+            ways = (0, deleted), (0, added)
+        else:
+            ways = (added, 0), (deleted, 0)
+        at_calibration.append((each, *ways[0]))
+        at_prediction.append((each, *ways[1]))
+    return Curve.of(at_calibration), Curve.of(at_prediction)
 
 
 def _true_counts(votes: Votes, labels: ArrayLike, calibration: ArrayLike) -> NDArray[np.int64]:
