@@ -31,7 +31,7 @@ from wtawp.certificates import (
 )
 from wtawp.certificates.collective_program import AttackProgram
 from wtawp.experiments.measures.collective import stored_budgets
-from wtawp.experiments.report.drawing import COLOURS, drawing
+from wtawp.experiments.report.drawing import COLOURS, drawing, legend_beside
 from wtawp.experiments.report.measures.collective import draw_curves
 from wtawp.models import GCN
 
@@ -118,13 +118,13 @@ def main() -> None:
         if name == "GCN":
             integer_gap(certificate, fields, labels, nodes, args.seconds)
     if args.figure:
-        with drawing(1, 2, 9.0, 3.2, png=args.png) as (axes, out):
+        with drawing(1, 2, 11.0, 3.2, png=args.png) as (axes, out):
             for ax, (flips, by_name) in zip(axes, curves.items(), strict=True):
                 for (name, curve), colour in zip(by_name.items(), COLOURS, strict=False):
                     draw_curves(ax, [curve], name, colour)
                 ax.set(xlabel=f"{flips} in the whole graph", title=f"{args.dataset}: {flips} of features")
             axes[0].set_ylabel("correct and certified, %")
-            axes[1].legend(loc="upper right", fontsize=7)
+            legend_beside(axes[1], fontsize=8)
         args.figure.write_text(out[0], encoding="utf-8")
 
 
