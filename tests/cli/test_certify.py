@@ -72,3 +72,18 @@ def test_bad_options_are_refused_in_plain_words(graph: Path, options: tuple[obje
 def test_impossible_noise_and_features_are_refused_before_anything_is_trained(graph: Path) -> None:
     assert "less than 1" in invoke(graph, "--p-add", 0.5, "--p-del", 0.5, "--workers", 1, code=1)
     assert "data.x > 0" in invoke("wine", "--samples", 20, "--workers", 1, code=1)
+
+
+def test_nodes_are_certified_together_from_the_same_votes(graph: Path, tmp_path: Path) -> None:
+    how = (graph, "--samples", 60, "--epochs", 5, "--workers", 1, "--plain", "--p-add", 0.05)
+    invoke(*how)
+    shown = invoke(*how, "--collective", "--out", tmp_path / "out")
+    assert "collective, features" in shown
+    assert "average flips, together" in shown
+    assert (tmp_path / "out" / "collective-small-GCN-features.svg").is_file()
+    assert len(list((tmp_path / "home" / "votes").iterdir())) == 1
+
+
+def test_collective_certificates_that_are_not_sound_are_refused(graph: Path) -> None:
+    assert "p_add = 0 (--p-add 0)" in invoke(graph, "--on", "edges", "--collective", "--workers", 1, code=1)
+    assert "--hops is for --collective" in invoke(graph, "--hops", 2, code=2)

@@ -176,12 +176,7 @@ class Certificate:
         Raises:
             ValueError: If a part has no noise in this certificate, or a radius is not two numbers >= 0.
         """
-        unknown = [part for part in radii if part not in self.noise]
-        if unknown:
-            raise ValueError(f"this certificate is about {' and '.join(self.noise)}, not about {', '.join(unknown)}")
-        for part, radius in radii.items():
-            if len(radius) != 2 or min(radius) < 0:
-                raise ValueError(f"a radius is (additions, deletions), both >= 0; got {part}={radius}")
+        check_radii("this certificate is", self.noise, radii)
         curve = Curve.of([(noise, *radii.get(part, (0, 0))) for part, noise in self.noise.items()])
         return self._holds(curve, slice(None))
 
@@ -341,6 +336,16 @@ def _checked_classes(chosen: ArrayLike, size: int, classes: int) -> NDArray[np.i
     ):
         raise ValueError(f"chosen must be a class, 0 to {classes - 1}, for each of the {size} nodes")
     return array.astype(np.int64)
+
+
+def check_radii(subject: str, noise: Mapping[str, Noise], radii: Mapping[str, Radius]) -> None:
+    """Refuse a radius that is not two numbers >= 0, or that is for a part of the input without noise."""
+    unknown = [part for part in radii if part not in noise]
+    if unknown:
+        raise ValueError(f"{subject} about {' and '.join(noise)}, not about {', '.join(unknown)}")
+    for part, radius in radii.items():
+        if len(radius) != 2 or min(radius) < 0:
+            raise ValueError(f"a radius is (additions, deletions), both >= 0; got {part}={radius}")
 
 
 def _check_alpha(alpha: float) -> None:

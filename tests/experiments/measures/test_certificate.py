@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from wtawp.base import DamagedCacheWarning, rng
+from wtawp.base import DamagedCacheWarning, progress_receiver, rng
 from wtawp.certificates import Noise, Votes, certificate_of, vote
 from wtawp.experiments.execution.training import train
 from wtawp.experiments.measures import certificate as module
@@ -42,6 +42,15 @@ def test_each_model_is_certified_on_the_test_nodes_of_its_split(tmp_path: Path) 
         assert grid[0, 0] <= result["accuracy"]
         assert grid[0, 0] + result["abstained"] <= 1
         assert result["samples"] == 300
+
+
+def test_the_bar_moves_after_every_batch_of_votes(tmp_path: Path) -> None:
+    trained, shares = TrainedModels(MODELS, DATA, "citation", SPLITS, [(0, 5), (0, 6)]), list[float]()
+    with progress_receiver(shares.append, interval=0.0):
+        run(trained, CertificateOptions(samples=300, **OPTIONS), folder=tmp_path)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    assert len(shares) >= 2 * 300 / 64, "a batch has 64 votes at most, and all of them are one step between saves"
 
 
 def test_votes_are_kept_and_go_on_where_they_were_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

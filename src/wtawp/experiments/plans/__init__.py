@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         attack_plan,
         certificate_plan,
         certifying,
+        certifying_together,
         evading,
         noise_of,
         poisoning,
@@ -23,14 +24,15 @@ if TYPE_CHECKING:
     from wtawp.experiments.plans.toml_plan import read_plan
 
 __all__ = [
-    "at_scale", "attack_plan", "certificate_plan", "certifying", "default_awp", "evading", "noise_of", "plan", "plans",
-    "poisoning", "read_plan",
+    "at_scale", "attack_plan", "certificate_plan", "certifying", "certifying_together", "default_awp", "evading",
+    "noise_of", "plan", "plans", "poisoning", "read_plan",
 ]  # fmt: skip
 _HOMES = {
     "default_awp": "defaults",
     **dict.fromkeys(("plan", "plans"), "paper"),
     **dict.fromkeys(
-        ("attack_plan", "certificate_plan", "certifying", "evading", "noise_of", "poisoning"), "robustness"
+        ("attack_plan", "certificate_plan", "certifying", "certifying_together", "evading", "noise_of", "poisoning"),
+        "robustness",
     ),
     "at_scale": "scale",
     "read_plan": "toml_plan",

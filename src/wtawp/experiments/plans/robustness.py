@@ -149,6 +149,19 @@ def certifying(
     return Measure("certificate", tuple(options.items()))
 
 
+def certifying_together(certificate: Measure, *, hops: int | None = None) -> Measure:
+    """Describe the collective certificate that follows from the votes of a certificate.
+
+    Args:
+        certificate: A measure that `certifying` made; on edges, with noise that adds none.
+        hops: How far the model reaches into the graph; None for models that state it.
+
+    Returns:
+        The measure that counts how many nodes withstand one attack on all of them.
+    """
+    return Measure("collective", (*certificate.options, *([] if hops is None else [("hops", hops)])))
+
+
 def noise_of(certificate: Measure) -> Measure:
     """Take the noise of a certificate, to train under it.
 
@@ -163,7 +176,13 @@ def noise_of(certificate: Measure) -> Measure:
 
 
 def certificate_plan(
-    base: Setting, certificates: Sequence[Measure], *, awp: AwpConfig | None, splits: int, inits: int
+    base: Setting,
+    certificates: Sequence[Measure],
+    *,
+    awp: AwpConfig | None,
+    splits: int,
+    inits: int,
+    together: Sequence[Measure] = (),
 ) -> Plan:
     """Build a plan that certifies a model without and with WT-AWP, paired over splits.
 
@@ -173,19 +192,23 @@ def certificate_plan(
         awp: The perturbation of the second row; None leaves that row out.
         splits: The number of splits.
         inits: The number of initialisations for each split.
+        together: Measures that `certifying_together` made.
 
     Returns:
-        The plan, with a column for the model itself and one for the smoothed model of each certificate.
+        The plan, with a column for the model itself, one for the smoothed model of each certificate, and one for each
+        collective certificate.
     """
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
     cells = []
     for row, method in rows.items():
-        setting = replace(base, awp=method, measures=tuple(certificates))
+        setting = replace(base, awp=method, measures=(*certificates, *together))
         cells.append(Cell(row, "not smoothed", setting, splits, inits))
-        for index, certificate in enumerate(certificates):
-            column = f"smoothed, {dict(certificate.options)['on']}"
+        heads = ["smoothed"] * len(certificates) + ["collective"] * len(together)
+        for index, (head, certificate) in enumerate(zip(heads, setting.measures, strict=True)):
+            column = f"{head}, {dict(certificate.options)['on']}"
             cells.append(Cell(row, column, setting, splits, inits, measure=index))
     noise = "" if base.noise is None else ", trained under noise"
     title = f"{base.model} on {base.dataset}{noise}, certified by randomized smoothing"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
-    return Plan("certificate", title, tuple(cells), pairs, figures=("certified_accuracy",))
+    figures = ("certified_accuracy", "certified_together") if together else ("certified_accuracy",)
+    return Plan("certificate", title, tuple(cells), pairs, figures=figures)
