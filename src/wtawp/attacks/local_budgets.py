@@ -72,7 +72,7 @@ def _sums(values: Tensor, ends: Tensor, size: int) -> Tensor:  # [2 k], [2 k] ->
 def _node_thresholds(values: Tensor, ends: Tensor, limits: Tensor) -> Tensor:  # [2 k], [2 k], [n] -> [n]
     """For each node the least lam >= 0 for which the sum of clamp(values - lam, 0, 1) is at most its limit."""
     low = torch.zeros_like(limits)
-    high = low.index_reduce(0, ends, values.clamp_min(0), "amax")
+    high = low.scatter_reduce(0, ends, values.clamp_min(0), "amax")
     is_tight = _sums(values.clamp(0, 1), ends, len(limits)) > limits
     kept = is_tight[ends] & (values > 0)
     values, ends = values[kept], ends[kept]

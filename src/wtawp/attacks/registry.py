@@ -24,12 +24,8 @@ Needs = Literal["nothing", "labels", "predictions", "gradient", "training"]
 Option = bool | int | float | str | None
 Options = tuple[tuple[str, Option], ...]
 PASSED = ("data", "victim", "budget", "nodes", "labels", "seed", "train")  # what a function may take from a request
-NOT_OPTIONS = (
-    *PASSED,
-    "unlabelled",
-    "objective",
-    "progress",
-)  # parameters that hold no plain value that a plan can name
+# parameters that hold no plain value that a plan can name
+NOT_OPTIONS = (*PASSED, "unlabelled", "objective", "progress")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
