@@ -94,7 +94,7 @@ def test_the_coverage_of_conformal_sets_falls() -> None:
         return float(is_covered(victim(graph.x, graph.edge_index).detach())[nodes].mean())
 
     flips = eva(
-        data, victim, budget=8, nodes=nodes, labels=data.y, seed=0, steps=8, population=12, objective=is_covered
+        data, victim, budget=20, nodes=nodes, labels=data.y, seed=0, steps=10, population=20, objective=is_covered
     )
     assert coverage(flips.apply(data)) < coverage(data) - 0.15
 
