@@ -55,7 +55,7 @@ def main() -> None:
         for name, options in VARIANTS.items() if number < chosen.curves else [("EvA", VARIANTS["EvA"])]:
             curve: Curve = []
             curves.setdefault(name, []).append(curve)
-            attacks[name] = lambda options=options, curve=curve: eva(  # noqa: B023
+            attacks[name] = lambda options=options, curve=curve: eva(
                 data, model, **common, **size, **options,  # noqa: B023
                 progress=lambda queries, value: curve.append((queries, 100 * value)),
             )  # fmt: skip
