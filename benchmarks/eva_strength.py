@@ -1,6 +1,6 @@
 """How much accuracy EvA takes from a GCN, over the number of flipped graphs it asks about, beside PRBCD.
 
-    python benchmarks/eva_strength.py [--dataset cora] [--splits 10] [--curves 3] [--figure docs/figures/eva.svg]
+    python benchmarks/eva_strength.py [--dataset cora] [--splits 5] [--curves 2] [--figure docs/figures/eva.svg]
 
 Evasion of the test nodes with their true labels at 5 %, one model a split. The first splits are also attacked by EvA
 with hard labels and with uniform crossover, for the curves. Then the speed of the two ways to evaluate a population.
@@ -30,9 +30,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dataset", default="cora")
     parser.add_argument("--budget", type=float, default=0.05)
-    parser.add_argument("--splits", type=int, default=10)
-    parser.add_argument("--curves", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--curves", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--population", type=int, default=256)
     parser.add_argument("--prbcd-steps", type=int, default=40)
     parser.add_argument("--block-size", type=int, default=50_000)

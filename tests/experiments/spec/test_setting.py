@@ -117,3 +117,14 @@ def test_a_lam_that_follows_the_training_survives_the_way_through_a_record() -> 
     content = json.loads(setting.content_json)
     assert Setting.from_content(content) == setting
     assert not wrong_setting_fields(content)
+
+
+def test_the_inductive_protocol_survives_the_way_through_a_record_and_changes_the_key() -> None:
+    plain, other = Setting(dataset="cora"), Setting(dataset="cora", inductive=True)
+    assert Setting.from_content(json.loads(other.content_json)) == other
+    assert "inductive" not in plain.content
+    assert "inductive=True" in str(other)
+    with pytest.raises(ValueError, match="true or false"):
+        Setting(dataset="cora", inductive=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="leave out inductive"):
+        Setting(dataset="proteins", model="PooledGCN", inductive=True, batch_size=4)
