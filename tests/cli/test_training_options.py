@@ -255,3 +255,9 @@ def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
     assert "needs 2 splits or more" in RUN.invoke(app, list(map(str, compare))).output.replace("\n", " ")
     compare = (*compare, "--split", "random", "--splits", 2)
     assert json.loads(invoke(*compare))[0]["cells"]
+
+
+def test_row_2_test_nodes_can_be_left_out_of_the_graph_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert planned(monkeypatch, "compare", "wine", "--inductive").cells[0].setting.inductive
+    for command in ("landscape", "tune"):
+        assert "--inductive" in invoke(command, "wine", "--inductive", code=2)
