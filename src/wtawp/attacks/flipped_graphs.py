@@ -21,7 +21,9 @@ from wtawp.models.capabilities import IsConvolutionStack
 
 Victim = Callable[[Tensor, Tensor], Tensor]
 NO_FLIP = -1
-CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # about the most numbers that are held in memory at once
+# About the most numbers of graphs that a victim is called with at once. On a CPU that saves calls, which matters for
+# small graphs; large ones are faster one by one, in the cache: see benchmarks/eva_strength.py.
+CELLS_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 29}
 CELLS_IN_CACHE = {"cpu": 1 << 20, "cuda": 1 << 27}  # of hidden features, for a stack of convolutions
 AROUND = 32  # how many numbers a node or an edge needs: messages, indices
 MOST_AT_ONCE = 64  # graphs
