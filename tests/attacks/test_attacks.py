@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from wtawp.attacks import dice, grbcd, metattack, minmax, pgd, prbcd, random_flips
+from wtawp.attacks import dice, eva, grbcd, lrbcd, metattack, minmax, pgd, prbcd, random_flips
 from wtawp.base import DataError, rng
 from wtawp.graphs import EdgeFlips, citation, undirected_pairs
 from wtawp.models import GCN
@@ -34,6 +34,12 @@ ATTACKS: dict[str, Attack] = {
     ),
     "minmax": lambda data, budget, seed: minmax(
         data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, samples=3, step_size=20.0
+    ),
+    "lrbcd": lambda data, budget, seed: lrbcd(
+        data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, samples=3, block_size=500
+    ),
+    "eva": lambda data, budget, seed: eva(
+        data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=6, population=16
     ),
 }
 attacks = pytest.mark.parametrize("name", ATTACKS)
@@ -77,6 +83,21 @@ def test_provenance_names_attack_budget_and_seed(name: str) -> None:
     assert (
         dict(ATTACKS[name](DATA, 0.1, 3).provenance).items() >= {"attack": name, "budget": "0.1", "seed": "3"}.items()
     )
+
+
+def _loss_after(flips: EdgeFlips) -> float:
+    """The tanh margin of the attacked nodes, which every loss of the attacks raises."""
+    changed = flips.apply(DATA)
+    logits = VICTIM.eval()(changed.x, changed.edge_index)[TRAIN].detach()
+    index = LABELS[TRAIN][:, None]
+    margin = logits.scatter(1, index, -torch.inf).amax(1) - logits.gather(1, index)[:, 0]
+    return float(margin.tanh().mean())
+
+
+@pytest.mark.parametrize("name", sorted({*ATTACKS} - {"random", "dice", "metattack", "minmax"}))
+def test_an_attack_on_the_victim_beats_as_many_random_flips(name: str) -> None:
+    attacked = _loss_after(ATTACKS[name](DATA, 0.2, 0))
+    assert attacked > max(_loss_after(random_flips(DATA, budget=0.2, seed=seed)) for seed in range(10))
 
 
 @attacks

@@ -59,7 +59,9 @@ def test_names_that_records_use_stay() -> None:
 def test_abilities() -> None:
     assert not attack_spec("random").uses_victim
     assert not attack_spec("dice").uses_victim
-    assert all(attack_spec(name).uses_gradient for name in ("pgd", "minmax", "prbcd", "grbcd"))
+    assert all(attack_spec(name).uses_gradient for name in ("pgd", "minmax", "prbcd", "grbcd", "lrbcd"))
+    assert attack_spec("eva").uses_predictions
+    assert not attack_spec("eva").uses_gradient
     assert attack_spec("metattack").trains_surrogate
     assert not attack_spec("metattack").uses_gradient
 
@@ -68,7 +70,7 @@ def test_abilities() -> None:
 def test_options_are_those_of_the_function_and_cover_the_protocol(name: str) -> None:
     spec = attack_spec(name)
     function = resolve(str(spec.function))
-    taken = set(function.__kwdefaults__ or {}) - {"train", "unlabelled", "progress"}
+    taken = set(function.__kwdefaults__ or {}) - {"train", "unlabelled", "objective", "progress"}
     assert set(spec.options) == taken
     assert all(function.__kwdefaults__[option] == default for option, default in spec.options.items())
     protocol = {*dict(spec.poisoning_options), *dict(spec.evasion_options)} - {"nodes", "labels"}

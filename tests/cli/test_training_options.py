@@ -327,3 +327,9 @@ def test_a_name_that_is_not_known_is_refused_before_anything_heavy_is_imported()
     for (call, words), refusal in zip(calls.items(), refusals, strict=True):
         assert words in refusal, call
     assert (rest, done.stdout.strip()) == ("", ""), "nothing else was printed, and nothing was imported"
+
+
+def test_row_2_test_nodes_can_be_left_out_of_the_graph_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert planned(monkeypatch, "compare", "wine", "--inductive").cells[0].setting.inductive
+    for command in ("landscape", "tune"):
+        assert "--inductive" in invoke(command, "wine", "--inductive", code=2)

@@ -10,6 +10,8 @@ from wtawp.base import lazy_exports
 if TYPE_CHECKING:
     from wtawp.attacks.dice_attack import dice
     from wtawp.attacks.dispatch import attack
+    from wtawp.attacks.eva_attack import eva
+    from wtawp.attacks.lrbcd_attack import lrbcd
     from wtawp.attacks.meta_attack import metattack, metattack_many, self_training_labels
     from wtawp.attacks.minmax_attack import minmax
     from wtawp.attacks.pgd_attack import pgd, pgd_many
@@ -26,14 +28,15 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "dice", "grbcd", "metattack",
-    "metattack_many", "minmax", "pgd", "pgd_many", "prbcd", "project_onto_budget", "random_flips", "register_attack",
-    "self_training_labels", "unregister_attack",
+    "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "dice", "eva", "grbcd", "lrbcd",
+    "metattack", "metattack_many", "minmax", "pgd", "pgd_many", "prbcd", "project_onto_budget", "random_flips",
+    "register_attack", "self_training_labels", "unregister_attack",
 ]  # fmt: skip
 
 _HOMES = {
     "AttackRequest": "registry", "AttackSpec": "registry", "attack": "dispatch", "attack_names": "registry",
-    "attack_spec": "registry", "dice": "dice_attack", "grbcd": "prbcd_attack", "metattack": "meta_attack",
+    "attack_spec": "registry", "dice": "dice_attack", "eva": "eva_attack", "grbcd": "prbcd_attack",
+    "lrbcd": "lrbcd_attack", "metattack": "meta_attack",
     "metattack_many": "meta_attack", "minmax": "minmax_attack", "pgd": "pgd_attack", "pgd_many": "pgd_attack",
     "prbcd": "prbcd_attack", "project_onto_budget": "projection", "random_flips": "random_attack",
     "register_attack": "registry", "self_training_labels": "meta_attack", "unregister_attack": "registry",

@@ -42,8 +42,14 @@ def check_graph(data: object) -> None:
         )
 
 
-def check_victim(victim: nn.Module | None, data: Data, attack: str) -> None:
-    """Refuse a victim that does not return one row of logits for each node, before anything is attacked."""
+def check_victim(victim: object, data: Data, attack: str, *, is_callable_enough: bool = False) -> None:
+    """Refuse a victim that does not return one row of logits for each node, before anything is attacked.
+
+    With `is_callable_enough`, for attacks that use predictions alone, what is callable but not a module passes: the
+    attack checks what it returns.
+    """
+    if is_callable_enough and callable(victim) and not isinstance(victim, nn.Module):
+        return
     if not isinstance(victim, nn.Module):
         raise AttackError(f"the attack {attack!r} needs a victim, a torch.nn.Module, got {type(victim).__name__}")
     refuse_cached(victim)

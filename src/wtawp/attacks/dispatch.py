@@ -1,6 +1,6 @@
 """Every attack behind one function, by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from wtawp.models.evaluation import evaluating
 
 def attack(
     data: Data,
-    victim: nn.Module | None = None,
+    victim: nn.Module | Callable[[Tensor, Tensor], Tensor] | None = None,
     *,
     budget: float | int,
     nodes: Tensor | Sequence[int] | None = None,
@@ -30,7 +30,8 @@ def attack(
     Args:
         data: The graph. It is not changed.
         victim: The model, called as `victim(x, edge_index, edge_weight)` in evaluation mode. It is not changed. The
-            methods "random" and "dice" need none.
+            methods "random" and "dice" need none. For "eva", which uses predictions alone, any callable
+            `victim(x, edge_index)` is enough.
         budget: The number of flips allowed: undirected edges (int) or a share of the graph's edges (float).
         nodes: The nodes whose loss is to rise, as indices or a mask; None for all, and for the methods "random" and
             "dice", which do not use them. For attacks on a training ("metattack") these are
@@ -60,7 +61,7 @@ def attack(
     spec = attack_spec(method)
     check_graph(data)
     if spec.uses_victim:
-        check_victim(victim, data, method)
+        check_victim(victim, data, method, is_callable_enough=spec.uses_predictions)
     labels = data.y if labels is None else labels
     size = int(data.num_nodes)
     if nodes is None and spec.trains_surrogate:
@@ -68,7 +69,7 @@ def attack(
     nodes = torch.arange(size, device=data.edge_index.device) if nodes is None else checked_nodes(nodes, size)
     train = None
     if spec.trains_surrogate:
-        assert victim is not None
+        assert isinstance(victim, nn.Module)
         with evaluating(victim), torch.no_grad():
             labels = self_training_labels(victim(data.x, data.edge_index), labels, nodes)
         is_other = torch.ones(size, dtype=torch.bool, device=nodes.device)

@@ -23,7 +23,8 @@ Needs = Literal["nothing", "labels", "predictions", "gradient", "training"]
 Option = bool | int | float | str | None
 Options = tuple[tuple[str, Option], ...]
 PASSED = ("data", "victim", "budget", "nodes", "labels", "seed", "train")  # what a function may take from a request
-NOT_OPTIONS = (*PASSED, "unlabelled", "progress")  # parameters that hold no plain value that a plan can name
+# parameters that hold no plain value that a plan can name
+NOT_OPTIONS = (*PASSED, "unlabelled", "objective", "progress")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +67,7 @@ class AttackRequest:
     @staticmethod
     def single(
         data: "Data",
-        victim: "nn.Module | None",
+        victim: "nn.Module | Callable[[Tensor, Tensor], Tensor] | None",
         *,
         budget: float | int,
         nodes: "Tensor",
@@ -78,7 +79,8 @@ class AttackRequest:
 
         Args:
             data: The graph to attack.
-            victim: The model to mislead; None for attacks that need no model.
+            victim: The model to mislead; any callable for attacks that use predictions alone; None for attacks that
+                need no model.
             budget: The number of flips allowed: undirected edges (int) or a share of the edges (float).
             nodes: The nodes whose loss is to rise, as indices or a mask.
             labels: The labels of all nodes, true or guessed.
@@ -169,6 +171,11 @@ class AttackSpec:
     def uses_gradient(self) -> bool:
         """Whether the attack differentiates through the victim."""
         return self.needs == "gradient"
+
+    @property
+    def uses_predictions(self) -> bool:
+        """Whether the attack uses the victim's predictions and nothing else of it, so that any callable can be one."""
+        return self.needs == "predictions"
 
     @property
     def trains_surrogate(self) -> bool:
@@ -264,6 +271,10 @@ _BUILT_IN = (
     ),
     AttackSpec(name="prbcd", label="PRBCD", function="wtawp.attacks.prbcd_attack:prbcd", cost=20_000.0),
     AttackSpec(name="grbcd", label="GRBCD", function="wtawp.attacks.prbcd_attack:grbcd", cost=20_000.0),
+    AttackSpec(name="lrbcd", label="LR-BCD", function="wtawp.attacks.lrbcd_attack:lrbcd", cost=20_000.0),
+    AttackSpec(
+        name="eva", label="EvA", function="wtawp.attacks.eva_attack:eva", needs="predictions", cost=20_000.0,
+    ),
 )  # fmt: skip
 _SPECS: dict[str, AttackSpec] = {spec.name: spec for spec in _BUILT_IN}
 
@@ -279,7 +290,7 @@ def attack_names(stage: Stage | None = None) -> tuple[str, ...]:
 
     Example:
         >>> attack_names("evasion")
-        ('random', 'dice', 'pgd', 'prbcd', 'grbcd')
+        ('random', 'dice', 'pgd', 'prbcd', 'grbcd', 'lrbcd', 'eva')
     """
     return tuple(name for name, spec in _SPECS.items() if stage is None or stage in spec.stages)
 

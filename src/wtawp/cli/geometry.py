@@ -106,6 +106,11 @@ class Subject:
         """
         from wtawp.experiments.spec import Run
 
+        if self.training.inductive:
+            raise typer.BadParameter(
+                "the geometry of a loss is that of the graph in training, and this command looks at the full graph",
+                param_hint="'--inductive'",
+            )
         awp = self.training.awp()
         setting = self.training.setting(self.training.split_rule(), awp=awp if perturbed else None)
         return Run(setting, self.split_seed, self.init)

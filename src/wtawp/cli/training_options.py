@@ -96,6 +96,9 @@ TrainShare = Annotated[
     float | None, typer.Option(help="Share of a random split for training.", show_default="0.1; of whole graphs, 0.8")
 ]
 ValShare = Annotated[float | None, typer.Option(help="Share of a random split for validation.", show_default="0.1")]
+Inductive = Annotated[
+    bool, typer.Option("--inductive", help="Leave test nodes out of the graph in training; test on the full graph.")
+]
 SplitSeed = Annotated[
     int, typer.Option(min=0, help="Seed of a random split, or number of the split that the masks describe.")
 ]
@@ -139,6 +142,7 @@ class Training:
     split: SplitOption = None
     train: TrainShare = None
     val: ValShare = None
+    inductive: Inductive = False
     device: Device = "cpu"
     user_set: frozenset[str] = frozenset()
 
@@ -253,6 +257,7 @@ class Training:
                 weight_decay=self.weight_decay,  # type: ignore[arg-type]  # None: that of the model
                 select_on=self.select_on,  # type: ignore[arg-type]  # likewise
                 average=None if self.average is None else read_average(self.average),
+                inductive=self.inductive,
                 **others,
             )  # fmt: skip
 

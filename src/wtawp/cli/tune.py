@@ -140,6 +140,10 @@ def search_and_compare(
     check_outputs({"--html": html, "--study": study}, [training.dataset, store or default_path()])
     if training.split == "k-fold":
         raise typer.BadParameter("a search has no folds; use --split random", param_hint="'--split'")
+    if training.inductive:
+        raise typer.BadParameter(
+            "a search is on the full graph; compare its result with --inductive afterwards", param_hint="'--inductive'"
+        )
     base = training.setting(training.split_rule())
     from wtawp.experiments.tuning.runner import num_processes, prepare_search, run_tuning
     from wtawp.experiments.tuning.search import TimeBudget

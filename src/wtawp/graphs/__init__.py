@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
     from wtawp.graphs.gcn_weights import GcnWeights
     from wtawp.graphs.generate import citation, knn_edges, power_law, toy
+    from wtawp.graphs.held_out import SplitWithoutTest, inductive
     from wtawp.graphs.low_rank import LowRank, low_rank_operator
     from wtawp.graphs.node_batches import NodeBatches
     from wtawp.graphs.normalisation import gcn_operator, mean_operator, sum_operator
@@ -52,6 +53,7 @@ __all__ = [
     "RemoteFile",
     "Sample",
     "Split",
+    "SplitWithoutTest",
     "batched",
     "budget_of",
     "check_split",
@@ -64,6 +66,7 @@ __all__ = [
     "fetch_dataset",
     "gcn_operator",
     "has_masks",
+    "inductive",
     "is_collection",
     "is_intact",
     "is_memory_mapped",
@@ -112,6 +115,7 @@ _HOMES = {
     **dict.fromkeys(("EdgeFlips", "budget_of", "undirected_pairs"), "flips"),
     "GcnWeights": "gcn_weights",
     **dict.fromkeys(("citation", "knn_edges", "power_law", "toy"), "generate"),
+    **dict.fromkeys(("SplitWithoutTest", "inductive"), "held_out"),
     **dict.fromkeys(("LowRank", "low_rank_operator"), "low_rank"),
     "NodeBatches": "node_batches",
     **dict.fromkeys(("gcn_operator", "mean_operator", "sum_operator"), "normalisation"),

@@ -157,6 +157,8 @@ def _check_samples(
     objective.check_targets(y)
     samples: Samples = "graphs" if is_collection(whole) else "nodes"
     checked = checked_split(chosen, y, has_classes=objective.has_classes, samples=samples)
+    if not len(checked.test):
+        raise DataError("training in batches measures a test part, and this split has none; train it with fit")
     if objective.has_classes:
         everyone = torch.cat([checked.train, checked.val, checked.test]).to(y.device)
         objective = replace(objective, num_classes=int(y[everyone].max()) + 1)

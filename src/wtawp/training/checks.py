@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import DataError
-from wtawp.graphs import Split, is_collection, is_memory_mapped, split_from_masks
+from wtawp.graphs import Split, SplitWithoutTest, is_collection, is_memory_mapped, split_from_masks
 from wtawp.models.calls import Forward
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 
@@ -200,12 +200,16 @@ def checked_split(split: Split, y: Tensor, *, has_classes: bool, samples: Sample
         The split as indices.
 
     Raises:
-        DataError: If a part is empty, is neither indices nor a mask, or names samples that do not exist or have no
-            label; if a sample is in two parts; or if validation and test have a class that training does not have.
+        DataError: If a part is empty (but for the test part of a `SplitWithoutTest`), is neither indices nor a mask, or
+            names samples that do not exist or have no label; if a sample is in two parts; or if validation and test
+            have a class that training does not have.
     """
+    has_test = not (isinstance(split, SplitWithoutTest) and len(split.test) == 0)
     parts = {
-        name: checked_rows(getattr(split, name), len(y), f"the {name} part of the split", samples) for name in PARTS
+        name: checked_rows(getattr(split, name), len(y), f"the {name} part of the split", samples)
+        for name in PARTS[: None if has_test else 2]
     }
+    parts.setdefault("test", split.test)
     everyone = torch.cat([part.cpu() for part in parts.values()])
     twice = len(everyone) - len(torch.unique(everyone))
     if twice:
@@ -228,7 +232,7 @@ def checked_split(split: Split, y: Tensor, *, has_classes: bool, samples: Sample
                 f"the training part has nothing of class {classes}, which {len(unseen)} {samples} of the validation and"
                 " test parts have; choose a larger training part, or leave these out"
             )
-    return Split(**parts)
+    return Split(**parts) if has_test else SplitWithoutTest(**parts)
 
 
 def checked_rows(rows: object, size: int, what: str, samples: str) -> Tensor:  # -> [k]

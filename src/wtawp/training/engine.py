@@ -351,6 +351,9 @@ class StackTraining:
                 "val",
                 "test",
             ):  # each is freed before the next is built: test is nearly the whole graph
+                if not len(getattr(self.splits[0], part)):  # of a split without a test part
+                    loss[part] = scores[part] = torch.full((len(self.splits),), torch.nan)
+                    continue
                 subset = subsets.pop(part) if part in subsets else self.subset(self.data, part)
                 logits = self._evaluated(subset, selection.best, selection.best_buffers, selection.epoch)
                 loss[part], scores[part] = (

@@ -373,7 +373,7 @@ def _check_samples(
     is_of_graphs = isinstance(graph, Data) and is_collection(graph)
     samples: Samples = "pairs" if decoder is not None else "graphs" if is_of_graphs else "nodes"
     checked = {id(s): checked_split(s, y, has_classes=has_classes and decoder is None, samples=samples) for s in splits}
-    parts = [part for split in checked.values() for part in (split.train, split.val, split.test)]
+    parts = [part for split in checked.values() for part in (split.train, split.val, split.test) if len(part)]
     num_classes = max(int(y[part.to(y.device)].max()) for part in parts) + 1 if has_classes else 0
     return [checked[id(split)] for split in splits], replace(objective, num_classes=num_classes)
 

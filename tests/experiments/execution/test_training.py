@@ -3,20 +3,22 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch_geometric.data import Batch
 
 from wtawp.analysis import LossOn, bound_over_rho, sharpness
-from wtawp.base import rng
+from wtawp.base import DataError, rng
 from wtawp.core import AwpConfig
 from wtawp.experiments.execution import training
-from wtawp.experiments.execution.checks import check_plan
+from wtawp.experiments.execution.checks import _check_level, check_plan
 from wtawp.experiments.execution.provenance import device_name
-from wtawp.experiments.execution.training import train, train_model
+from wtawp.experiments.execution.training import train, train_model, train_one
 from wtawp.experiments.plans.robustness import certifying, noise_of
 from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Run, Setting
-from wtawp.graphs import load, stratified
+from wtawp.experiments.spec.run import chunks
+from wtawp.graphs import inductive, load, stratified
 from wtawp.models import GCN, PooledGCN
 from wtawp.models.registry import model_names, model_spec
-from wtawp.training import fit, fit_batches
+from wtawp.training import evaluate, fit, fit_batches
 
 SETTING = Setting(dataset="wine", epochs=5, awp=AwpConfig(rho=0.5, lam=0.5))
 
@@ -164,3 +166,23 @@ def test_every_model_of_a_plan_is_trained(model: str, archive: str) -> None:
     setting = Setting(dataset=archive if model_spec(model).level == "graph" else "citation", model=model, epochs=2)
     (record,) = train((Run(setting, 0, 0),), device="cpu")
     assert record.status == "done", record.error
+
+
+def test_inductive_runs_are_trained_without_their_test_nodes_and_tested_on_the_full_graph() -> None:
+    held_out = replace(SETTING, inductive=True)
+    records = train((Run(held_out, 1, 0), Run(held_out, 1, 1)), device="cpu")
+    data = load("wine")
+    split = stratified(data.y, seed=1)
+    model = GCN(13, 3, generator=rng("init", 1, 1))
+    fitted = fit(model, *inductive(data, split), seed=1001, awp=SETTING.awp, epochs=5)
+    loss, accuracy = evaluate(model, data, split.test)
+    assert records[1].loss == pytest.approx({**fitted.loss, "test": loss}, rel=1e-4)
+    assert records[1].accuracy == pytest.approx({**fitted.accuracy, "test": accuracy})
+    assert train_one(Run(held_out, 1, 1), device="cpu").loss == pytest.approx(records[1].loss, rel=1e-4)
+    assert len(chunks((Run(held_out, 0, 0), Run(held_out, 1, 0)), together=True)) == 2
+
+
+def test_lists_of_graphs_are_not_trained_inductively() -> None:
+    setting = Setting(dataset="proteins", model="PooledGCN", inductive=True)
+    with pytest.raises(DataError, match="never trained on anyway"):
+        _check_level(setting, PooledGCN(3, 2, generator=rng("init")), Batch.from_data_list([load("wine")]))

@@ -166,3 +166,14 @@ def test_names_in_another_case_are_the_same_setting_and_the_same_key() -> None:
     assert written.content_json == registered.content_json
     unknown = Setting(dataset="No-Such", measures=(Measure("evasion", (("attack", "No-Such"),)),))
     assert (unknown.dataset, unknown.measures[0].options) == ("No-Such", (("attack", "No-Such"),))
+
+
+def test_the_inductive_protocol_survives_the_way_through_a_record_and_changes_the_key() -> None:
+    plain, other = Setting(dataset="cora"), Setting(dataset="cora", inductive=True)
+    assert Setting.from_content(json.loads(other.content_json)) == other
+    assert "inductive" not in plain.content
+    assert "inductive=True" in str(other)
+    with pytest.raises(ValueError, match="true or false"):
+        Setting(dataset="cora", inductive=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="leave out inductive"):
+        Setting(dataset="proteins", model="PooledGCN", inductive=True, batch_size=4)

@@ -85,6 +85,10 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
 def _check_level(setting: Setting, model: nn.Module, data: Data) -> None:
     """Refuse a model, a measure or an option that is for nodes if the data are graphs, and the reverse."""
     check_kind(model, data)
+    if is_collection(data) and setting.inductive:
+        raise DataError(
+            f"{setting.dataset} is a list of graphs, of which those for testing are never trained on anyway"
+        )
     if is_collection(data):
         for_nodes = [m.name for m in setting.measures if "graph" not in measure_spec(m.name).levels]
         for_nodes += [name for name in ("noise", "poison") if getattr(setting, name) is not None]

@@ -27,9 +27,9 @@ from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.spec import MAX_INITS, Cell, Plan, PlanError, Record, Run, Setting
-from wtawp.graphs import EdgeFlips, Split
+from wtawp.graphs import EdgeFlips, Split, inductive
 from wtawp.models.calls import arguments_of
-from wtawp.training import Fit, fit, fit_batches, fit_many
+from wtawp.training import Fit, evaluate, fit, fit_batches, fit_many
 
 # The fit of one run, the scores of its nodes if they are kept, and the results of its measures.
 _Measured = tuple[Fit | None, list[float] | None, list[Result] | None]
@@ -201,10 +201,28 @@ def _fit(run: Run, model: nn.Module, data: Data, split: Split, progress: Callabl
         if progress is not None:
             progress((epoch + 1) / setting.epochs, f"epoch {epoch + 1}")
 
-    return fit(
-        model, data, split, seed=seed_of_run(run), **schedule_of(setting), augment=noise_augmentation(setting),
+    seen, known = inductive(data, split) if setting.inductive else (data, split)
+    fitted = fit(
+        model, seen, known, seed=seed_of_run(run), **schedule_of(setting), augment=noise_augmentation(setting),
         observe=report,
     )  # fmt: skip
+    return tested_on(data, split, model, fitted) if setting.inductive else fitted
+
+
+def tested_on(data: Data, split: Split, model: nn.Module, fitted: Fit) -> Fit:
+    """Measure a model on test nodes that were not in the graph it was trained on.
+
+    Args:
+        data: The full graph.
+        split: Its split.
+        model: The trained model.
+        fitted: What was measured in the training.
+
+    Returns:
+        The same with the loss and the accuracy of the test part.
+    """
+    loss, accuracy = evaluate(model, data, split.test)
+    return replace(fitted, scores={**fitted.scores, "test": accuracy}, loss={**fitted.loss, "test": loss})
 
 
 def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[_Measured]:
@@ -223,7 +241,12 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
     trained_at = training_share(setting)
     with warnings.catch_warnings(), part_of_progress(0.0, trained_at):
         warnings.simplefilter("ignore", VanishingGradientWarning)  # some plans provoke it; it shows in the history
-        fits = _fits(runs, models, data, splits, device, tf32)
+        seen, known = inductive(data, splits[0]) if setting.inductive else (data, None)
+        fits = _fits(runs, models, seen, splits if known is None else [known] * len(runs), device, tf32)
+    if setting.inductive:
+        full = copy.copy(data).to(device)
+        each = zip(models, splits, fits, strict=True)
+        fits = [tested_on(full, split, model, fitted) for model, split, fitted in each]
     scores = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[Result] | None] = [None] * len(runs)
     if setting.measures:

@@ -50,7 +50,7 @@ CELL = {"row": str, "column": str, "compare_with": str}
 SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs": int, "lr": float,
            "weight_decay": float, "select_on": str, "keep": list, "features": str, "batch_size": int,
            "average": (float, str), "split": (str, dict), "poison": dict, "evasion": dict,
-           "measures": list}  # fmt: skip
+           "measures": list, "inductive": bool}  # fmt: skip
 SPLIT = {"kind": str, "train": float, "val": float, "folds": int}
 AWP = {"rho": float, "lam": (float, str), "layers": (str, list), "radius": str, "projection": str, "steps": int,
        "step_size": float, "balance": (float, str), "exact": bool, "every": int, "start": int}  # fmt: skip

@@ -69,14 +69,14 @@ def chunks(runs: tuple[Run, ...], *, together: bool) -> list[tuple[Run, ...]]:
     Args:
         runs: All runs.
         together: Whether splits of a setting are trained together, as on a GPU. Splits with a graph of their own,
-            redrawn or poisoned, never are, and neither are masks and folds, whose sizes may differ.
+            redrawn, poisoned or without test nodes, never are, and neither are masks and folds, whose sizes may differ.
 
     Returns:
         Chunks of at most MAX_TOGETHER runs of one setting.
     """
     groups: dict[tuple[Setting, int | None, int], list[Run]] = {}
     for run in runs:
-        has_own_graph = run.setting.is_redrawn or run.setting.poison is not None
+        has_own_graph = run.setting.is_redrawn or run.setting.poison is not None or run.setting.inductive
         has_own_sizes = not run.setting.split_rule.is_random  # parts of one stack must be equally large
         split = None if together and not has_own_graph and not has_own_sizes else run.split
         groups.setdefault((run.setting, split, run.poison_draw), []).append(run)

@@ -49,6 +49,8 @@ class Setting:
         batch_size: Graphs in a step of the optimiser; None takes all at once.
         split: How the data are divided into training, validation and test parts; None, if nobody chose, is random.
         average: What weights are averaged over, as `fit` takes it; None keeps those of an epoch.
+        inductive: Whether test nodes are absent from the graph in training, see `wtawp.graphs.inductive`. Accuracies of
+            the test part, and measures, are of the full graph.
 
     Raises:
         ValueError: If a value is out of its range, or there is no such model.
@@ -72,6 +74,7 @@ class Setting:
     batch_size: int | None = None
     split: SplitRule | None = None
     average: Average | None = None
+    inductive: bool = False
     hash_sources: InitVar[bool] = True
 
     def __post_init__(self, hash_sources: bool) -> None:
@@ -95,6 +98,13 @@ class Setting:
             raise ValueError(f"start={self.awp.start} leaves no perturbed epoch of {self.epochs}; choose a smaller one")
         if self.average is not None and self.batch_size is not None:
             raise ValueError("average belongs to full-batch training; leave out batch_size or average")
+        if type(self.inductive) is not bool:
+            raise ValueError(f"inductive must be true or false, got {self.inductive!r}")
+        if self.inductive and (self.poison is not None or self.batch_size is not None):
+            raise ValueError(
+                "with inductive, test nodes are absent from the graph in training; there is no such protocol for"
+                " poisoning or for batches of graphs, so leave out inductive, or poison and batch_size"
+            )
         if unknown := set(self.keep) - set(get_args(Keep)):
             raise ValueError(f"keep must be among {get_args(Keep)}, got {sorted(unknown)}")
         for name, value in self.options:
@@ -138,7 +148,7 @@ class Setting:
     def content(self) -> dict[str, Any]:
         """The setting as plain data for JSON; newer fields are left out at their defaults, so that old keys stay."""
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
-                 "batch_size": None, "split": None, "average": None}  # fmt: skip
+                 "batch_size": None, "split": None, "average": None, "inductive": False}  # fmt: skip
         content = {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
         for name, default in (("every", 1), ("start", 0)):
             if self.awp is not None and getattr(self.awp, name) == default:
