@@ -45,7 +45,7 @@ def test_the_names_stand_for_the_functions() -> None:
     how: dict[str, object] = {"budget": 5, "seed": 1}
     labels: Tensor = (DATA.y + 1) % 7
     assert equal(
-        attack(DATA, VICTIM, nodes=NODES, labels=labels, steps=3, **how),  # type: ignore[arg-type]
+        attack(DATA, VICTIM, nodes=NODES, labels=labels, method="pgd", steps=3, **how),  # type: ignore[arg-type]
         pgd(DATA, VICTIM, nodes=NODES, labels=labels, steps=3, **how),  # type: ignore[arg-type]
     )
     assert equal(
