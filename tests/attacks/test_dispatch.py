@@ -13,6 +13,7 @@ DATA = citation(seed=0, num_nodes=80, num_words=40)
 NODES = torch.arange(30)
 VICTIM = GCN(40, 7, hidden=(8,), generator=rng("victim"))
 FEW = {name: {"steps": 3} for name in ("pgd", "minmax", "prbcd", "grbcd", "metattack")}
+FEW["strongest"] = {"steps": 3, "restarts": 1, "block_size": 500}
 FEW["prbcd"] = FEW["grbcd"] = {"steps": 3, "block_size": 500}
 
 

@@ -128,6 +128,7 @@ class AttackSpec:
         is_quadratic: Whether its time grows with the square of the number of nodes.
         uses_surrogate: Whether it transfers flips from plain models, `AttackRequest.surrogates`.
         weak_options: The values of options, which must be their defaults, with which the attack is weak under evasion.
+        title: What the title of a table calls it; empty: its name.
         weakness: The sentence that tables say about it then; empty where nothing is to be said.
 
     Raises:
@@ -158,6 +159,7 @@ class AttackSpec:
     uses_surrogate: bool = False
     weak_options: Options = ()
     weakness: str = ""
+    title: str = ""
 
     def __post_init__(self) -> None:
         if not self.name or not self.label:
@@ -308,7 +310,7 @@ _BUILT_IN = (
     AttackSpec(
         name="strongest", label="strongest of several", function="wtawp.attacks.strongest_attack:strongest",
         run_many="wtawp.attacks.strongest_attack:run_strongest", stages=("evasion",), needs="predictions",
-        cost=80_000.0, uses_surrogate=True,
+        cost=80_000.0, uses_surrogate=True, title="the strongest of several attacks",
     ),
 )  # fmt: skip
 _SPECS: dict[str, AttackSpec] = {spec.name: spec for spec in _BUILT_IN}

@@ -136,7 +136,7 @@ def _members(request: AttackRequest, steps: int | None, block_size: int | None) 
     for spec in map(attack_spec, attack_names("evasion")):
         for variant in spec.strong_variants:
             options = dict(variant)
-            name = f"{spec.label}, {variant[0][1]}" if len(spec.strong_variants) > 1 else spec.label
+            name = f"{spec.label}, {variant[0][1]}" if variant and len(spec.strong_variants) > 1 else spec.label
             if "block_size" in options:
                 options["block_size"] = block_size or max(int(options["block_size"] or 0), least)
             if steps is not None and "steps" in spec.options:
