@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def compare_losses(data: Data, splits: int, hidden: int, budget: float) -> None:
-    """Print, after each split, the mean accuracy so far that each attack leaves, and the seconds of CPU of each call."""
+    """Print, after each split, the mean accuracy so far that each attack leaves, and its seconds of CPU."""
     attacks: dict[str, Callable[..., EdgeFlips]] = {
         "PGD, margin, 200 steps": partial(pgd, loss="margin"),
         "PGD, masked_ce, 100 steps": partial(pgd, loss="masked_ce", steps=100),
