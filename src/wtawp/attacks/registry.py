@@ -288,7 +288,7 @@ _BUILT_IN = (
         ),
         weak_options=(("loss", "ce"),),
         weakness="PGD on the cross-entropy is the paper's attack and a weak one: it spends flips on nodes that are "
-        "misclassified already, and other attacks take several times as much.",
+        "misclassified already, and other attacks may take several times as much.",
     ),
     AttackSpec(
         name="minmax", label="Min-Max", function="wtawp.attacks.minmax_attack:minmax", stages=("poisoning",),
