@@ -19,9 +19,10 @@ from wtawp.experiments.store.database import Store
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
 SMALL = ("--epochs", "3")
+FEW = ("--attack-option", "steps=2", "--attack-option", "restarts=1", "--attack-option", "block_size=1000")
 WALKS = {
     "wtawp reproduce tab:natacc": ("reproduce", "tab:natacc", "--scale", "smoke", "--column", "cora", "--row", "GCN"),
-    "wtawp attack": ("attack", "wine", "--budget", "5", "--splits", "1", "--plain", *SMALL),
+    "wtawp attack": ("attack", "wine", "--budget", "5", "--splits", "1", "--plain", *FEW, *SMALL),
     "wtawp landscape": ("landscape", "wine", "--points", "3", "--directions", "1", *SMALL),
     "wtawp certify": ("certify", "citation", "--on", "edges", "--samples", "20", "--plain", *SMALL),
     "wtawp report": ("report", "tab:natacc"),

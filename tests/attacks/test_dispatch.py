@@ -13,6 +13,7 @@ DATA = citation(seed=0, num_nodes=80, num_words=40)
 NODES = torch.arange(30)
 VICTIM = GCN(40, 7, hidden=(8,), generator=rng("victim"))
 FEW = {name: {"steps": 3} for name in ("pgd", "minmax", "prbcd", "grbcd", "lrbcd", "metattack")}
+FEW["strongest"] = {"steps": 3, "restarts": 1, "block_size": 500}
 FEW["prbcd"] = FEW["grbcd"] = {"steps": 3, "block_size": 500}
 
 
@@ -45,7 +46,7 @@ def test_the_names_stand_for_the_functions() -> None:
     how: dict[str, object] = {"budget": 5, "seed": 1}
     labels: Tensor = (DATA.y + 1) % 7
     assert equal(
-        attack(DATA, VICTIM, nodes=NODES, labels=labels, steps=3, **how),  # type: ignore[arg-type]
+        attack(DATA, VICTIM, nodes=NODES, labels=labels, method="pgd", steps=3, **how),  # type: ignore[arg-type]
         pgd(DATA, VICTIM, nodes=NODES, labels=labels, steps=3, **how),  # type: ignore[arg-type]
     )
     assert equal(

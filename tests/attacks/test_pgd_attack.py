@@ -4,13 +4,16 @@ from itertools import combinations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn.models import basic_gnn
 
 from wtawp.attacks import random_flips
+from wtawp.attacks.gradient import FactoredVictims
+from wtawp.attacks.losses import LOSSES
 from wtawp.attacks.pgd_attack import pgd, pgd_many
+from wtawp.attacks.relaxed import RelaxedFlips
 from wtawp.base import AttackError, isolated_rng, rng
 from wtawp.graphs import EdgeFlips, citation, load, stratified
 from wtawp.models import GCN, MLP
@@ -22,7 +25,7 @@ SIZE, CLASSES = 12, 3
 NODES = torch.tensor([0, 2, 3, 7, 11])
 
 
-@pytest.mark.parametrize("kind", ["ce", "margin"])
+@pytest.mark.parametrize("kind", LOSSES)
 def test_thin_factors_and_weights_of_all_pairs_lead_to_the_same_flips(
     kind: str, small: Callable[..., Data], small_victim: Callable[..., GCN], black_box: type[nn.Module]
 ) -> None:
@@ -62,6 +65,44 @@ def test_it_hurts_more_than_random_flips_and_leaves_the_victim_as_it_was() -> No
     at_random = [evaluate(model, random_flips(data, budget=0.05, seed=s).apply(data), split.test) for s in range(5)]
     assert attacked[1] < min(accuracy for _, accuracy in at_random) - 0.02
     assert attacked[0] > 1.1 * max(clean[0], *(loss for loss, _ in at_random))
+
+
+def test_losses_that_leave_lost_nodes_alone_take_more_than_the_cross_entropy() -> None:
+    data = citation(seed=3, num_nodes=200, num_words=60, topicality=0.6)
+    split = stratified(data.y, seed=0, train=0.2, val=0.2)
+    model = GCN(60, 7, hidden=(16,), generator=rng("init"))
+    fit(model, data, split, seed=0, epochs=60)
+    left = {}
+    for kind in ("ce", "tanh_margin", "masked_ce"):
+        flips = pgd(data, model, budget=0.1, nodes=split.test, labels=data.y, seed=0, steps=40, loss=kind)  # type: ignore[arg-type]
+        left[kind] = evaluate(model, flips.apply(data), split.test)[1]
+    assert left["tanh_margin"] < left["ce"] - 0.02
+    assert left["masked_ce"] < left["ce"]
+
+
+def test_the_best_draw_is_that_of_the_lowest_accuracy_and_for_the_cross_entropy_that_of_the_highest_loss(
+    small: Callable[..., Data], small_victim: Callable[..., GCN], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, model = small(8), small_victim(8).eval()
+    for kind, selects_by_accuracy in (("ce", False), ("tanh_margin", True)):
+        drawn: list[tuple[float, float]] = []
+        logits_of = FactoredVictims.flipped_logits
+
+        def spying(self: FactoredVictims, flips: RelaxedFlips) -> Tensor:
+            logits = logits_of(self, flips)  # noqa: B023, called before the next turn
+            drawn.append((float(self.target.lost(logits)[0]), float(self.target.losses(logits)[0])))  # noqa: B023
+            return logits
+
+        monkeypatch.setattr(FactoredVictims, "flipped_logits", spying)
+        options = {"budget": 4, "nodes": torch.arange(SIZE), "labels": data.y, "seed": 0, "steps": 10, "loss": kind}
+        flips = pgd(data, model, **options)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        assert len(drawn) == 21
+        with torch.no_grad():
+            logits = model(data.x, flips.apply(data).edge_index)
+        lost = float((logits.argmax(1) != data.y).double().mean())
+        best = max(drawn) if selects_by_accuracy else max(drawn, key=lambda each: each[1])
+        assert lost == pytest.approx(best[0])
 
 
 def test_frozen_weights_and_models_of_others_can_be_attacked(
@@ -132,7 +173,7 @@ def test_victims_without_factors_are_for_small_graphs(blind: nn.Module) -> None:
         ({"nodes": torch.tensor([SIZE])}, "nodes must lie in 0 to 11"),
         ({"nodes": torch.zeros(SIZE, dtype=torch.bool)}, "one or more nodes, as indices"),
         ({"nodes": torch.tensor([0.0])}, "one or more nodes, as indices"),
-        ({"loss": "cw"}, "loss must be one of 'ce', 'margin'"),
+        ({"loss": "cw"}, "loss must be one of 'ce', 'masked_ce', 'margin'"),
         ({"steps": 0}, "steps must be >= 1"),
         ({"samples": -1}, "samples >= 0"),
         ({"step_size": 0.0}, "step_size must be positive"),
@@ -148,7 +189,7 @@ def test_bad_arguments_are_refused(
         pgd(data, small_victim(), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["ce", "margin"])
+@pytest.mark.parametrize("kind", ["ce", "margin", "tanh_margin", "masked_ce"])
 @pytest.mark.parametrize("plain", [False, True])
 def test_many_victims_get_the_flips_that_each_gets_alone(
     kind: str, plain: bool, small: Callable[..., Data], small_victim: Callable[..., GCN], black_box: type[nn.Module]

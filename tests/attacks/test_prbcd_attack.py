@@ -176,7 +176,7 @@ def test_a_victim_that_gives_nothing_to_climb_is_said_so(
         ({"labels": torch.full((12,), 3)}, "labels go up to 3, but the logits have 3 classes"),
         ({"labels": torch.full((12,), -1)}, "must be known"),
         ({"nodes": torch.tensor([12])}, "nodes must lie in 0 to 11"),
-        ({"loss": "cw"}, "loss must be one of 'ce', 'margin', 'masked_ce'"),
+        ({"loss": "cw"}, "loss must be one of 'ce', 'masked_ce', 'margin'"),
         ({"steps": 0}, "steps must be >= 1"),
         ({"block_size": 2, "budget": 4, "steps": 1}, "4 flips must be found among them; raise block_size"),
         ({"budget": 0}, "budget"),

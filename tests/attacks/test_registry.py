@@ -70,7 +70,7 @@ def test_abilities() -> None:
 def test_options_are_those_of_the_function_and_cover_the_protocol(name: str) -> None:
     spec = attack_spec(name)
     function = resolve(str(spec.function))
-    taken = set(function.__kwdefaults__ or {}) - {"train", "unlabelled", "objective", "progress"}
+    taken = set(function.__kwdefaults__ or {}) - {"train", "unlabelled", "objective", "progress", "surrogate"}
     assert set(spec.options) == taken
     assert all(function.__kwdefaults__[option] == default for option, default in spec.options.items())
     protocol = {*dict(spec.poisoning_options), *dict(spec.evasion_options)} - {"nodes", "labels"}

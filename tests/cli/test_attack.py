@@ -6,6 +6,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from wtawp.attacks import Outcome
 from wtawp.cli import app
 from wtawp.experiments import Store
 from wtawp.graphs import EdgeFlips
@@ -63,6 +64,35 @@ def test_poisoning_trains_a_surrogate_for_each_split_first(store: Path) -> None:
     assert len({r.versions["flips"] for r in poisoned}) == 2
 
 
+def test_by_default_several_attacks_are_run_and_the_winners_are_shown(tmp_path: Path, store: Path) -> None:
+    page = tmp_path / "page.html"
+    few = ("--attack-option", "steps=2", "--attack-option", "restarts=1", "--attack-option", "block_size=2000")
+    shown = invoke(
+        "wine", "--epochs", 5, "--splits", 1, "--workers", 1, *few, "--plain", "--store", store, "--html", page
+    )
+    assert "under evasion with the strongest of several attacks" in shown
+    assert "PGD, tanh_margin" in shown
+    assert "1 of 1" in shown
+    assert "GRBCD on a surrogate" in page.read_text(encoding="utf-8")
+    with Store(store) as kept:
+        (record,) = kept.records()
+    assert record.measured is not None
+    outcome = Outcome.of((name, value) for name, value in record.measured[0]["provenance"])
+    assert outcome is not None
+    assert record.measured[0]["accuracy"] == pytest.approx(min(outcome.accuracies.values()), abs=1e-5)
+
+
+def test_poisoning_has_a_default_attack_of_its_own_and_the_papers_evasion_is_called_weak(store: Path) -> None:
+    few = ("--attack-option", "steps=2", "--budget", 2, "--splits", 1, "--epochs", 5, "--workers", 1, "--plain")
+    poisoned = invoke("wine", "--poison", *few, "--store", store)
+    assert "under poisoning with metattack" in poisoned
+    evaded = invoke("wine", "--attack", "pgd", *few, "--store", store)
+    assert "the paper's attack and a weak one" in evaded
+    assert "weak" not in invoke(
+        "wine", "--attack", "pgd", "--attack-option", "loss=tanh_margin", *few, "--store", store
+    )
+
+
 def test_a_model_of_ones_own_is_found_by_its_place(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +138,7 @@ def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
         (("--budget", "five"), "budget must be a share as in 0.05 or a number of edges as in 253, got 'five'"),
         (("--model", "GCNN"), "model must be one of GCN, GAT"),
         (("--attack", "metattack"), "ask for poisoning (--poison)"),
+        (("--attack-option", "steps"), "an option is name=value"),
     ],
 )
 def test_a_wrong_argument_is_named(store: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from wtawp.attacks.lrbcd_attack import lrbcd
     from wtawp.attacks.meta_attack import metattack, metattack_many, self_training_labels
     from wtawp.attacks.minmax_attack import minmax
+    from wtawp.attacks.outcomes import Outcome
     from wtawp.attacks.pgd_attack import pgd, pgd_many
     from wtawp.attacks.prbcd_attack import grbcd, prbcd
     from wtawp.attacks.projection import project_onto_budget
@@ -26,20 +27,21 @@ if TYPE_CHECKING:
         register_attack,
         unregister_attack,
     )
+    from wtawp.attacks.strongest_attack import strongest
 
 __all__ = [
-    "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "dice", "eva", "grbcd", "lrbcd",
+    "AttackRequest", "AttackSpec", "Outcome", "attack", "attack_names", "attack_spec", "dice", "eva", "grbcd", "lrbcd",
     "metattack", "metattack_many", "minmax", "pgd", "pgd_many", "prbcd", "project_onto_budget", "random_flips",
-    "register_attack", "self_training_labels", "unregister_attack",
+    "register_attack", "self_training_labels", "strongest", "unregister_attack",
 ]  # fmt: skip
 
 _HOMES = {
-    "AttackRequest": "registry", "AttackSpec": "registry", "attack": "dispatch", "attack_names": "registry",
-    "attack_spec": "registry", "dice": "dice_attack", "eva": "eva_attack", "grbcd": "prbcd_attack",
-    "lrbcd": "lrbcd_attack", "metattack": "meta_attack",
-    "metattack_many": "meta_attack", "minmax": "minmax_attack", "pgd": "pgd_attack", "pgd_many": "pgd_attack",
-    "prbcd": "prbcd_attack", "project_onto_budget": "projection", "random_flips": "random_attack",
-    "register_attack": "registry", "self_training_labels": "meta_attack", "unregister_attack": "registry",
+    "AttackRequest": "registry", "AttackSpec": "registry", "Outcome": "outcomes", "attack": "dispatch",
+    "attack_names": "registry", "attack_spec": "registry", "dice": "dice_attack", "eva": "eva_attack",
+    "grbcd": "prbcd_attack", "lrbcd": "lrbcd_attack", "metattack": "meta_attack", "metattack_many": "meta_attack",
+    "minmax": "minmax_attack", "pgd": "pgd_attack", "pgd_many": "pgd_attack", "prbcd": "prbcd_attack",
+    "project_onto_budget": "projection", "random_flips": "random_attack", "register_attack": "registry",
+    "self_training_labels": "meta_attack", "strongest": "strongest_attack", "unregister_attack": "registry",
 }  # fmt: skip
 __getattr__ = lazy_exports(__name__, _HOMES)
 

@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.checks import check_graph, check_victim, checked_nodes
 from wtawp.attacks.meta_attack import self_training_labels
-from wtawp.attacks.registry import AttackRequest, attack_spec
+from wtawp.attacks.registry import DEFAULT_ATTACK, AttackRequest, attack_spec
 from wtawp.graphs.flips import EdgeFlips
 from wtawp.models.evaluation import evaluating
 
@@ -20,9 +20,10 @@ def attack(
     *,
     budget: float | int,
     nodes: Tensor | Sequence[int] | None = None,
-    method: str = "pgd",
+    method: str = DEFAULT_ATTACK["evasion"],
     labels: Tensor | None = None,
     seed: int = 0,
+    surrogate: nn.Module | None = None,
     **options: Any,
 ) -> EdgeFlips:
     """Find edge flips within a budget that mislead a model on some nodes.
@@ -37,9 +38,11 @@ def attack(
             "dice", which do not use them. For attacks on a training ("metattack") these are
             the training nodes; the loss of all other nodes is to rise, against the labels that the victim predicts.
         method: The name of the attack, one of `attack_names()`, or "package.module:function" for an attack of your
-            own. PGD by default: it is strong, and feasible for all models here.
+            own. By default "strongest", which runs several attacks, also by flips transferred from a surrogate, and
+            returns the flips that leave the lowest accuracy; `Outcome.of(flips.provenance)` says what each reached.
         labels: The labels of all nodes, [n]. None: `data.y`.
         seed: The seed of the attack's random draws.
+        surrogate: A model of which "strongest" transfers flips. None: a GCN that learns the victim's predictions.
         options: Options of the function of that name, such as `steps` for `pgd`.
 
     Returns:
@@ -75,5 +78,11 @@ def attack(
         is_other = torch.ones(size, dtype=torch.bool, device=nodes.device)
         is_other[nodes] = False
         train, nodes = nodes, is_other.nonzero()[:, 0]
-    request = AttackRequest.single(data, victim, budget=budget, nodes=nodes, labels=labels, seed=seed, train=train)
+    if surrogate is not None and not spec.uses_surrogate:
+        raise ValueError(
+            f"attack {method!r} uses no surrogate; leave it out, or attack the surrogate and apply the flips"
+        )
+    request = AttackRequest.single(
+        data, victim, budget=budget, nodes=nodes, labels=labels, seed=seed, train=train, surrogate=surrogate
+    )
     return spec.run(request, **options)[0]

@@ -151,10 +151,14 @@ class FactoredVictims:
         arguments = template.forward_args(self.x, tuple(views))
         return self.ensemble.logits(self.parameters, self.buffers, arguments, None), views
 
+    @torch.no_grad()
+    def flipped_logits(self, flips: RelaxedFlips) -> Tensor:  # -> [b, n, c]
+        """The logits on the graphs with these pairs flipped."""
+        return self.logits(flips)[0]
+
     def losses(self, flips: RelaxedFlips) -> Tensor:  # -> [b]
         """The loss that the attack raises, for each victim."""
-        with torch.no_grad():
-            return self.target.losses(self.logits(flips)[0])
+        return self.target.losses(self.flipped_logits(flips))
 
     def gradient(self, flips: RelaxedFlips) -> FactoredGradient:
         """The gradient of the loss with respect to the flip of each pair."""
@@ -198,11 +202,16 @@ class BlackBoxVictim:
         edges, weight = self.target.graph(flips)
         return self.victim(self.target.data.x, edges, weight)[None], []
 
-    def losses(self, flips: RelaxedFlips) -> Tensor:  # -> [1]
-        """The loss that the attack raises, on the graph with these pairs flipped; pairs of weight 0 are left out."""
+    @torch.no_grad()
+    def flipped_logits(self, flips: RelaxedFlips) -> Tensor:  # -> [1, n, c]
+        """The logits on the graph with these pairs flipped; pairs of weight 0 are left out."""
         edges, weight = self.target.graph(flips)
-        with torch.no_grad():
-            return self.target.losses(self.victim(self.target.data.x, edges[:, weight > 0])[None])
+        logits: Tensor = self.victim(self.target.data.x, edges[:, weight > 0])
+        return logits[None]
+
+    def losses(self, flips: RelaxedFlips) -> Tensor:  # -> [1]
+        """The loss that the attack raises, on the graph with these pairs flipped."""
+        return self.target.losses(self.flipped_logits(flips))
 
     def gradient(self, flips: RelaxedFlips) -> FullGradient:
         """The gradient of the loss with respect to the flip of each pair."""

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks.gradient import BlackBoxVictim, FactoredVictims, attacked_by_gradient
+from wtawp.attacks.losses import Loss
 from wtawp.attacks.pgd_attack import ascent_step, checked_step_size, round_by_sampling
-from wtawp.attacks.relaxed import Loss, RelaxedFlips, Target, target_of
+from wtawp.attacks.relaxed import RelaxedFlips, Target, target_of
 from wtawp.base import report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating
@@ -52,7 +53,7 @@ def minmax(
         steps: The number of steps.
         lr: The learning rate of Adam.
         weight_decay: The weight decay of Adam.
-        loss: The loss that the flips raise: "ce", or "margin", which ignores nodes once they are misclassified.
+        loss: The loss that the flips raise, as for `pgd`.
         samples: The number of sets of flips drawn at the end; the best one for the last weights is returned.
         step_size: Step t on the flips is `step_size` / sqrt(t + 1) times the gradient. None: as for `pgd`.
 

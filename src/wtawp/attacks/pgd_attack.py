@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks.gradient import BlackBoxVictim, FactoredVictims, attacked_by_gradient, victims_at_once
+from wtawp.attacks.losses import Loss, loss_spec
 from wtawp.attacks.registry import AttackRequest
-from wtawp.attacks.relaxed import Loss, RelaxedFlips, target_of
+from wtawp.attacks.relaxed import RelaxedFlips, target_of
 from wtawp.base import AttackError, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating
-
-STEP_SIZE = {"ce": 200.0, "margin": 20.0}  # the first is the released code's
 
 
 def pgd(
@@ -48,10 +47,15 @@ def pgd(
         labels: The labels of all nodes, [n], true or guessed; those of `nodes` are used.
         seed: The seed of the final draws.
         steps: The number of steps of gradient ascent. 200 is the released code's.
-        loss: "ce", the cross-entropy, or "margin", which ignores nodes once they are misclassified.
+        loss: "ce", the cross-entropy, as in the paper's protocol; it goes on rewarding flips near nodes that are lost
+            already, which makes it weak. "tanh_margin", the tanh of the margin of log-probabilities, is the strongest;
+            "masked_ce" is the cross-entropy of the nodes that are still classified correctly, "margin" the margin until
+            a node is misclassified, "prob_margin" the margin of probabilities. See `loss_spec`.
         samples: The number of sets of flips drawn at the end, with the relaxed flips as probabilities. Of these sets,
-            and of the set of the largest relaxed flips, the one with the highest loss is returned.
-        step_size: Step t is `step_size` / sqrt(t + 1) times the gradient. None: 200 for "ce", 20 for "margin".
+            and of the set of the largest relaxed flips, the one with the highest loss is returned for "ce" and
+            "margin", and for other losses the one that leaves the lowest accuracy.
+        step_size: Step t is `step_size` / sqrt(t + 1) times the gradient. None: 200 for "ce" and "masked_ce", 50 for
+            "tanh_margin" and "prob_margin", 20 for "margin".
 
     Returns:
         The flips.
@@ -102,9 +106,9 @@ def pgd_many(
         labels: The labels of all nodes, [n], for each victim.
         seeds: The seed of the final draws, for each victim.
         steps: The number of steps of gradient ascent.
-        loss: "ce", the cross-entropy, or "margin", which ignores nodes once they are misclassified.
+        loss: The loss to raise, as for `pgd`.
         samples: The number of sets of flips drawn at the end.
-        step_size: Step t is `step_size` / sqrt(t + 1) times the gradient. None: 200 for "ce", 20 for "margin".
+        step_size: Step t is `step_size` / sqrt(t + 1) times the gradient. None: that of the loss, as for `pgd`.
         progress: Called with the share of victims that are done and a text, after each group of victims.
 
     Returns:
@@ -172,24 +176,27 @@ def round_by_sampling(
 ) -> list[Tensor]:  # -> codes of each copy
     """For each copy the best set of flips: the largest relaxed ones, or one of `samples` draws by their amounts.
 
-    A draw with more flips than the budget allows is cut down to those drawn with the widest margin.
+    A draw with more flips than the budget allows is cut down to those drawn with the widest margin. The loss says
+    whether accuracy or the loss itself decides which set is best.
     """
     target, codes = attacked.target, flips.codes
+    selects_by_accuracy = loss_spec(target.loss).selects_by_accuracy
     copy, position = target.positions(codes)
     counts = torch.bincount(copy, minlength=target.copies).tolist()
     draws = [torch.rand(samples, k, generator=g) for k, g in zip(counts, generators, strict=True)]
     uniforms = torch.cat([torch.zeros(1, len(codes)), torch.cat(draws, 1)]).to(flips.amounts)
     best = torch.zeros_like(codes, dtype=torch.bool)
-    highest = uniforms.new_full((target.copies,), -math.inf)
+    highest, most = uniforms.new_full((target.copies,), -math.inf), uniforms.new_zeros(target.copies)
     for uniform in uniforms:
         rows = target.padded(flips.amounts - uniform, codes)
         top = rows.topk(min(budget, rows.shape[1]))
         chosen = torch.zeros_like(rows, dtype=torch.bool).scatter(1, top.indices, top.values > 0)
-        values = attacked.losses(
-            RelaxedFlips(codes[chosen[copy, position]], torch.ones_like(uniform[chosen[copy, position]]))
-        )
-        better = chosen.any(1) & (values > highest)
-        highest = torch.where(better, values, highest)
+        taken = chosen[copy, position]
+        logits = attacked.flipped_logits(RelaxedFlips(codes[taken], torch.ones_like(uniform[taken])))
+        values = target.losses(logits)
+        lost = target.lost(logits).to(most) if selects_by_accuracy else torch.zeros_like(most)
+        better = chosen.any(1) & ((lost > most) | ((lost == most) & (values > highest)))
+        highest, most = torch.where(better, values, highest), torch.where(better, lost, most)
         best = torch.where(better[copy], chosen[copy, position], best)
     missed = ~torch.isfinite(highest)
     if bool(missed.any()):
@@ -202,11 +209,10 @@ def round_by_sampling(
 
 def checked_step_size(steps: int, loss: str, samples: int, step_size: float | None) -> float:
     """The step size, or the default one for this loss, after a check of all options."""
-    if loss not in STEP_SIZE:
-        raise ValueError(f"loss must be one of {', '.join(map(repr, STEP_SIZE))}, got {loss!r}")
+    spec = loss_spec(loss)
     if steps < 1 or samples < 0:
         raise ValueError(f"steps must be >= 1 and samples >= 0, got {steps} and {samples}")
-    step_size = STEP_SIZE[loss] if step_size is None else step_size
+    step_size = spec.step_size if step_size is None else step_size
     if not 0 < step_size < math.inf:
         raise ValueError(f"step_size must be positive and finite, got {step_size}")
     return step_size

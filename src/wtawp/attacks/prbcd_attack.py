@@ -7,13 +7,13 @@ result is `EdgeFlips`.
 
 import math
 import warnings
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks.checks import refuse_nan, refuse_without_weights
+from wtawp.attacks.losses import Loss, loss_spec
 from wtawp.attacks.relaxed import Target, target_of
 from wtawp.base import AttackError, isolated_rng, report_progress
 from wtawp.graphs.flips import EdgeFlips, budget_of
@@ -24,8 +24,6 @@ from wtawp.models.inputs import features
 with warnings.catch_warnings(action="ignore", category=UserWarning):  # PyG calls all of `contrib` experimental
     from torch_geometric.contrib.nn import GRBCDAttack, PRBCDAttack
 
-Loss = Literal["ce", "masked_ce", "margin", "prob_margin", "tanh_margin"]
-PYG_LOSS = {"masked_ce": "masked", "prob_margin": "prob_margin", "tanh_margin": "tanh_margin"}
 RESAMPLED = 0.8  # share of PRBCD's steps in which the block is drawn anew; in the others it stays: 100 of PyG's 125
 ENOUGH = 16  # draws for each pair of nodes: all but one in e^16 are then in the block
 
@@ -59,10 +57,8 @@ def prbcd(
         labels: The labels of all nodes, [n].
         seed: The seed of all random draws.
         steps: The number of steps. 125 is PyG's: the block changes in the first 80 % of them.
-        loss: "ce" and "margin" are the losses of `pgd`. "masked_ce" is the cross-entropy of the nodes that are still
-            classified correctly (PyG's "masked"), "prob_margin" the margin of probabilities, and "tanh_margin" the
-            tanh of the margin of log-probabilities. PyG's "margin", which goes on pushing nodes that are already
-            misclassified, is left out.
+        loss: The losses are those of `pgd`. "masked_ce" is PyG's "masked"; PyG's "margin", which goes on pushing nodes
+            that are already misclassified, is left out.
         block_size: The number of draws of random pairs that make a block.
         samples: The number of sets of flips drawn at the end. Of these sets, and of the set of the largest relaxed
             flips, the one with the highest loss is returned.
@@ -164,8 +160,7 @@ class _BlockAttack:
         *,
         greedy: bool,
     ) -> None:
-        if loss not in ("ce", "margin", *PYG_LOSS):
-            raise ValueError(f"loss must be one of 'ce', 'margin', {', '.join(map(repr, PYG_LOSS))}, got {loss!r}")
+        loss_spec(loss)
         if steps < 1:
             raise ValueError(f"steps must be >= 1, got {steps}")
         count, size = budget_of(data, budget), int(data.num_nodes)
@@ -179,9 +174,9 @@ class _BlockAttack:
                 " flips must be found among them; raise block_size"
             )
         refuse_without_weights(victim, "the attack")
-        self.target = target_of(data, [nodes], [labels], "margin" if loss == "margin" else "ce")
+        self.target = target_of(data, [nodes], [labels], loss)
         self.victim = _Victim(victim, self.target, steps)
-        self.loss = PYG_LOSS.get(loss, lambda prediction, *_: self.target.losses(prediction[None])[0])
+        self.loss = lambda prediction, *_: self.target.losses(prediction[None])[0]
         self.data, self.count, self.block_size, self.seed = data, count, min(block_size, ENOUGH * pairs), seed
         self.labels = labels.to(data.edge_index.device).long()
         self.origin = {"budget": budget, "seed": seed, "steps": steps, "loss": loss, "block_size": block_size}

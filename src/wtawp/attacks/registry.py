@@ -23,8 +23,7 @@ Needs = Literal["nothing", "labels", "predictions", "gradient", "training"]
 Option = bool | int | float | str | None
 Options = tuple[tuple[str, Option], ...]
 PASSED = ("data", "victim", "budget", "nodes", "labels", "seed", "train")  # what a function may take from a request
-# parameters that hold no plain value that a plan can name
-NOT_OPTIONS = (*PASSED, "unlabelled", "objective", "progress")
+NOT_OPTIONS = (*PASSED, "unlabelled", "objective", "progress", "surrogate")  # parameters without a plain value
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +40,7 @@ class AttackRequest:
         split_seeds: The seeds of attacks that do not use a victim. They are run once for each different number here,
             and victims with the same number (those trained on one split) share the flips.
         trains: The training nodes, as indices or masks. Only attacks on a training need them.
+        surrogates: A plain model for each victim, of which attacks that use surrogates may transfer flips.
 
     Raises:
         ValueError: If there is no victim, or the sequences do not all have one entry for each victim.
@@ -54,14 +54,15 @@ class AttackRequest:
     seeds: Sequence[int]
     split_seeds: Sequence[int]
     trains: "Sequence[Tensor] | None" = None
+    surrogates: "Sequence[nn.Module] | None" = None
 
     def __post_init__(self) -> None:
         lengths = [len(each) for each in (self.victims, self.nodes, self.labels, self.seeds, self.split_seeds)]
-        lengths += [] if self.trains is None else [len(self.trains)]
+        lengths += [len(each) for each in (self.trains, self.surrogates) if each is not None]
         if len(set(lengths)) > 1 or lengths[0] == 0:
             raise ValueError(
                 "an attack request needs one or more victims, and for each of them nodes, labels, a seed, a split seed"
-                f" (and training nodes, if any are passed); got {', '.join(map(str, lengths))}"
+                f" (and training nodes and a surrogate, if passed); got {', '.join(map(str, lengths))}"
             )
 
     @staticmethod
@@ -74,6 +75,7 @@ class AttackRequest:
         labels: "Tensor",
         seed: int,
         train: "Tensor | None" = None,
+        surrogate: "nn.Module | None" = None,
     ) -> "AttackRequest":
         """Build the request for an attack on one victim.
 
@@ -86,6 +88,7 @@ class AttackRequest:
             labels: The labels of all nodes, true or guessed.
             seed: The seed of the attack, also of one that does not use a victim.
             train: The training nodes, for attacks on a training.
+            surrogate: A plain model, for attacks that transfer flips.
 
         Returns:
             A request whose sequences have one entry.
@@ -94,7 +97,7 @@ class AttackRequest:
         victims = cast("list[nn.Module]", [victim])  # attacks that need no model do not look at it
         return AttackRequest(
             data=data, victims=victims, budget=budget, nodes=[nodes], labels=[labels], seeds=[seed],
-            split_seeds=[seed], trains=trains,
+            split_seeds=[seed], trains=trains, surrogates=None if surrogate is None else [surrogate],
         )  # fmt: skip
 
 
@@ -119,6 +122,14 @@ class AttackSpec:
         poisoning_options: Which nodes and labels the attack sees, and its options, in the protocol of poisoning.
         evasion_options: The same in the protocol of evasion: by default, the test nodes with their true labels.
         is_user_code: Whether the attack is named by a reference and is not in the registry.
+        strong_variants: The options of each variant of the attack that the attack "strongest" runs; the first option
+            of a variant tells it from the others. Empty: it takes no part.
+        searches_at_random: Whether it searches random pairs, so that another seed finds other flips.
+        is_quadratic: Whether its time grows with the square of the number of nodes.
+        uses_surrogate: Whether it transfers flips from plain models, `AttackRequest.surrogates`.
+        weak_options: The values of options, which must be their defaults, with which the attack is weak under evasion.
+        title: What the title of a table calls it; empty: its name.
+        weakness: The sentence that tables say about it then; empty where nothing is to be said.
 
     Raises:
         ValueError: If the name or label is empty, a stage or need is unknown, or the function requires a parameter
@@ -142,6 +153,13 @@ class AttackSpec:
     poisoning_options: Options = (("nodes", "train"), ("labels", "true"))
     evasion_options: Options = (("nodes", "test"), ("labels", "true"))
     is_user_code: bool = False
+    strong_variants: tuple[Options, ...] = ()
+    searches_at_random: bool = False
+    is_quadratic: bool = False
+    uses_surrogate: bool = False
+    weak_options: Options = ()
+    weakness: str = ""
+    title: str = ""
 
     def __post_init__(self) -> None:
         if not self.name or not self.label:
@@ -181,6 +199,17 @@ class AttackSpec:
     def trains_surrogate(self) -> bool:
         """Whether the attack trains a model of its own, so that it must be given the training nodes."""
         return self.needs == "training"
+
+    def weakness_with(self, options: Mapping[str, object]) -> str:
+        """What a reader must know who judges robustness to evasion by this attack with these options.
+
+        Args:
+            options: Options as a plan gives them; others have their defaults.
+
+        Returns:
+            A sentence; empty where the attack is not known to be weak.
+        """
+        return self.weakness if all(options.get(n, value) == value for n, value in self.weak_options) else ""
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -258,7 +287,13 @@ _BUILT_IN = (
     AttackSpec(
         name="pgd", label="PGD", function="wtawp.attacks.pgd_attack:pgd",
         run_many="wtawp.attacks.pgd_attack:run_pgd", cost=15_000.0,
-        poisoning_options=(("nodes", "train"), ("labels", "true"), ("steps", 200)),
+        poisoning_options=(("nodes", "train"), ("labels", "true"), ("steps", 200)), is_quadratic=True,
+        strong_variants=(
+            (("loss", "tanh_margin"), ("steps", 60), ("samples", 100)), (("loss", "ce"), ("steps", 200)),
+        ),
+        weak_options=(("loss", "ce"),),
+        weakness="PGD on the cross-entropy is the paper's attack and a weak one: it spends flips on nodes that are "
+        "misclassified already, and other attacks may take several times as much.",
     ),
     AttackSpec(
         name="minmax", label="Min-Max", function="wtawp.attacks.minmax_attack:minmax", stages=("poisoning",),
@@ -269,14 +304,27 @@ _BUILT_IN = (
         run_many="wtawp.attacks.meta_attack:run_metattack", stages=("poisoning",), needs="training", cost=150_000.0,
         poisoning_options=(("nodes", "unlabelled"), ("labels", "self-training"), ("steps", 100)),
     ),
-    AttackSpec(name="prbcd", label="PRBCD", function="wtawp.attacks.prbcd_attack:prbcd", cost=20_000.0),
-    AttackSpec(name="grbcd", label="GRBCD", function="wtawp.attacks.prbcd_attack:grbcd", cost=20_000.0),
+    AttackSpec(
+        name="prbcd", label="PRBCD", function="wtawp.attacks.prbcd_attack:prbcd", cost=20_000.0,
+        strong_variants=((("steps", 60), ("block_size", 50_000)),), searches_at_random=True,
+    ),
+    AttackSpec(
+        name="grbcd", label="GRBCD", function="wtawp.attacks.prbcd_attack:grbcd", cost=20_000.0,
+        strong_variants=((("steps", 125), ("block_size", 50_000)),), searches_at_random=True,
+    ),
     AttackSpec(name="lrbcd", label="LR-BCD", function="wtawp.attacks.lrbcd_attack:lrbcd", cost=20_000.0),
     AttackSpec(
         name="eva", label="EvA", function="wtawp.attacks.eva_attack:eva", needs="predictions", cost=20_000.0,
+        strong_variants=((("steps", 40), ("population", 128)),), searches_at_random=True,
+    ),
+    AttackSpec(
+        name="strongest", label="strongest of several", function="wtawp.attacks.strongest_attack:strongest",
+        run_many="wtawp.attacks.strongest_attack:run_strongest", stages=("evasion",), needs="predictions",
+        cost=80_000.0, uses_surrogate=True, title="the strongest of several attacks",
     ),
 )  # fmt: skip
 _SPECS: dict[str, AttackSpec] = {spec.name: spec for spec in _BUILT_IN}
+DEFAULT_ATTACK: dict[Stage, str] = {"evasion": "strongest", "poisoning": "metattack"}  # the strongest that is feasible
 
 
 def attack_names(stage: Stage | None = None) -> tuple[str, ...]:
@@ -290,7 +338,7 @@ def attack_names(stage: Stage | None = None) -> tuple[str, ...]:
 
     Example:
         >>> attack_names("evasion")
-        ('random', 'dice', 'pgd', 'prbcd', 'grbcd', 'lrbcd', 'eva')
+        ('random', 'dice', 'pgd', 'prbcd', 'grbcd', 'lrbcd', 'eva', 'strongest')
     """
     return tuple(name for name, spec in _SPECS.items() if stage is None or stage in spec.stages)
 

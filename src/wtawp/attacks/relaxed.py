@@ -3,21 +3,17 @@
 Copy b of the pair (i, j), i < j, is the code b n^2 + i n + j: sorted codes lie copy by copy.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.attacks.checks import checked_labels, checked_nodes
+from wtawp.attacks.losses import Loss, loss_spec, misclassified
 from wtawp.base import AttackError, DataError
 from wtawp.graphs.flips import undirected_pairs
-
-Loss = Literal["ce", "margin"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,20 +84,22 @@ class Target:
         return rows
 
     def losses(self, logits: Tensor) -> Tensor:  # [b, n, c] -> [b]
-        """The loss that the attack raises, a mean over nodes; "margin" ignores nodes once they are misclassified."""
+        """The loss that the attack raises."""
+        return loss_spec(self.loss).value(self._checked(logits), self.labels, self.share)
+
+    def lost(self, logits: Tensor) -> Tensor:  # [b, n, c] -> [b]
+        """The share of the attacked nodes that are misclassified."""
+        return misclassified(self._checked(logits), self.labels, self.share)
+
+    def _checked(self, logits: Tensor) -> Tensor:  # [b, n, c] -> [b, k, c]
+        """The logits of the attacked nodes, which must be finite and have a class for each label."""
         logits = logits.take_along_dim(self.nodes[..., None], 1)
         broken = ~torch.isfinite(logits.detach()).flatten(1).all(1)
         if bool(broken.any()):
             raise AttackError(f"{self.describe(broken)} returns NaN or infinite logits, which no attack can raise")
         if int(self.labels.max()) >= logits.shape[2]:
             raise ValueError(f"labels go up to {int(self.labels.max())}, but the logits have {logits.shape[2]} classes")
-        if self.loss == "ce":
-            rows = F.cross_entropy(logits.mT, self.labels, reduction="none")
-        else:
-            own = logits.gather(2, self.labels[..., None])[..., 0]
-            best_other = logits.scatter(2, self.labels[..., None], -math.inf).amax(2)
-            rows = (best_other - own).clamp_max(0)
-        return (self.share * rows).sum(1)
+        return logits
 
     def describe(self, which: Tensor) -> str:  # [b] bool
         """Some of the victims, in words, for errors."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from wtawp.attacks.registry import attack_names, attack_spec
+from wtawp.attacks.registry import DEFAULT_ATTACK, attack_names, attack_spec
 from wtawp.base import write_atomic
 from wtawp.cli.completion import complete_attack
 from wtawp.cli.options import Fresh, Json, Plain, StorePath, Tf32, TimeLimit, Workers, as_bad_parameter, check_outputs
@@ -15,12 +15,22 @@ from wtawp.cli.training_options import Splits, Training, takes
 
 ONLY_POISONING = [name for name in attack_names("poisoning") if name not in attack_names("evasion")]
 Attack = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--attack",
         autocompletion=complete_attack,
         help=f"One of {', '.join(attack_names('evasion'))}; with --poison also {', '.join(ONLY_POISONING)}; or your "
-        "own, as package.module:function.",
+        "own, as package.module:function. strongest runs several attacks on each model and counts the one that leaves "
+        "the lowest accuracy; the paper's evasion attack, pgd on the cross-entropy, is weak.",
+        show_default=f"{DEFAULT_ATTACK['evasion']}; with --poison, {DEFAULT_ATTACK['poisoning']}",
+    ),
+]
+AttackOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attack-option",
+        help="An option of the attack as name=value, such as restarts=5 or steps=200 for more effort, or "
+        "loss=tanh_margin for pgd; may be repeated.",
     ),
 ]
 Budgets = Annotated[
@@ -38,7 +48,8 @@ Budgets = Annotated[
 def attack(
     training: Training,
     *,
-    attack: Attack = "pgd",
+    attack: Attack = None,
+    attack_option: AttackOption = None,
     budget: Budgets = ["0.05"],  # noqa: B006, typer copies it
     poison: Annotated[bool, typer.Option("--poison", help="Attack before the training instead of after it.")] = False,
     adaptive: Annotated[
@@ -68,19 +79,21 @@ def attack(
     model(x, edge_index, edge_weight).
     """
     with as_bad_parameter("'--attack'"):
-        attack = attack_spec(attack).name
+        attack = attack_spec(attack or DEFAULT_ATTACK["poisoning" if poison else "evasion"]).name
+    from wtawp.experiments.inspection.model_options import parse_options
     from wtawp.experiments.plans.robustness import attack_plan
     from wtawp.experiments.store import Store, default_path
 
     check_outputs({"--html": html}, [training.dataset, store or default_path()])
     with as_bad_parameter():
+        options = parse_options(attack_option or ())
         budgets = [_budget(text) for text in budget]
     rule, num_splits, num_inits = training.sizes(splits, inits, (5, 1))
     base, awp = training.setting(rule), None if plain else training.awp()
     with as_bad_parameter():
         plan = attack_plan(
             base, attack, budgets, awp=awp, poison=poison, adaptive=not poison if adaptive is None else adaptive,
-            splits=num_splits, inits=num_inits,
+            splits=num_splits, inits=num_inits, options=options,
         )  # fmt: skip
     engine = make_engine("local", workers, training.device, time_limit)
     sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh)

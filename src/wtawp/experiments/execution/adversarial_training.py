@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks import prbcd
-from wtawp.attacks.prbcd_attack import Loss
+from wtawp.attacks.losses import Loss
 from wtawp.base import seed_of
 
 

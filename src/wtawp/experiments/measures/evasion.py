@@ -24,7 +24,11 @@ def run(trained: TrainedModels, options: AttackOptions) -> list[Result]:
     """The test accuracy of each model after the attack, and the flips."""
     for model in trained.models:
         refuse_cached(model)  # it would have the accuracy of the first graph on every other
-    flips = find_flips(trained if options.adaptive else surrogate_models(trained), options)
+    surrogates = surrogate_models(trained) if options.attack.uses_surrogate or not options.adaptive else None
+    if options.adaptive or surrogates is None:
+        flips = find_flips(trained, options, surrogates)
+    else:
+        flips = find_flips(surrogates, options)
     results: list[Result] = []
     for model, split, flipped in zip(trained.models, trained.splits, flips, strict=True):
         _, accuracy = evaluate(model, flipped.apply(trained.data), split.test)

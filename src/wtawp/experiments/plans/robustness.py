@@ -1,6 +1,6 @@
 """Plans that measure robustness: attacks before training (poisoning) or after it (evasion), and certificates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from wtawp.attacks.registry import AttackSpec, attack_spec, user_attacks
@@ -74,6 +74,7 @@ def attack_plan(
     adaptive: bool,
     splits: int,
     inits: int,
+    options: Mapping[str, Option] | None = None,
 ) -> Plan:
     """Build a plan that attacks a model without and with WT-AWP, paired over splits.
 
@@ -86,6 +87,7 @@ def attack_plan(
         adaptive: Whether the attack differentiates through the model itself; otherwise it uses a plain GCN.
         splits: The number of splits.
         inits: The number of initialisations for each split.
+        options: Options of the attack that differ from those of its protocol.
 
     Returns:
         The plan, with a column without attack and one for each budget.
@@ -100,23 +102,25 @@ def attack_plan(
     if len({isinstance(budget, float) for budget in budgets}) != 1:
         raise ValueError(f"budgets must be all shares (0.05) or all numbers of edges (253), got {budgets}")
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
-    cells = []
+    given, cells = dict(options or {}), []
     for row, method in rows.items():
         setting = replace(base, awp=method)
         if poison:
             surrogate = base.model if adaptive else SURROGATE
-            attacked = [replace(setting, poison=poisoning(attack, b, surrogate=surrogate)) for b in budgets]
+            attacked = [replace(setting, poison=poisoning(attack, b, surrogate=surrogate, **given)) for b in budgets]
             settings: list[tuple[Setting, int | None]] = [(each, None) for each in (setting, *attacked)]
         else:
             surrogate_option: dict[str, Option] = {} if adaptive or not spec.uses_victim else {"adaptive": False}
-            measured = replace(setting, measures=tuple(evading(attack, b, **surrogate_option) for b in budgets))
+            measured = replace(
+                setting, measures=tuple(evading(attack, b, **surrogate_option, **given) for b in budgets)
+            )
             settings = [(measured, None), *((measured, index) for index in range(len(budgets)))]
         for name, (each, index) in zip(("no attack", *map(budget_name, budgets)), settings, strict=True):
             cells.append(Cell(row, name, each, splits, inits, measure=index))
     kind = "poisoning" if poison else "evasion"
-    differentiated = "the model itself" if adaptive else "a plain GCN"
-    by = "" if not spec.uses_gradient else f", by the gradient of {differentiated}"
-    title = f"{base.model} on {base.dataset} under {kind} with {spec.name}{by}"
+    source = "the model itself" if adaptive else "a plain GCN"
+    by = f", by the gradient of {source}" if spec.uses_gradient else f", on {source}" if spec.uses_surrogate else ""
+    title = f"{base.model} on {base.dataset} under {kind} with {spec.title or spec.name}{by}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))
 

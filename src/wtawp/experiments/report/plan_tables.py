@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from wtawp.experiments.report.tables import NOTHING, Entry, Table, mean_and_std, number, p_value
+from wtawp.experiments.results.attacks import weakness_note
 from wtawp.experiments.results.claims import check
 from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, has_only_split
@@ -27,6 +28,7 @@ def cell_table(report: PlanReport) -> Table:
             " Drop: mean accuracy of the same trainings on the clean graph (same setting, split and initialisation) "
             "less that under attack, in points; none where the clean trainings are missing."
         )
+        caption += _with_space(weakness_note(report.plan))
     if report.is_printed:
         columns["paper"] = lambda c: mean_and_std(*(c.cell.printed or (None, None)))
         columns["difference"] = lambda c: number(c.difference, "+.2f")
@@ -39,6 +41,11 @@ def cell_table(report: PlanReport) -> Table:
         )
     rows = tuple(tuple(entry(c) for entry in columns.values()) for c in report.cells)
     return Table(caption, tuple(columns), rows)
+
+
+def _with_space(sentence: str) -> str:
+    """A sentence to be added to others, or nothing."""
+    return f" {sentence}" if sentence else ""
 
 
 def _runs_entry(c: CellReport) -> Entry:
@@ -105,7 +112,8 @@ def drop_table(report: PlanReport) -> Table:
         "Robustness. The drop is the accuracy on the clean graph less that under attack, in points. The gain under "
         "attack is the gain on the clean graph less the change of the drop: where the change is below 0, the attack "
         "takes less from the second row; where it is 0, the gain under attack is the clean gain carried over. All "
-        "numbers are paired over splits; the interval and both p-values are those of the change.",
+        "numbers are paired over splits; the interval and both p-values are those of the change."
+        + _with_space(weakness_note(report.plan)),
         ("without", "with", "column", "clean gain", "gain under attack", "drop without", "drop with", "change of drop",
          "95 % interval", "p", "p (Holm)"),
         rows,

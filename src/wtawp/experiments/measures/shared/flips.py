@@ -27,7 +27,12 @@ NODES: dict[str, Callable[[Split], Tensor]] = {
     "all": lambda split: torch.cat([split.train, split.val, split.test]),
 }
 LABELS = ("true", "predicted", "self-training")  # the last: true for training nodes, predicted for all others
-SMOKE_STEPS = {"steps": 1, "samples": 0, "block_size": 250_000}  # one step is enough to see whether an attack works
+SMOKE_STEPS = {
+    "steps": 1,
+    "samples": 0,
+    "block_size": 250_000,
+    "restarts": 1,
+}  # one step is enough to see whether an attack works
 
 
 @dataclass(frozen=True)
@@ -91,18 +96,24 @@ def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Sp
     """Refuse, before anything is trained, what cannot be attacked: by one step of the attack on an untrained model."""
     budget_of(data, options.budget)
     refuse_cached(model)
-    if options.attack.uses_gradient and options.adaptive:
+    if (options.attack.uses_gradient or options.attack.uses_surrogate) and options.adaptive:
         few: dict[str, Option] = {name: value for name, value in SMOKE_STEPS.items() if name in options.attack.options}
         few |= {name: options.own[name] for name in ("block_size",) if name in options.own}
         nodes, train = NODES["all"](split), split.train
         request = AttackRequest.single(
-            data, model, budget=options.budget, nodes=nodes, labels=data.y, seed=0, train=train
+            data, model, budget=options.budget, nodes=nodes, labels=data.y, seed=0, train=train,
+            surrogate=_surrogate(data, 0) if options.attack.uses_surrogate else None,
         )  # fmt: skip
         options.attack.run(request, **few)
 
 
-def find_flips(trained: TrainedModels, options: AttackOptions) -> list[EdgeFlips]:
-    """One set of flips for each model, with where they come from; attacks that use no model share them in a split."""
+def find_flips(
+    trained: TrainedModels, options: AttackOptions, surrogates: TrainedModels | None = None
+) -> list[EdgeFlips]:
+    """One set of flips for each model, with where they come from; attacks that use no model share them in a split.
+
+    Surrogates are for attacks that transfer flips from them; without any, such an attack leaves that out.
+    """
     data = trained.data
     pairs = list(zip(trained.models, trained.splits, strict=True))
     request = AttackRequest(
@@ -114,8 +125,10 @@ def find_flips(trained: TrainedModels, options: AttackOptions) -> list[EdgeFlips
         seeds=trained.seeds,
         split_seeds=[split for split, _ in trained.places],
         trains=[split.train for split in trained.splits],
+        surrogates=None if surrogates is None else surrogates.models,
     )
-    flips = options.attack.run(request, **options.own)
+    without: dict[str, Option] = {"transfer": False} if options.attack.uses_surrogate and surrogates is None else {}
+    flips = options.attack.run(request, **{**without, **options.own})
     origin = {
         "dataset": trained.dataset, "model": trained.model, "awp": trained.awp, "nodes": options.nodes,
         "labels": options.labels,
@@ -139,11 +152,14 @@ def _labels(model: nn.Module, data: Data, split: Split, kind: str) -> Tensor:
 def surrogate_models(trained: TrainedModels) -> TrainedModels:
     """A plain surrogate for each model, trained on its split from its seed, for attacks that are not adaptive."""
     data, device = trained.data, trained.data.x.device
-    num_classes = int(data.y.max()) + 1
-    build = model_spec(SURROGATE).build
-    models = [build(data.num_features, num_classes, {}, rng("stand-in", seed)).to(device) for seed in trained.seeds]
+    models = [_surrogate(data, seed).to(device) for seed in trained.seeds]
     fit_many(models, data, trained.splits, seeds=trained.seeds)
     return TrainedModels(models, data, trained.dataset, trained.splits, trained.places, f"{SURROGATE} in its place")
+
+
+def _surrogate(data: Data, seed: int) -> nn.Module:
+    """An untrained surrogate for a graph."""
+    return model_spec(SURROGATE).build(data.num_features, int(data.y.max()) + 1, {}, rng("stand-in", seed))
 
 
 def flips_to_result(flips: EdgeFlips, data: Data) -> Result:
