@@ -10,8 +10,12 @@ from wtawp.base import lazy_exports
 if TYPE_CHECKING:
     from wtawp.attacks.dice_attack import dice
     from wtawp.attacks.dispatch import attack
+    from wtawp.attacks.feature_attack import pgd_features
+    from wtawp.attacks.fga_attack import fga
+    from wtawp.attacks.linear_surrogate import surrogate_weights
     from wtawp.attacks.meta_attack import metattack, metattack_many, self_training_labels
     from wtawp.attacks.minmax_attack import minmax
+    from wtawp.attacks.nettack_attack import nettack, nettack_many
     from wtawp.attacks.pgd_attack import pgd, pgd_many
     from wtawp.attacks.prbcd_attack import grbcd, prbcd
     from wtawp.attacks.projection import project_onto_budget
@@ -26,9 +30,10 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "dice", "grbcd", "metattack",
-    "metattack_many", "minmax", "pgd", "pgd_many", "prbcd", "project_onto_budget", "random_flips", "register_attack",
-    "self_training_labels", "unregister_attack",
+    "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "dice", "fga", "grbcd", "metattack",
+    "metattack_many", "minmax", "nettack", "nettack_many", "pgd", "pgd_features", "pgd_many", "prbcd",
+    "project_onto_budget", "random_flips", "register_attack", "self_training_labels", "surrogate_weights",
+    "unregister_attack",
 ]  # fmt: skip
 
 _HOMES = {
@@ -37,6 +42,8 @@ _HOMES = {
     "metattack_many": "meta_attack", "minmax": "minmax_attack", "pgd": "pgd_attack", "pgd_many": "pgd_attack",
     "prbcd": "prbcd_attack", "project_onto_budget": "projection", "random_flips": "random_attack",
     "register_attack": "registry", "self_training_labels": "meta_attack", "unregister_attack": "registry",
+    "fga": "fga_attack", "nettack": "nettack_attack", "nettack_many": "nettack_attack",
+    "pgd_features": "feature_attack", "surrogate_weights": "linear_surrogate",
 }  # fmt: skip
 __getattr__ = lazy_exports(__name__, _HOMES)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
     from wtawp.graphs.gcn_weights import GcnWeights
     from wtawp.graphs.generate import citation, knn_edges, power_law, toy
-    from wtawp.graphs.graph_flips import Flips, GraphFlips, load_flips
+    from wtawp.graphs.graph_flips import Flips, GraphFlips, as_graph_flips, load_flips
     from wtawp.graphs.low_rank import LowRank, low_rank_operator
     from wtawp.graphs.node_batches import NodeBatches
     from wtawp.graphs.normalisation import gcn_operator, mean_operator, sum_operator
@@ -56,6 +56,7 @@ __all__ = [
     "RemoteFile",
     "Sample",
     "Split",
+    "as_graph_flips",
     "batched",
     "binary_features",
     "budget_of",
@@ -113,7 +114,7 @@ _HOMES = {
     **dict.fromkeys(("is_memory_mapped", "memory_mapped"), "feature_files"),
     **dict.fromkeys(("EdgeFlips", "budget_of", "undirected_pairs"), "flips"),
     **dict.fromkeys(("FeatureFlips", "binary_features", "feature_budget_of"), "feature_flips"),
-    **dict.fromkeys(("Flips", "GraphFlips", "load_flips"), "graph_flips"),
+    **dict.fromkeys(("Flips", "GraphFlips", "as_graph_flips", "load_flips"), "graph_flips"),
     "GcnWeights": "gcn_weights",
     **dict.fromkeys(("citation", "knn_edges", "power_law", "toy"), "generate"),
     **dict.fromkeys(("LowRank", "low_rank_operator"), "low_rank"),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
@@ -55,7 +56,8 @@ class GraphFlips:
         >>> import torch
         >>> edges = EdgeFlips(torch.tensor([[0], [1]]), num_nodes=2)
         >>> features = FeatureFlips(torch.tensor([[0], [0]]), num_nodes=2, num_features=1)
-        >>> flips, data = GraphFlips(edges, features), Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
+        >>> data = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
+        >>> flips = GraphFlips(edges, features)
         >>> len(flips), flips.num_removed(data), flips.apply(data).x.tolist()
         (2, 2, [[0.0], [1.0]])
     """
@@ -152,6 +154,29 @@ class GraphFlips:
             return GraphFlips(edges, FeatureFlips(indices[1], num_nodes, num_features, origin))
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
+
+
+def as_graph_flips(flips: Flips, data: Data) -> GraphFlips:
+    """Write the result of any attack as flips of both kinds.
+
+    Args:
+        flips: The result.
+        data: The graph that was attacked.
+
+    Returns:
+        The same flips; one of the two kinds may be empty.
+
+    Raises:
+        DataError: If the result is of another type than `EdgeFlips`, `FeatureFlips` and `GraphFlips`.
+    """
+    none, size, origin = torch.zeros(2, 0, dtype=torch.int64), int(data.num_nodes), flips.provenance
+    if isinstance(flips, GraphFlips):
+        return flips
+    if isinstance(flips, FeatureFlips):
+        return GraphFlips(EdgeFlips(none, size, origin), flips)
+    if isinstance(flips, EdgeFlips):
+        return GraphFlips(flips, FeatureFlips(none, size, max(1, int(data.num_features)), origin))
+    raise DataError(f"an attack must return EdgeFlips, FeatureFlips or GraphFlips, got {type(flips).__name__}")
 
 
 def load_flips(path: str | Path) -> EdgeFlips | FeatureFlips | GraphFlips:

@@ -14,7 +14,7 @@ from wtawp.base import rng
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.option_checks import check_choice
 from wtawp.experiments.spec import SURROGATE, Option, add_cwd_to_sys_path
-from wtawp.graphs import EdgeFlips, Split, budget_of
+from wtawp.graphs import EdgeFlips, FeatureFlips, Flips, GraphFlips, Split, as_graph_flips, budget_of
 from wtawp.models.evaluation import refuse_cached
 from wtawp.models.registry import model_spec
 from wtawp.training import fit_many
@@ -101,7 +101,7 @@ def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Sp
         options.attack.run(request, **few)
 
 
-def find_flips(trained: TrainedModels, options: AttackOptions) -> list[EdgeFlips]:
+def find_flips(trained: TrainedModels, options: AttackOptions) -> list[Flips]:
     """One set of flips for each model, with where they come from; attacks that use no model share them in a split."""
     data = trained.data
     pairs = list(zip(trained.models, trained.splits, strict=True))
@@ -121,7 +121,7 @@ def find_flips(trained: TrainedModels, options: AttackOptions) -> list[EdgeFlips
         "labels": options.labels,
     }  # fmt: skip
     return [
-        EdgeFlips(f.pairs, f.num_nodes, (*origin.items(), ("split", str(split)), ("init", str(init)), *f.provenance))
+        f.with_origin((*origin.items(), ("split", str(split)), ("init", str(init))))
         for f, (split, init) in zip(flips, trained.places, strict=True)
     ]
 
@@ -146,15 +146,23 @@ def surrogate_models(trained: TrainedModels) -> TrainedModels:
     return TrainedModels(models, data, trained.dataset, trained.splits, trained.places, f"{SURROGATE} in its place")
 
 
-def flips_to_result(flips: EdgeFlips, data: Data) -> Result:
+def flips_to_result(flips: Flips, data: Data) -> Result:
     """Flips as plain data for a record."""
-    return {
-        "added": flips.num_added(data), "removed": flips.num_removed(data), "num_nodes": flips.num_nodes,
-        "flips": flips.packed(), "provenance": [list(entry) for entry in flips.provenance],
+    result: Result = {"added": flips.num_added(data), "removed": flips.num_removed(data)}
+    both = as_graph_flips(flips, data)
+    if not isinstance(flips, EdgeFlips):
+        result |= {"num_features": both.features.num_features, "feature_flips": both.features.packed()}
+    return result | {
+        "num_nodes": both.edges.num_nodes, "flips": both.edges.packed(),
+        "provenance": [list(entry) for entry in flips.provenance],
     }  # fmt: skip
 
 
-def flips_from_result(result: Result) -> EdgeFlips:
+def flips_from_result(result: Result) -> EdgeFlips | GraphFlips:
     """The flips in a result of the measures "evasion" and "poison"."""
     provenance = tuple((str(name), str(value)) for name, value in result["provenance"])
-    return EdgeFlips.unpacked(result["flips"], result["num_nodes"], provenance)
+    edges = EdgeFlips.unpacked(result["flips"], result["num_nodes"], provenance)
+    if "feature_flips" not in result:
+        return edges
+    sizes = result["num_nodes"], result["num_features"]
+    return GraphFlips(edges, FeatureFlips.unpacked(result["feature_flips"], *sizes, provenance))
