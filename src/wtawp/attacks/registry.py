@@ -201,6 +201,11 @@ class AttackSpec:
         return "budget" not in parameters or parameters["budget"].default is not Parameter.empty
 
     @property
+    def takes_surrogate(self) -> bool:
+        """Whether several attacks can share the `weights` of one linear surrogate. Reading it imports the function."""
+        return "weights" in self._parameters()
+
+    @property
     def options(self) -> Mapping[str, object]:
         """The options of the attack's function with their default values. Reading them imports the function."""
         return {name: p.default for name, p in self._parameters().items() if name not in NOT_OPTIONS}

@@ -18,8 +18,8 @@ def save_flips(plan: Plan, store: Store, folder: Path) -> list[Path]:
         folder: The folder, which is created if it does not exist.
 
     Returns:
-        The files. Their names consist of the key of the run, the kind of device and the index of the measure;
-        `EdgeFlips.load` reads them, with the provenance of the flips.
+        The files. Their names consist of the key of the run, the kind of device, the index of the measure, and the
+        target of an attack on a single node; `load_flips` reads them, with the provenance of the flips.
     """
     surrogates = {run.key for trained in plan.runs() if (run := surrogate_of(trained)) is not None}
     keys = surrogates | {run.key for run in plan.runs()}
@@ -27,9 +27,10 @@ def save_flips(plan: Plan, store: Store, folder: Path) -> list[Path]:
     written = []
     for record in store.records(keys, status="done"):
         for index, result in enumerate(record.measured or []):
-            if "flips" in result:
-                device = re.sub(r"[^a-z0-9]+", "-", record.device.lower())
-                path = folder / f"{record.key}-{device}-{index}.npz"
-                flips_from_result(result).save(path)
+            device = re.sub(r"[^a-z0-9]+", "-", record.device.lower())
+            targets = {f"-node{each['node']}": each for each in result.get("targets", []) if "flips" in each}
+            for suffix, each in {**({"": result} if "flips" in result else {}), **targets}.items():
+                path = folder / f"{record.key}-{device}-{index}{suffix}.npz"
+                flips_from_result(each).save(path)
                 written.append(path)
     return written
