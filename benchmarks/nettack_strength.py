@@ -1,10 +1,10 @@
-"""How many single nodes Nettack, FGA and PGD mislead a GCN about, with the degree of each plus 2 flips, and in what time.
+"""How many single nodes Nettack, FGA and PGD mislead a GCN about, with the degree plus 2 flips each, and how fast.
 
-    python benchmarks/nettack_strength.py [--dataset cora] [--targets 40] [--poison] [--attacks nettack fga pgd]
+    python benchmarks/nettack_strength.py [--dataset cora] [--targets 40] [--poison] [--attacks nettack fga ...]
 
 Targets are test nodes that the GCN classifies correctly: a quarter with the largest margin, a quarter with the
-smallest, the others random, as in Nettack's paper. Each has an attack of its own on the original graph. Evasion asks the
-same GCN on the attacked graph; --poison trains another one on the attacked graph of each target, from the same
+smallest, the others random, as in Nettack's paper. Each has an attack of its own on the original graph. Evasion asks
+the same GCN on the attacked graph; --poison trains another one on the attacked graph of each target, from the same
 initialisation and with the same split.
 """
 
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=16)
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--poison", action="store_true")
-    parser.add_argument("--attacks", nargs="*", help="parts of the names of the attacks to run; all by default")
+    parser.add_argument("--attacks", nargs="*", help="the names of the attacks to run; all by default")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     data = load(chosen.dataset)
@@ -49,8 +49,8 @@ def main() -> None:
     paper = {"labels": data.y, "seed": 0, "train": split.train}
     one = {"labels": data.y, "seed": 0}
 
-    def each(find: Callable[..., Flips]) -> Callable[[], list[Flips]]:
-        return lambda: [find(data, victim, nodes=v[None], budget=int(degree[v]) + 2, **one) for v in targets]
+    def each(find: Callable[..., Flips], **more: object) -> Callable[[], list[Flips]]:
+        return lambda: [find(data, victim, nodes=v[None], budget=int(degree[v]) + 2, **one, **more) for v in targets]
 
     attacks: dict[str, Callable[[], list[Flips]]] = {
         "random edges": lambda: [random_flips(data, budget=int(degree[v]) + 2, seed=int(v)) for v in targets],
@@ -60,10 +60,10 @@ def main() -> None:
         "nettack, edges and features": lambda: nettack_many(data, targets=targets, flip_features=True, **paper),
         "nettack, influence": lambda: nettack_many(data, targets=targets, direct=False, **paper),
         "fga": each(fga),
-        "pgd": each(pgd),
+        "pgd, 20 steps": each(pgd, steps=20),
     }
     for name, find in attacks.items():
-        if chosen.attacks is not None and not any(part in name for part in chosen.attacks):
+        if chosen.attacks is not None and name not in chosen.attacks:
             continue
         start = time.process_time()
         flips = find()

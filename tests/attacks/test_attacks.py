@@ -80,7 +80,7 @@ def test_the_budget_is_kept_and_the_graph_stays_a_graph(name: str, budget: float
     assert int((changed.x != DATA.x).sum()) == len(both.features)
     assert changed.is_undirected()
     assert not changed.has_self_loops()
-    assert changed.is_coalesced()
+    assert changed.is_coalesced() or name in WITHOUT_EDGES  # which leave the order of the edges as it is
     assert undirected_pairs(changed).shape[1] == edges + both.edges.num_added(DATA) - both.edges.num_removed(DATA)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.plans.robustness import attack_plan, budget_name
+from wtawp.experiments.plans.robustness import attack_plan, budget_name, targeting
 from wtawp.experiments.spec import Setting
 
 BASE = Setting(dataset="wine", model="GCNSVD", epochs=20)

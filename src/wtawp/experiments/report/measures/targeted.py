@@ -32,8 +32,8 @@ def targeted_table(report: PlanReport) -> list[Table]:
         ))  # fmt: skip
     caption = (
         "Attacks on single test nodes: the targets that are misclassified after an attack of their own, also in per "
-        "cent, the mean number of flips for a target, and the targets for which the attack found no flip. All targets were "
-        "classified correctly before."
+        "cent, the mean number of flips for a target, and the targets for which the attack found no flip. All "
+        "targets were classified correctly before."
     )
     headers = ("row", "column", "misled", "%", "flips each", "without a flip")
     return [Table(caption, headers, tuple(rows))] if rows else []
