@@ -65,7 +65,8 @@ def pgd_features(
         >>> from wtawp.graphs import citation
         >>> from wtawp.models import GCN
         >>> data, victim = citation(seed=0, num_nodes=60, num_words=20), GCN(20, 7, generator=rng("victim"))
-        >>> len(pgd_features(data, victim, budget=5, nodes=torch.arange(10), labels=data.y, seed=0, steps=3))
+        >>> attacked = {"nodes": torch.arange(10), "labels": data.y, "loss": "ce"}
+        >>> len(pgd_features(data, victim, budget=5, seed=0, steps=3, **attacked))
         5
     """
     count, x = feature_budget_of(data, budget), binary_features(data)
