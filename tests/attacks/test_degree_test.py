@@ -50,3 +50,14 @@ def test_allowed_flips_are_those_of_a_naive_recomputation() -> None:
 def test_degrees_that_are_all_one_have_no_likelihood_and_no_nan() -> None:
     ones = torch.ones(4, dtype=torch.int64)
     assert bool(LikelyDegrees(ones, ones, 0.1).removed(torch.tensor([0]), torch.tensor([1])))
+
+
+def test_the_answer_for_pairs_is_that_of_the_tables() -> None:
+    degree = torch.tensor([1, 2, 3, 5, 8, 2])
+    likely = LikelyDegrees(degree, degree, 0.1)
+    i, j = torch.triu_indices(6, 6, 1)
+    is_edge = torch.arange(len(i)) % 2 == 0
+    expected = torch.where(is_edge, likely.removed(i, j), likely.added(0, 6)[i, j])
+    assert torch.equal(likely.allowed(i, j, is_edge), expected)
+    assert expected.any()
+    assert not expected.all()

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn.models import basic_gnn
 
-from wtawp.attacks import random_flips
+from wtawp.attacks import fga, random_flips
 from wtawp.attacks.gradient import FactoredVictims
 from wtawp.attacks.losses import LOSSES
 from wtawp.attacks.pgd_attack import pgd, pgd_many
@@ -282,3 +282,18 @@ def test_evasion_on_cora_is_as_strong_as_in_the_paper() -> None:
         assert len(flips) <= 253
         accuracies.append(100 * evaluate(model, flips.apply(data), split.test)[1])
     assert sum(accuracies) / 2 == pytest.approx(79.92, abs=1)  # tab:evasion, over 20 splits
+
+
+def test_a_single_node_is_attacked_at_least_as_strongly_as_by_the_greedy_gradient() -> None:
+    data, node = citation(seed=0, num_nodes=60, num_words=20), torch.tensor([7])
+    victim = GCN(20, 7, hidden=(8,), generator=rng("victim"))
+    how = {"budget": 5, "nodes": node, "labels": data.y, "seed": 0}
+
+    def loss(changed: Data) -> float:
+        with torch.no_grad():
+            return float(F.cross_entropy(victim.eval()(changed.x, changed.edge_index)[node], data.y[node]))
+
+    clean, found, greedy = (
+        loss(each) for each in (data, pgd(data, victim, **how).apply(data), fga(data, victim, **how).apply(data))
+    )
+    assert clean < greedy <= found + 0.05

@@ -52,6 +52,7 @@ def registered() -> Iterator[AttackSpec]:
 
 def test_names_that_records_use_stay() -> None:
     assert set(attack_names()) >= {"random", "dice", "pgd", "minmax", "metattack", "prbcd", "grbcd"}
+    assert set(attack_names()) >= {"fga", "nettack", "pgd-features"}
     assert set(attack_names("evasion")) <= set(attack_names())
     assert not {"minmax", "metattack"} & set(attack_names("evasion"))
 
@@ -70,7 +71,8 @@ def test_abilities() -> None:
 def test_options_are_those_of_the_function_and_cover_the_protocol(name: str) -> None:
     spec = attack_spec(name)
     function = resolve(str(spec.function))
-    taken = set(function.__kwdefaults__ or {}) - {"train", "unlabelled", "objective", "progress", "surrogate"}
+    passed = {"train", "unlabelled", "objective", "progress", "surrogate", "weights", "budget"}
+    taken = set(function.__kwdefaults__ or {}) - passed
     assert set(spec.options) == taken
     assert all(function.__kwdefaults__[option] == default for option, default in spec.options.items())
     protocol = {*dict(spec.poisoning_options), *dict(spec.evasion_options)} - {"nodes", "labels"}
@@ -156,6 +158,8 @@ def test_bad_specs_names_and_requests_are_refused() -> None:
         AttackSpec(name="new", label="New", function=first_pairs, needs="luck")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="stages of attack 'new' must be among"):
         AttackSpec(name="new", label="New", function=first_pairs, stages=())
+    with pytest.raises(ValueError, match="changes of attack 'new' must be among"):
+        AttackSpec(name="new", label="New", function=first_pairs, changes="labels")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a name and a label"):
         AttackSpec(name="", label="New", function=first_pairs)
     for name in ("pgd", "unknown"):

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from wtawp.attacks import Outcome
 from wtawp.cli import app
 from wtawp.experiments import Store
-from wtawp.graphs import EdgeFlips
+from wtawp.graphs import EdgeFlips, GraphFlips, load_flips
 
 RUN = CliRunner()
 SOURCE = """
@@ -119,6 +119,7 @@ def test_a_model_of_ones_own_is_found_by_its_place(
         (("--budget", 1.5), "a budget given as a share must lie in (0, 1], got 1.5"),
         (("--model", "MLP"), "ignores the graph"),
         (("--model", "GCNSVD", "--attack", "prbcd"), "no gradient with respect to edge weights"),
+        (("--attack", "pgd-features"), "only binary features can be flipped"),
     ],
 )
 def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
@@ -139,6 +140,10 @@ def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
         (("--model", "GCNN"), "model must be one of GCN, GAT"),
         (("--attack", "metattack"), "ask for poisoning (--poison)"),
         (("--attack-option", "steps"), "an option is name=value"),
+        (("--attack", "nettack", "--poison"), "poisoning single nodes would need a training for each of them"),
+        (("--attack", "nettack", "--budget", 0.05), "is a number of flips for each (5), got [0.05]"),
+        (("--attack", "dice", "--targets", 3), "dice attacks a whole graph, not single nodes"),
+        (("--attack", "pgd-features", "--poison"), "attacks trained models"),
     ],
 )
 def test_a_wrong_argument_is_named(store: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -169,3 +174,14 @@ def first(data, *, budget, seed, train):
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
     assert "module attack_of_a_user has no attribute 'second'" in result.stderr
+
+
+def test_single_nodes_are_attacked_one_by_one_and_their_flips_saved(tmp_path: Path, store: Path) -> None:
+    shown = invoke(
+        *SMALL, "--plain", "--attack", "nettack", "--targets", 4, "--flips", tmp_path / "f", "--store", store
+    )
+    assert "targets, degree + 2 flips each" in shown
+    assert " of 8 " in shown  # two splits of four targets
+    files = sorted((tmp_path / "f").iterdir())
+    assert len(files) == 8
+    assert all(isinstance(load_flips(file), GraphFlips) for file in files)

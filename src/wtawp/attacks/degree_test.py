@@ -1,4 +1,4 @@
-"""Metattack's test of unnoticeability: do the degrees after a flip still fit the power law of the original ones?"""
+"""The test of unnoticeability of Nettack and Metattack: do the degrees still fit the power law of the original ones?"""
 
 import math
 
@@ -41,6 +41,11 @@ class LikelyDegrees:
     def removed(self, i: Tensor, j: Tensor) -> Tensor:  # [m], [m] -> [m] bool
         """Whether the removal of the edges between i and j is allowed."""
         return self.remove_table[self.which[i], self.which[j]]
+
+    def allowed(self, i: Tensor, j: Tensor, is_edge: Tensor) -> Tensor:  # [m], [m], [m] bool -> [m] bool
+        """Whether the flip of each pair is allowed: a removal where the pair is an edge, else an addition."""
+        one, other = self.which[i], self.which[j]
+        return torch.where(is_edge, self.remove_table[one, other], self.add_table[one, other])
 
 
 def _tail(degree: Tensor) -> tuple[Tensor, Tensor]:

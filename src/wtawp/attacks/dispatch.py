@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from wtawp.attacks.checks import check_graph, check_victim, checked_nodes
 from wtawp.attacks.meta_attack import self_training_labels
 from wtawp.attacks.registry import DEFAULT_ATTACK, AttackRequest, attack_spec
-from wtawp.graphs.flips import EdgeFlips
+from wtawp.graphs.graph_flips import Flips
 from wtawp.models.evaluation import evaluating
 
 
@@ -18,24 +18,25 @@ def attack(
     data: Data,
     victim: nn.Module | Callable[[Tensor, Tensor], Tensor] | None = None,
     *,
-    budget: float | int,
+    budget: float | int | None = None,
     nodes: Tensor | Sequence[int] | None = None,
     method: str = DEFAULT_ATTACK["evasion"],
     labels: Tensor | None = None,
     seed: int = 0,
     surrogate: nn.Module | None = None,
     **options: Any,
-) -> EdgeFlips:
-    """Find edge flips within a budget that mislead a model on some nodes.
+) -> Flips:
+    """Find flips of edges or features within a budget that mislead a model on some nodes.
 
     Args:
         data: The graph. It is not changed.
         victim: The model, called as `victim(x, edge_index, edge_weight)` in evaluation mode. It is not changed. The
             methods "random" and "dice" need none. For "eva", which uses predictions alone, any callable
             `victim(x, edge_index)` is enough.
-        budget: The number of flips allowed: undirected edges (int) or a share of the graph's edges (float).
-        nodes: The nodes whose loss is to rise, as indices or a mask; None for all, and for the methods "random" and
-            "dice", which do not use them. For attacks on a training ("metattack") these are
+        budget: The number of flips allowed: undirected edges (int) or a share of the graph's edges (float); for attacks
+            on features, entries or a share of the ones. None: the default of the method, if it has one ("nettack").
+        nodes: The nodes whose loss is to rise, as indices or a mask; "nettack" attacks one. None for all, and for the
+            methods "random" and "dice", which do not use them. For attacks on a training ("metattack") these are
             the training nodes; the loss of all other nodes is to rise, against the labels that the victim predicts.
         method: The name of the attack, one of `attack_names()`, or "package.module:function" for an attack of your
             own. By default "strongest", which runs several attacks, also by flips transferred from a surrogate, and
@@ -46,7 +47,8 @@ def attack(
         options: Options of the function of that name, such as `steps` for `pgd`.
 
     Returns:
-        The flips; `flips.apply(data)` is the attacked graph.
+        The flips; `flips.apply(data)` is the attacked graph. They are `EdgeFlips`, `FeatureFlips` for methods that flip
+        features, and `GraphFlips` for methods that can flip both (`attack_spec(method).changes`).
 
     Raises:
         ValueError: If no attack has this name, or nodes, labels or budget do not fit the graph.

@@ -51,6 +51,16 @@ class FactoredGradient:
         unsigned = torch.cat([(left[i] * right[j]).sum(1) for i, j in ends])
         return torch.where(contains(self.target.edges, codes), -unsigned, unsigned)
 
+    def rows(self, nodes: Tensor) -> Tensor:  # [k] -> [k, n]
+        """The gradient of the pairs of some nodes with all nodes, of one graph; 0 for pairs that are filtered."""
+        block = self.left[0, nodes] @ self.right[0].mT
+        codes = codes_of_rows(nodes, self.target.size)
+        block = torch.where(contains(self.target.edges, codes), -block, block)
+        if self.passes is not None:
+            kept = torch.cat([self.passes(node, node + 1) for node in nodes.tolist()])
+            block.masked_fill_(~kept, 0)
+        return block
+
     def is_zero(self) -> Tensor:  # -> [b]
         """Whether the gradient of each copy is zero: each column of one factor meets a column of zeros."""
         return ~((self.left != 0).any(1) & (self.right != 0).any(1)).any(1)
@@ -95,10 +105,17 @@ class FactoredGradient:
 
 @dataclass(frozen=True, eq=False)
 class FullGradient:
-    """The gradient with respect to the flip of each pair of one graph, all of them in a list."""
+    """The gradient with respect to the flip of each pair of one graph, all of them or some, in a list."""
 
-    codes: Tensor  # [n (n - 1) / 2]
+    codes: Tensor  # [n (n - 1) / 2], or fewer; sorted
     values: Tensor  # likewise
+    size: int  # n
+
+    def rows(self, nodes: Tensor) -> Tensor:  # [k] -> [k, n]
+        """The gradient of the pairs of some nodes with all nodes; 0 for pairs that are not in the list."""
+        codes = codes_of_rows(nodes, self.size)
+        position = torch.searchsorted(self.codes, codes).clamp_max(len(self.codes) - 1)
+        return torch.where(self.codes[position] == codes, self.values[position], 0)
 
     def is_zero(self) -> Tensor:  # -> [1]
         """Whether the gradient is zero for every pair."""
@@ -118,11 +135,23 @@ def victims_at_once(victim: nn.Module, size: int, device: torch.device) -> int:
     return max(1, entries_at_once(device) // size**2)
 
 
-def attacked_by_gradient(target: Target, victims: Sequence[nn.Module]) -> "FactoredVictims | BlackBoxVictim":
-    """The victims as `FactoredVictims` if their class supports it, else the only one as `BlackBoxVictim`."""
+def attacked_by_gradient(
+    target: Target, victims: Sequence[nn.Module], ends: Tensor | None = None
+) -> "FactoredVictims | BlackBoxVictim":
+    """The victims as `FactoredVictims` if their class supports it, else the only one as `BlackBoxVictim`.
+
+    Where only pairs with one end among `ends` matter, a `BlackBoxVictim` is differentiated with respect to these alone.
+    """
     if isinstance(victims[0], SupportsFactoredGradient) and victims[0].graph_operators():
         return FactoredVictims(target, victims)
-    return BlackBoxVictim(target, *victims)
+    (victim,) = victims
+    return BlackBoxVictim(target, victim, ends)
+
+
+def codes_of_rows(nodes: Tensor, size: int) -> Tensor:  # [k] -> [k, n]
+    """The codes of the pairs of some nodes with all nodes of one graph; a node with itself has no meaning."""
+    others = torch.arange(size, device=nodes.device)
+    return torch.minimum(nodes[:, None], others) * size + torch.maximum(nodes[:, None], others)
 
 
 class FactoredVictims:
@@ -181,19 +210,21 @@ class FactoredVictims:
 class BlackBoxVictim:
     """One victim of which only the forward pass is known."""
 
-    def __init__(self, target: Target, victim: nn.Module) -> None:
-        if target.size > MOST_NODES:
+    def __init__(self, target: Target, victim: nn.Module, ends: Tensor | None = None) -> None:
+        named = f"all pairs of {target.size} nodes" if ends is None else f"the pairs of {len(ends)} nodes"
+        ends = torch.arange(target.size, device=target.edges.device) if ends is None else ends
+        if len(ends) * target.size > MOST_NODES**2:
             raise AttackError(
-                f"{type(victim).__name__} shows no factors of its gradient (see SupportsFactoredGradient), so PGD"
-                f" would have to call it with all pairs of {target.size} nodes as edges, and does so for up to"
-                f" {MOST_NODES} nodes. Use prbcd, or find the flips on a GCN and apply them"
-                " (wtawp attack --no-adaptive)"
+                f"{type(victim).__name__} shows no factors of its gradient (see SupportsFactoredGradient), so it would"
+                f" have to be called with {named} as edges, and is for up to {MOST_NODES} nodes. Use prbcd, or find the"
+                " flips on a GCN and apply them (wtawp attack --no-adaptive)"
             )
         refuse_without_weights(victim, "PGD")
         self.target, self.victim = target, victim
         self.weights = [p for p in victim.parameters() if p.requires_grad]  # the victim's own
-        i, j = torch.triu_indices(target.size, target.size, 1, device=target.edges.device)
-        self.codes = i * target.size + j
+        codes = codes_of_rows(ends, target.size)
+        itself = codes // target.size == codes % target.size
+        self.codes = torch.unique(torch.cat([codes[~itself], target.edges]))
         self.edges = target.directed_edges(self.codes)
         self.sign = torch.where(contains(target.edges, self.codes), -1, 1)
 
@@ -222,7 +253,7 @@ class BlackBoxVictim:
             (to_weight,) = torch.autograd.grad(value, weight, allow_unused=True) if value.requires_grad else (None,)
         to_weight = torch.zeros_like(weight) if to_weight is None else to_weight
         _refuse_nan(self.target, to_weight[None])
-        return FullGradient(self.codes, self.sign * to_weight)
+        return FullGradient(self.codes, self.sign * to_weight, self.target.size)
 
 
 def _passing(target: Target, passes: PairFilter) -> Tensor:  # -> [b m]

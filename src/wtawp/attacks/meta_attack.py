@@ -210,7 +210,7 @@ def run_metattack(request: AttackRequest, *, unlabelled: Tensor | None = None, *
     if unlabelled is not None:
         aims = [unlabelled] * len(aims)
     return metattack_many(
-        request.data, budget=request.budget, trains=request.trains, unlabelled=aims, labels=request.labels,
+        request.data, budget=request.given_budget, trains=request.trains, unlabelled=aims, labels=request.labels,
         seeds=request.seeds, **options,
     )  # fmt: skip
 

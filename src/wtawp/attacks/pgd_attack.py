@@ -149,7 +149,7 @@ def pgd_many(
 def run_pgd(request: AttackRequest, **options: Any) -> list[EdgeFlips]:
     """PGD on a request, for the registry."""
     return pgd_many(
-        request.data, request.victims, budget=request.budget, nodes=request.nodes, labels=request.labels,
+        request.data, request.victims, budget=request.given_budget, nodes=request.nodes, labels=request.labels,
         seeds=request.seeds, **options,
     )  # fmt: skip
 

@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch_geometric.data import Data
 
-    from wtawp.graphs.flips import EdgeFlips
+    from wtawp.graphs.graph_flips import Flips
 
 Stage = Literal["evasion", "poisoning"]
 Needs = Literal["nothing", "labels", "predictions", "gradient", "training"]
+Changes = Literal["edges", "features", "edges and features"]
 Option = bool | int | float | str | None
 Options = tuple[tuple[str, Option], ...]
 PASSED = ("data", "victim", "budget", "nodes", "labels", "seed", "train")  # what a function may take from a request
-NOT_OPTIONS = (*PASSED, "unlabelled", "objective", "progress", "surrogate")  # parameters without a plain value
+NOT_OPTIONS = (*PASSED, "unlabelled", "objective", "progress", "surrogate", "weights")  # hold no plain value
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,6 +35,7 @@ class AttackRequest:
         data: The graph to attack.
         victims: The models to mislead, of one architecture.
         budget: The number of flips allowed for each victim: undirected edges (int) or a share of the edges (float).
+            None: the default of the attack's function, if it has one.
         nodes: The nodes whose loss is to rise, as indices or masks. For attacks on a training, the unlabelled nodes.
         labels: The labels of all nodes, true or guessed.
         seeds: The seed of each attack.
@@ -48,7 +50,7 @@ class AttackRequest:
 
     data: "Data"
     victims: "Sequence[nn.Module]"
-    budget: float | int
+    budget: float | int | None
     nodes: "Sequence[Tensor]"
     labels: "Sequence[Tensor]"
     seeds: Sequence[int]
@@ -65,12 +67,19 @@ class AttackRequest:
                 f" (and training nodes and a surrogate, if passed); got {', '.join(map(str, lengths))}"
             )
 
+    @property
+    def given_budget(self) -> float | int:
+        """The budget, for attacks that have no default for it."""
+        if self.budget is None:
+            raise ValueError("this attack needs a budget: a share of the edges as in 0.05, or their number")
+        return self.budget
+
     @staticmethod
     def single(
         data: "Data",
         victim: "nn.Module | Callable[[Tensor, Tensor], Tensor] | None",
         *,
-        budget: float | int,
+        budget: float | int | None,
         nodes: "Tensor",
         labels: "Tensor",
         seed: int,
@@ -83,7 +92,8 @@ class AttackRequest:
             data: The graph to attack.
             victim: The model to mislead; any callable for attacks that use predictions alone; None for attacks that
                 need no model.
-            budget: The number of flips allowed: undirected edges (int) or a share of the edges (float).
+            budget: The number of flips allowed: undirected edges (int) or a share of the edges (float). None: the
+                default of the attack's function, if it has one.
             nodes: The nodes whose loss is to rise, as indices or a mask.
             labels: The labels of all nodes, true or guessed.
             seed: The seed of the attack, also of one that does not use a victim.
@@ -109,11 +119,12 @@ class AttackSpec:
         name: The name in settings, plans and on the command line. Records are keyed by it, so it must not change.
         label: The name for people, in tables and figures.
         function: The attack on one victim, as a callable or as a reference "package.module:name". It returns
-            `EdgeFlips`, and takes by name those of data, victim, budget, nodes, labels and seed that it needs, and its
-            options, which must have defaults: `(data, victim, *, budget, nodes, labels, seed, steps=10)`. It is also
-            passed the training nodes if it has a parameter `train` without default.
+            `EdgeFlips`, or the flips that `changes` says. It takes by name those of data, victim, budget, nodes, labels
+            and seed that it needs, and its options, which must have defaults:
+            `(data, victim, *, budget, nodes, labels, seed, steps=10)`. It is also passed the training nodes if it has a
+            parameter `train` without default.
         run_many: The attack on many victims at once, a callable or reference `(request, **options)` that returns one
-            `EdgeFlips` for each victim. None: `function` is called for one victim after another.
+            result for each victim. None: `function` is called for one victim after another.
         stages: Whether it can be used for "evasion" (of trained models), for "poisoning" (before training), or both.
         needs: What the attack uses: "nothing" but the graph, "labels", the victim's "predictions", the victim's
             "gradient", or a "training" of its own on the training nodes. Attacks that need nothing or labels do not
@@ -121,6 +132,10 @@ class AttackSpec:
         cost: The cost of one attack in units of one epoch of a plain GCN, for progress bars.
         poisoning_options: Which nodes and labels the attack sees, and its options, in the protocol of poisoning.
         evasion_options: The same in the protocol of evasion: by default, the test nodes with their true labels.
+        changes: What it flips: "edges", binary "features", or "edges and features". Its function returns `EdgeFlips`,
+            `FeatureFlips` or `GraphFlips`, respectively.
+        has_one_target: Whether it attacks a single node, so that `nodes` must hold one. Plans and commands then attack
+            some test nodes one after another.
         is_user_code: Whether the attack is named by a reference and is not in the registry.
         strong_variants: The options of each variant of the attack that the attack "strongest" runs; the first option
             of a variant tells it from the others. Empty: it takes no part.
@@ -132,8 +147,8 @@ class AttackSpec:
         weakness: The sentence that tables say about it then; empty where nothing is to be said.
 
     Raises:
-        ValueError: If the name or label is empty, a stage or need is unknown, or the function requires a parameter
-            that no request holds.
+        ValueError: If the name or label is empty, a stage, need or change is unknown, or the function requires a
+            parameter that no request holds.
 
     Example:
         >>> spec = attack_spec("pgd")
@@ -145,13 +160,15 @@ class AttackSpec:
 
     name: str
     label: str
-    function: "str | Callable[..., EdgeFlips]"
-    run_many: "str | Callable[..., list[EdgeFlips]] | None" = None
+    function: "str | Callable[..., Flips]"
+    run_many: "str | Callable[..., list[Flips]] | None" = None
     stages: tuple[Stage, ...] = ("evasion", "poisoning")
     needs: Needs = "gradient"
     cost: float = 0.0
     poisoning_options: Options = (("nodes", "train"), ("labels", "true"))
     evasion_options: Options = (("nodes", "test"), ("labels", "true"))
+    changes: Changes = "edges"
+    has_one_target: bool = False
     is_user_code: bool = False
     strong_variants: tuple[Options, ...] = ()
     searches_at_random: bool = False
@@ -167,6 +184,7 @@ class AttackSpec:
         for field, allowed, values in (
             ("stages", ("evasion", "poisoning"), self.stages),
             ("needs", ("nothing", "labels", "predictions", "gradient", "training"), (self.needs,)),
+            ("changes", ("edges", "features", "edges and features"), (self.changes,)),
         ):
             if not values or not set(values) <= set(allowed):
                 raise ValueError(f"{field} of attack {self.name!r} must be among {', '.join(allowed)}, got {values!r}")
@@ -212,6 +230,17 @@ class AttackSpec:
         return self.weakness if all(options.get(n, value) == value for n, value in self.weak_options) else ""
 
     @property
+    def has_default_budget(self) -> bool:
+        """Whether the attack chooses a budget itself where none is given. Reading it imports the function."""
+        parameters = self._parameters()
+        return "budget" not in parameters or parameters["budget"].default is not Parameter.empty
+
+    @property
+    def takes_surrogate(self) -> bool:
+        """Whether several attacks can share the `weights` of one linear surrogate. Reading it imports the function."""
+        return "weights" in self._parameters()
+
+    @property
     def options(self) -> Mapping[str, object]:
         """The options of the attack's function with their default values. Reading them imports the function."""
         return {name: p.default for name, p in self._parameters().items() if name not in NOT_OPTIONS}
@@ -229,13 +258,13 @@ class AttackSpec:
             )
         return parameters
 
-    def _function(self) -> "Callable[..., EdgeFlips]":
+    def _function(self) -> "Callable[..., Flips]":
         """The function itself."""
         if callable(self.function):
             return self.function
-        return cast("Callable[..., EdgeFlips]", resolve(self.function))
+        return cast("Callable[..., Flips]", resolve(self.function))
 
-    def run(self, request: AttackRequest, **options: Any) -> "list[EdgeFlips]":
+    def run(self, request: AttackRequest, **options: Any) -> "list[Flips]":
         """Attack every victim of a request.
 
         Args:
@@ -244,29 +273,36 @@ class AttackSpec:
 
         Returns:
             One set of flips for each victim, in their order.
+
+        Raises:
+            ValueError: If the request holds no budget, and the attack has no default for it.
         """
+        if request.budget is None and not self.has_default_budget:
+            raise ValueError(f"attack {self.name!r} needs a budget: a share of the edges as in 0.05, or their number")
         if self.run_many is not None:
             run_many = self.run_many if callable(self.run_many) else resolve(self.run_many)
-            return cast("Callable[..., list[EdgeFlips]]", run_many)(request, **options)
+            return cast("Callable[..., list[Flips]]", run_many)(request, **options)
         if not self.uses_victim:
             return self._run_once_per_split(request, options)
         return [self._call(request, i, request.seeds[i], options) for i in range(len(request.victims))]
 
-    def _run_once_per_split(self, request: AttackRequest, options: dict[str, Any]) -> "list[EdgeFlips]":
+    def _run_once_per_split(self, request: AttackRequest, options: dict[str, Any]) -> "list[Flips]":
         """One set of flips for each split, shared by its victims and seeded by the split's number."""
-        flips: dict[int, EdgeFlips] = {}
+        flips: dict[int, Flips] = {}
         for i, seed in enumerate(request.split_seeds):
             if seed not in flips:
                 flips[seed] = self._call(request, i, seed, options)
         return [flips[seed] for seed in request.split_seeds]
 
-    def _call(self, request: AttackRequest, i: int, seed: int, options: dict[str, Any]) -> "EdgeFlips":
+    def _call(self, request: AttackRequest, i: int, seed: int, options: dict[str, Any]) -> "Flips":
         """The function on victim i, with those arguments that it takes."""
         parameters = self._parameters()
         available = {
             "data": request.data, "victim": request.victims[i], "budget": request.budget, "nodes": request.nodes[i],
             "labels": request.labels[i], "seed": seed,
         }  # fmt: skip
+        if request.budget is None:
+            del available["budget"]
         if "train" in parameters and parameters["train"].default is Parameter.empty:
             if request.trains is None:
                 raise ValueError(f"attack {self.name!r} needs the training nodes, and the request holds none")
@@ -315,7 +351,17 @@ _BUILT_IN = (
     AttackSpec(name="lrbcd", label="LR-BCD", function="wtawp.attacks.lrbcd_attack:lrbcd", cost=20_000.0),
     AttackSpec(
         name="eva", label="EvA", function="wtawp.attacks.eva_attack:eva", needs="predictions", cost=20_000.0,
-        strong_variants=((("steps", 40), ("population", 128)),), searches_at_random=True,
+        strong_variants=((("steps", 20), ("population", 64)),), searches_at_random=True,
+    ),
+    AttackSpec(name="fga", label="FGA", function="wtawp.attacks.fga_attack:fga", cost=5_000.0),
+    AttackSpec(
+        name="nettack", label="Nettack", function="wtawp.attacks.nettack_attack:nettack",
+        run_many="wtawp.attacks.nettack_attack:run_nettack", needs="predictions", cost=50.0,
+        changes="edges and features", has_one_target=True,
+    ),
+    AttackSpec(
+        name="pgd-features", label="PGD on features", function="wtawp.attacks.feature_attack:pgd_features",
+        stages=("evasion",), cost=15_000.0, changes="features",
     ),
     AttackSpec(
         name="strongest", label="strongest of several", function="wtawp.attacks.strongest_attack:strongest",
@@ -338,7 +384,7 @@ def attack_names(stage: Stage | None = None) -> tuple[str, ...]:
 
     Example:
         >>> attack_names("evasion")
-        ('random', 'dice', 'pgd', 'prbcd', 'grbcd', 'lrbcd', 'eva', 'strongest')
+        ('random', 'dice', 'pgd', 'prbcd', 'grbcd', 'lrbcd', 'eva', 'fga', 'nettack', 'pgd-features', 'strongest')
     """
     return tuple(name for name, spec in _SPECS.items() if stage is None or stage in spec.stages)
 

@@ -8,7 +8,7 @@ reached, and why others were skipped, is in the provenance of the flips (see `Ou
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,10 +44,9 @@ def strongest(
 ) -> EdgeFlips:
     """Run several attacks and return the flips that leave the lowest accuracy on the attacked nodes.
 
-    The attacks are PGD on the tanh margin and on the cross-entropy (the paper's), PRBCD, GRBCD, any other registered
-    attack with `strong_variants`, and the flips that PRBCD and GRBCD find on a plain surrogate. Attacks that use the
-    victim's predictions alone are run where no gradient attack can be applied. An attack that cannot be applied is
-    skipped, and the provenance of the flips says why.
+    The attacks are PGD on the tanh margin and on the cross-entropy (the paper's), PRBCD, GRBCD, EvA, which uses the
+    victim's predictions alone, any other registered attack with `strong_variants`, and the flips that PRBCD and GRBCD
+    find on a plain surrogate. An attack that cannot be applied is skipped, and the provenance of the flips says why.
 
     Args:
         data: The graph.
@@ -128,13 +127,17 @@ class _Member:
         """Whether another seed finds other flips."""
         return self.spec.searches_at_random
 
+    def run(self, request: AttackRequest) -> list[EdgeFlips]:
+        """The flips of each victim; members change edges alone."""
+        return cast("list[EdgeFlips]", self.spec.run(request, **self.options))
+
 
 def _members(request: AttackRequest, steps: int | None, block_size: int | None) -> list[_Member]:
-    """The strong variants of all registered attacks, those with a gradient first."""
+    """The strong variants of all registered attacks on edges."""
     members = []
-    least = PAIRS_PER_FLIP * budget_of(request.data, request.budget)
+    least = PAIRS_PER_FLIP * budget_of(request.data, request.given_budget)
     for spec in map(attack_spec, attack_names("evasion")):
-        for variant in spec.strong_variants:
+        for variant in spec.strong_variants if spec.changes == "edges" else ():
             options = dict(variant)
             name = f"{spec.label}, {variant[0][1]}" if variant and len(spec.strong_variants) > 1 else spec.label
             if "block_size" in options:
@@ -142,7 +145,7 @@ def _members(request: AttackRequest, steps: int | None, block_size: int | None) 
             if steps is not None and "steps" in spec.options:
                 options["steps"] = steps
             members.append(_Member(name, spec, options))
-    return sorted(members, key=lambda member: not member.spec.uses_gradient)
+    return members
 
 
 @dataclass
@@ -156,7 +159,6 @@ class _Contest:
     winner: str = ""
     accuracies: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-    has_gradient: bool = False
     changes_output: bool = False
 
     def __post_init__(self) -> None:
@@ -221,7 +223,7 @@ def _without_gradient() -> list[str]:
 def _check(request: AttackRequest) -> None:
     """Refuse arguments that no attack accepts, so that they are not taken for a weakness of the attacks."""
     size = int(request.data.num_nodes)
-    budget_of(request.data, request.budget)
+    budget_of(request.data, request.given_budget)
     for nodes, labels in zip(request.nodes, request.labels, strict=True):
         checked_nodes(nodes, size)
         checked_labels(labels, size)
@@ -238,7 +240,6 @@ def _enter(contests: Sequence[_Contest], request: AttackRequest, member: _Member
             contest.skip(member.name, flips)
         else:
             contest.enter(member.name, flips)
-            contest.has_gradient |= member.spec.uses_gradient
 
 
 def _is_wanted(contest: _Contest, member: _Member) -> bool:
@@ -250,9 +251,6 @@ def _is_wanted(contest: _Contest, member: _Member) -> bool:
             f"its time grows with the square of the number of nodes, and {size} are more than {MOST_NODES}",
         )
         return False
-    if not member.spec.uses_gradient and contest.has_gradient:
-        contest.skip(member.name, "it needs no gradient, and attacks with the gradient can be applied")
-        return False
     return True
 
 
@@ -263,7 +261,7 @@ def _attacked(
     if not contests:
         return []
     try:
-        found = member.spec.run(_part(request, contests), **member.options)
+        found = member.run(_part(request, contests))
         return list(zip(contests, found, strict=True))
     except (WtawpError, ValueError) as error:
         if len(contests) == 1:
@@ -312,6 +310,6 @@ def _transfer(contest: _Contest, request: AttackRequest, members: Sequence[_Memb
     for number, (name, member) in enumerate(zip(names, members, strict=True)):
         with part_of_progress(number / len(members), (number + 1) / len(members)):
             try:
-                contest.enter(name, member.spec.run(replace(request, victims=surrogates), **member.options)[0])
+                contest.enter(name, member.run(replace(request, victims=surrogates))[0])
             except (WtawpError, ValueError) as error:
                 contest.skip(name, str(error))

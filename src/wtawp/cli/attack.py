@@ -14,6 +14,7 @@ from wtawp.cli.sweeps import make_engine, reports_of, sweep
 from wtawp.cli.training_options import Splits, Training, takes
 
 ONLY_POISONING = [name for name in attack_names("poisoning") if name not in attack_names("evasion")]
+DEFAULT_BUDGET = 0.05  # share of the edges
 Attack = Annotated[
     str | None,
     typer.Option(
@@ -34,9 +35,21 @@ AttackOption = Annotated[
     ),
 ]
 Budgets = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
-        "--budget", help="Flips allowed: a share of the edges (0.05) or a number of edges (253); may be repeated."
+        "--budget",
+        help="Flips allowed: a share of the edges (0.05) or a number of edges (253); with --targets, a number of flips "
+        "for each target; may be repeated.",
+        show_default="0.05; the degree plus 2 of each target",
+    ),
+]
+Targets = Annotated[
+    int | None,
+    typer.Option(
+        "--targets",
+        min=1,
+        help="Attack so many single test nodes, one after another, and tell how many are misclassified then.",
+        show_default="40 for attacks on single nodes, otherwise all test nodes at once",
     ),
 ]
 
@@ -50,7 +63,8 @@ def attack(
     *,
     attack: Attack = None,
     attack_option: AttackOption = None,
-    budget: Budgets = ["0.05"],  # noqa: B006, typer copies it
+    budget: Budgets = None,
+    targets: Targets = None,
     poison: Annotated[bool, typer.Option("--poison", help="Attack before the training instead of after it.")] = False,
     adaptive: Annotated[
         bool | None,
@@ -73,7 +87,7 @@ def attack(
     flips: Annotated[Path | None, typer.Option(help="Write the flips to this folder.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Attack the edges of a graph and measure the accuracy that remains, with and without WT-AWP.
+    """Attack the edges or features of a graph and measure the accuracy that remains, with and without WT-AWP.
 
     The model may be your own, as package.module:Class; it is built as Class(num_features, num_classes) and called as
     model(x, edge_index, edge_weight).
@@ -87,13 +101,15 @@ def attack(
     check_outputs({"--html": html}, [training.dataset, store or default_path()])
     with as_bad_parameter():
         options = parse_options(attack_option or ())
-        budgets = [_budget(text) for text in budget]
+        is_targeted = targets is not None or attack_spec(attack).has_one_target
+        budgets: list[float | int | None] = [_budget(text) for text in budget or ()]
+        budgets = budgets or [None if is_targeted else DEFAULT_BUDGET]
     rule, num_splits, num_inits = training.sizes(splits, inits, (5, 1))
     base, awp = training.setting(rule), None if plain else training.awp()
     with as_bad_parameter():
         plan = attack_plan(
             base, attack, budgets, awp=awp, poison=poison, adaptive=not poison if adaptive is None else adaptive,
-            splits=num_splits, inits=num_inits, options=options,
+            splits=num_splits, inits=num_inits, targets=targets, options=options,
         )  # fmt: skip
     engine = make_engine("local", workers, training.device, time_limit)
     sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh)

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from wtawp.graphs.description import Description, describe
     from wtawp.graphs.download import RemoteFile, is_intact, locate
     from wtawp.graphs.feature_files import is_memory_mapped, memory_mapped
+    from wtawp.graphs.feature_flips import FeatureFlips, binary_features, feature_budget_of
     from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
     from wtawp.graphs.gcn_weights import GcnWeights
     from wtawp.graphs.generate import citation, knn_edges, power_law, toy
+    from wtawp.graphs.graph_flips import Flips, GraphFlips, as_graph_flips, load_flips
     from wtawp.graphs.held_out import SplitWithoutTest, inductive
     from wtawp.graphs.low_rank import LowRank, low_rank_operator
     from wtawp.graphs.node_batches import NodeBatches
@@ -45,7 +47,10 @@ __all__ = [
     "DatasetSpec",
     "Description",
     "EdgeFlips",
+    "FeatureFlips",
+    "Flips",
     "GcnWeights",
+    "GraphFlips",
     "LowRank",
     "NeighbourLists",
     "NodeBatches",
@@ -54,7 +59,9 @@ __all__ = [
     "Sample",
     "Split",
     "SplitWithoutTest",
+    "as_graph_flips",
     "batched",
+    "binary_features",
     "budget_of",
     "check_split",
     "citation",
@@ -63,6 +70,7 @@ __all__ = [
     "dataset_spec",
     "describe",
     "extreme_pairs",
+    "feature_budget_of",
     "fetch_dataset",
     "gcn_operator",
     "has_masks",
@@ -77,6 +85,7 @@ __all__ = [
     "knn_operator",
     "load",
     "load_attacked",
+    "load_flips",
     "load_split",
     "load_targets",
     "locate",
@@ -113,6 +122,8 @@ _HOMES = {
     **dict.fromkeys(("RemoteFile", "is_intact", "locate"), "download"),
     **dict.fromkeys(("is_memory_mapped", "memory_mapped"), "feature_files"),
     **dict.fromkeys(("EdgeFlips", "budget_of", "undirected_pairs"), "flips"),
+    **dict.fromkeys(("FeatureFlips", "binary_features", "feature_budget_of"), "feature_flips"),
+    **dict.fromkeys(("Flips", "GraphFlips", "as_graph_flips", "load_flips"), "graph_flips"),
     "GcnWeights": "gcn_weights",
     **dict.fromkeys(("citation", "knn_edges", "power_law", "toy"), "generate"),
     **dict.fromkeys(("SplitWithoutTest", "inductive"), "held_out"),

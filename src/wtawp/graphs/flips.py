@@ -1,11 +1,7 @@
 """Edge flips, the result of every attack. A flip adds an undirected edge where there is none, else removes it."""
 
-import base64
-import binascii
 import copy
-import io
-import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +9,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, write_atomic
-from wtawp.graphs.archives import Archive
+from wtawp.base import DataError
 from wtawp.graphs.checked import brief
-from wtawp.graphs.read_limits import VARIABLE, allowed_bytes
+from wtawp.graphs.flip_files import Provenance, check_provenance, pack_codes, read_flips, unpack_codes, write_flips
 
-MEMBERS = ("pairs", "num_nodes", "provenance")
 MAX_NODES = 3_037_000_499  # the largest number whose square is below 2**63: a pair is coded as i * num_nodes + j
 
 
@@ -43,7 +37,7 @@ class EdgeFlips:
 
     pairs: Tensor
     num_nodes: int
-    provenance: tuple[tuple[str, str], ...] = ()
+    provenance: Provenance = ()
 
     def __post_init__(self) -> None:
         pairs = self.pairs
@@ -58,12 +52,10 @@ class EdgeFlips:
             raise DataError("each pair must be (i, j) with i < j: no self-loops, each pair in one direction")
         if bool(((pairs[0] * self.num_nodes + pairs[1]).diff() <= 0).any()):
             raise DataError("pairs must be sorted and occur once; EdgeFlips.of sorts any pairs")
-        texts = [part for entry in self.provenance for part in entry]
-        if len(texts) != 2 * len(self.provenance) or not all(isinstance(text, str) for text in texts):
-            raise DataError(f"provenance must be pairs (name, value) of strings, got {self.provenance}")
+        check_provenance(self.provenance)
 
     @staticmethod
-    def of(pairs: Tensor, num_nodes: int, provenance: tuple[tuple[str, str], ...] = ()) -> "EdgeFlips":
+    def of(pairs: Tensor, num_nodes: int, provenance: Provenance = ()) -> "EdgeFlips":
         """Build flips from pairs in any order and direction.
 
         Args:
@@ -127,6 +119,17 @@ class EdgeFlips:
         changed.edge_index = edges[:, order].to(data.edge_index.device)
         return changed
 
+    def with_origin(self, origin: Provenance) -> "EdgeFlips":
+        """Add entries in front of the provenance.
+
+        Args:
+            origin: Pairs (name, value) of strings.
+
+        Returns:
+            The same flips, with the longer provenance.
+        """
+        return replace(self, provenance=(*origin, *self.provenance))
+
     def num_removed(self, data: Data) -> int:
         """Count the flips that remove an edge.
 
@@ -156,10 +159,7 @@ class EdgeFlips:
         Args:
             path: The file, which is replaced if it exists.
         """
-        content = io.BytesIO()
-        text = np.array(self.provenance, dtype=np.str_).reshape(-1, 2)
-        np.savez_compressed(content, pairs=self.pairs.numpy(), num_nodes=np.int64(self.num_nodes), provenance=text)
-        write_atomic(Path(path), content.getvalue())
+        write_flips(path, {"pairs": self.pairs}, {"num_nodes": self.num_nodes}, self.provenance)
 
     @staticmethod
     def load(path: str | Path) -> "EdgeFlips":
@@ -174,19 +174,9 @@ class EdgeFlips:
         Raises:
             DataError: If there is no such file, or it does not hold valid flips.
         """
-        path = Path(path)
-        with Archive(path) as archive:
-            absent = [name for name in MEMBERS if f"{name}.npy" not in archive.names]
-            if absent:
-                raise DataError(f"{path} lacks {', '.join(absent)}; it is not a file of flips")
-            pairs, num_nodes, text = (archive.array(name) for name in MEMBERS)
-        if pairs.dtype != np.int64 or num_nodes.dtype != np.int64 or num_nodes.ndim or text.dtype.kind != "U":
-            raise DataError(f"{path} must hold int64 pairs, one int64 num_nodes and text; save the flips again")
-        if text.ndim != 2 or text.shape[1] != 2:
-            raise DataError(f"{path}: provenance must be rows (name, value), got shape {list(text.shape)}")
+        (pairs,), (num_nodes,), provenance = read_flips(path, ["pairs"], ["num_nodes"])
         try:
-            provenance = tuple((str(name), str(value)) for name, value in text)
-            return EdgeFlips(torch.from_numpy(pairs), int(num_nodes), provenance)
+            return EdgeFlips(pairs, num_nodes, provenance)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 
@@ -196,12 +186,10 @@ class EdgeFlips:
         Returns:
             The differences between successive codes of pairs, compressed, in base 64; `unpacked` reads it.
         """
-        steps = np.diff(_codes(self.pairs, self.num_nodes).numpy(), prepend=0).astype("<i8")
-        columns = steps.view(np.uint8).reshape(-1, 8).T.tobytes()  # bytes of equal significance together: most are 0
-        return base64.b64encode(zlib.compress(columns, 9)).decode()
+        return pack_codes(_codes(self.pairs, self.num_nodes))
 
     @staticmethod
-    def unpacked(text: str, num_nodes: int, provenance: tuple[tuple[str, str], ...] = ()) -> "EdgeFlips":
+    def unpacked(text: str, num_nodes: int, provenance: Provenance = ()) -> "EdgeFlips":
         """Decode the text that `packed` made, and check it.
 
         Args:
@@ -219,20 +207,7 @@ class EdgeFlips:
             raise DataError(
                 f"packed flips are a text and 1 to {MAX_NODES} nodes, got {brief(text)} and {brief(num_nodes)}"
             )
-        inflating = zlib.decompressobj()
-        try:
-            columns = inflating.decompress(base64.b64decode(text, validate=True), allowed_bytes(len(text)))
-        except (binascii.Error, zlib.error, ValueError) as error:
-            raise DataError(f"these are not packed flips, or they are cut short: {error}") from error
-        if inflating.unconsumed_tail:
-            raise DataError(
-                f"packed flips of {len(text):,} characters inflate to more than the {allowed_bytes(len(text)):,} bytes "
-                f"that are allowed; if you trust them, set the environment variable {VARIABLE} to more megabytes"
-            )
-        if not inflating.eof or inflating.unused_data or len(columns) % 8:
-            raise DataError("these are not packed flips, or they are cut short: their length is wrong")
-        steps = np.frombuffer(columns, np.uint8).reshape(8, len(columns) // 8).T.copy().view("<i8").ravel()
-        codes = torch.from_numpy(np.cumsum(steps, dtype=np.int64))
+        codes = unpack_codes(text)
         return EdgeFlips(torch.stack([codes // num_nodes, codes % num_nodes]), num_nodes, provenance)
 
     def _edges(self, data: Data) -> Tensor:

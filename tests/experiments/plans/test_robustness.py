@@ -1,7 +1,7 @@
 import pytest
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.plans.robustness import attack_plan, budget_name
+from wtawp.experiments.plans.robustness import attack_plan, budget_name, targeting
 from wtawp.experiments.spec import Setting
 
 BASE = Setting(dataset="wine", model="GCNSVD", epochs=20)
@@ -36,3 +36,18 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_budgets_are_told_as_people_say_them() -> None:
     assert [budget_name(b) for b in (0.05, 0.075, 253)] == ["5 %", "7.5 %", "253 edges"]
+
+
+def test_attacks_on_single_nodes_show_the_accuracy_of_their_targets() -> None:
+    how = {"awp": None, "poison": False, "adaptive": True, "splits": 2, "inits": 1}
+    base = Setting(dataset="wine")
+    plan = attack_plan(base, "nettack", [None, 3], **how)  # type: ignore[arg-type]
+    columns = ["all test nodes, no attack", "targets, degree + 2 flips each", "targets, 3 flips each"]
+    assert [cell.column for cell in plan.cells] == columns
+    assert plan.cells[0].setting.measures == (targeting("nettack", None, 40), targeting("nettack", 3, 40))
+    assert all(cell.attack is None for cell in plan.cells)
+    fewer = attack_plan(base, "fga", [3], targets=5, **how)  # type: ignore[arg-type]
+    assert fewer.cells[1].setting.measures == (targeting("fga", 3, 5),)
+    assert attack_plan(base, "pgd-features", [4], **how).cells[1].column == "4 features"  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="fga needs a budget"):
+        attack_plan(base, "fga", [None], **how)  # type: ignore[arg-type]

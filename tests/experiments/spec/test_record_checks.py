@@ -1,4 +1,5 @@
 import base64
+import json
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,8 +11,15 @@ import torch
 from wtawp.base import DataError, rng
 from wtawp.experiments.spec import Measure, Record, RecordError, Run, Setting, key_of
 from wtawp.experiments.spec.record import checked
-from wtawp.experiments.spec.record_checks import are_packed_flips, is_share, is_whole, wrong_setting_fields
-from wtawp.graphs import EdgeFlips
+from wtawp.experiments.spec.record_checks import (
+    are_packed_features,
+    are_packed_flips,
+    is_share,
+    is_whole,
+    wrong_fields,
+    wrong_setting_fields,
+)
+from wtawp.graphs import EdgeFlips, FeatureFlips
 
 Make = Callable[..., Record]
 NAN, INF = float("nan"), float("inf")
@@ -123,3 +131,27 @@ def test_packed_flips_are_those_that_unpack() -> None:
 def test_booleans_are_no_numbers() -> None:
     assert [is_whole(v) for v in (0, 2**63 - 1, 2**63, -1, True, 1.0, None)] == [True, True] + [False] * 5
     assert [is_share(v) for v in (0, 1, 0.5, 1.01, -0.01, NAN, True, "1")] == [True] * 3 + [False] * 5
+
+
+def test_packed_flips_of_features_are_those_that_unpack() -> None:
+    text = FeatureFlips.of(torch.tensor([[0, 1, 4], [2, 0, 2]]), 5, 3).packed()
+    assert are_packed_features(text, 5, 3)
+    assert are_packed_features(FeatureFlips.of(torch.zeros(2, 0).long(), 5, 3).packed(), 5, 3)
+    for wrong in ((text, 4, 3), (text, 5, 0), (text, True, 3), (text, None, 3), ("?", 5, 3), (None, 5, 3)):
+        assert not are_packed_features(*wrong)
+
+
+def test_flips_in_results_of_measures_must_unpack(make_record: Callable[..., Record]) -> None:
+    flips = EdgeFlips.of(torch.tensor([[0, 1], [2, 3]]), 5)
+    features = FeatureFlips.of(torch.tensor([[0], [2]]), 5, 3).packed()
+    both = {"num_nodes": 5, "flips": flips.packed(), "provenance": [], "num_features": 3, "feature_flips": features}
+
+    def is_accepted(name: str, result: dict[str, Any]) -> bool:
+        setting = Setting(dataset="karate", measures=(Measure(name, (("attack", "fga"), ("budget", 1))),))
+        record = make_record(key=Run(setting, 0, 0).key, setting=setting.content, measured=[result])
+        return not wrong_fields(json.loads(record.to_json()))
+
+    assert is_accepted("evasion", {"accuracy": 0.5, **both})
+    assert not is_accepted("evasion", {"accuracy": 0.5, **both, "num_features": 0})
+    assert is_accepted("targeted", {"accuracy": 0.5, "targets": [both, {"node": 1, "error": "none"}]})
+    assert not is_accepted("targeted", {"accuracy": 0.5, "targets": [{**both, "flips": "?"}]})

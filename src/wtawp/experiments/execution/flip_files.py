@@ -6,8 +6,10 @@ from pathlib import Path
 
 from wtawp.experiments.execution.runner import surrogate_of
 from wtawp.experiments.measures.shared.flips import flips_from_result
+from wtawp.experiments.measures.shared.interface import Result
 from wtawp.experiments.spec import Plan, Record, Setting
 from wtawp.experiments.store import Store
+from wtawp.graphs.composed_names import short_name
 from wtawp.models.registry import model_spec
 
 
@@ -21,25 +23,25 @@ def save_flips(plan: Plan, store: Store, folder: Path) -> list[Path]:
 
     Returns:
         The files, named by data set, model, attack, budget, split and initialisation, as in
-        `wine-GCN-pgd-0.05-split0-init0.npz`. Names that would be the same, as of runs on two devices, end with the key
-        of the run, the kind of device and the index of the measure. `EdgeFlips.load` reads the files, with the
-        provenance of the flips.
+        `wine-GCN-pgd-0.05-split0-init0.npz`, and by the target of an attack on a single node. Names that would be the
+        same, as of runs on two devices, end with the key of the run, the kind of device and the index of the measure.
+        `load_flips` reads the files, with the provenance of the flips.
     """
     surrogates = {run.key for trained in plan.runs() if (run := surrogate_of(trained)) is not None}
     keys = surrogates | {run.key for run in plan.runs()}
     folder.mkdir(parents=True, exist_ok=True)
     found = [
-        (_name(record, index), record, index)
+        (_name(record, index) + suffix, record, index, each)
         for record in store.records(keys, status="done")
         for index, result in enumerate(record.measured or [])
-        if "flips" in result
+        for suffix, each in _flips_of(result).items()
     ]
-    counts, written = Counter(name for name, _, _ in found), []
-    for name, record, index in found:
+    counts, written = Counter(name for name, *_ in found), []
+    for name, record, index, each in found:
         if counts[name] > 1:
             name = _as_file_name(f"{name}-{record.key}-{record.device.lower()}-{index}")
         path = folder / f"{name}.npz"
-        flips_from_result((record.measured or [])[index]).save(path)
+        flips_from_result(each).save(path)
         written.append(path)
     return written
 
@@ -49,8 +51,15 @@ def _name(record: Record, index: int) -> str:
     setting = Setting.from_content(record.setting)
     options = dict(setting.measures[index].options)
     model = model_spec(setting.model).label + "+WT-AWP" * (setting.awp is not None)
-    parts = (Path(setting.dataset).stem, model, options["attack"], options["budget"])
+    budget = "default" if options["budget"] is None else options["budget"]
+    parts = (short_name(setting.dataset), model, options["attack"], budget)
     return _as_file_name("-".join(map(str, (*parts, f"split{record.split}", f"init{record.init}"))))
+
+
+def _flips_of(result: Result) -> dict[str, Result]:
+    """The flips in the result of a measure: under no name, and under those of its targets."""
+    targets = {f"-node{each['node']}": each for each in result.get("targets", []) if "flips" in each}
+    return {**({"": result} if "flips" in result else {}), **targets}
 
 
 def _as_file_name(text: str) -> str:

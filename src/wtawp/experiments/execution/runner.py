@@ -181,4 +181,6 @@ def _poisoning_flips(run: Run, store: Store, where: tuple[str, str]) -> EdgeFlip
         return None
     records = store.records([surrogate.key], status="done")
     records.sort(key=lambda record: ((record.device, record.versions.get("torch")) == where, record.created))
-    return flips_from_result((records[-1].measured or [])[0]) if records else None
+    flips = flips_from_result((records[-1].measured or [])[0]) if records else None
+    assert flips is None or isinstance(flips, EdgeFlips)  # records of poisoning hold no flips of features
+    return flips

@@ -7,6 +7,7 @@ from wtawp.attacks.registry import AttackSpec, attack_spec, user_attacks
 from wtawp.core import AwpConfig
 from wtawp.experiments.spec import SURROGATE, Cell, Measure, Option, Plan, Setting, source_digest
 
+TARGETS = 40  # of attacks on single nodes, as in Nettack's paper
 PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_del, sec:rand_smooth_details
 
 
@@ -42,17 +43,34 @@ def evading(attack: str, budget: float | int, **options: Option) -> Measure:
     return Measure("evasion", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
 
 
+def targeting(attack: str, budget: int | None, targets: int, **options: Option) -> Measure:
+    """Describe attacks on single test nodes of trained models, one after another.
+
+    Args:
+        attack: The name of an attack.
+        budget: Flips allowed for each target; None for its degree plus 2.
+        targets: The number of targets.
+        **options: Options of the attack.
+
+    Returns:
+        The measure that attacks and evaluates.
+    """
+    own = {"attack": attack, "budget": budget, "targets": targets, **_code_of(attack_spec(attack)), **options}
+    return Measure("targeted", tuple(own.items()))
+
+
 def _code_of(attack: AttackSpec) -> dict[str, Option]:
     """The hash of a user's attack, so that results of other code are other results; nothing for attacks of ours."""
     is_of_user = attack.is_user_code or attack in user_attacks()
     return {"code": source_digest(attack.reference)} if is_of_user else {}
 
 
-def budget_name(budget: float | int) -> str:
+def budget_name(budget: float | int, unit: str = "edges") -> str:
     """Write a budget for the head of a column.
 
     Args:
         budget: A share of the edges (float) or a number of edges (int).
+        unit: What a number counts.
 
     Returns:
         The text.
@@ -61,19 +79,20 @@ def budget_name(budget: float | int) -> str:
         >>> budget_name(0.05), budget_name(253)
         ('5 %', '253 edges')
     """
-    return f"{100 * budget:g} %" if isinstance(budget, float) else f"{budget} edges"
+    return f"{100 * budget:g} %" if isinstance(budget, float) else f"{budget} {unit}"
 
 
 def attack_plan(
     base: Setting,
     attack: str,
-    budgets: Sequence[float | int],
+    budgets: Sequence[float | int | None],
     *,
     awp: AwpConfig | None,
     poison: bool,
     adaptive: bool,
     splits: int,
     inits: int,
+    targets: int | None = None,
     options: Mapping[str, Option] | None = None,
 ) -> Plan:
     """Build a plan that attacks a model without and with WT-AWP, paired over splits.
@@ -81,41 +100,50 @@ def attack_plan(
     Args:
         base: The setting of the model without WT-AWP.
         attack: The name of an attack, or "package.module:function".
-        budgets: Flips allowed: shares of the edges (float) or numbers of edges (int), not both.
+        budgets: Flips allowed: shares of the edges (float) or numbers of edges (int), not both. For attacks on single
+            nodes, the flips for each: numbers, or None for its degree plus 2.
         awp: The perturbation of the second row; None leaves that row out.
         poison: Whether the attack is before the training; otherwise it is after it.
         adaptive: Whether the attack differentiates through the model itself; otherwise it uses a plain GCN.
         splits: The number of splits.
         inits: The number of initialisations for each split.
+        targets: The number of single test nodes to attack, one after another; None for an attack on all of them at
+            once, or for 40 if the attack is one on single nodes.
         options: Options of the attack that differ from those of its protocol.
 
     Returns:
         The plan, with a column without attack and one for each budget.
 
     Raises:
-        ValueError: If the attack cannot be used after training, or if budgets are of both kinds.
+        ValueError: If the attack cannot be used so, or if budgets are of both kinds.
     """
     spec = attack_spec(attack)
+    if spec.has_one_target or targets is not None:
+        return _targeted_plan(base, spec, budgets, awp, TARGETS if targets is None else targets, poison, splits, inits)
+    if any(budget is None for budget in budgets):
+        raise ValueError(f"{attack} needs a budget: a share of the edges as in 0.05, or their number")
     if "evasion" not in spec.stages and not poison:
         raise ValueError(f"{spec.name} attacks the training, not a trained model; ask for poisoning (--poison)")
-    budgets = list(dict.fromkeys(budgets))
-    if len({isinstance(budget, float) for budget in budgets}) != 1:
-        raise ValueError(f"budgets must be all shares (0.05) or all numbers of edges (253), got {budgets}")
+    if "poisoning" not in spec.stages and poison:
+        raise ValueError(f"{spec.name} attacks trained models, not the training; leave out --poison")
+    given = [budget for budget in dict.fromkeys(budgets) if budget is not None]
+    if len({isinstance(budget, float) for budget in given}) != 1:
+        raise ValueError(f"budgets must be all shares (0.05) or all numbers of edges (253), got {given}")
+    unit = "edges" if spec.changes == "edges" else "features"
+    names = ("no attack", *(budget_name(budget, unit) for budget in given))
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
-    given, cells = dict(options or {}), []
+    own, cells = dict(options or {}), []
     for row, method in rows.items():
         setting = replace(base, awp=method)
         if poison:
             surrogate = base.model if adaptive else SURROGATE
-            attacked = [replace(setting, poison=poisoning(attack, b, surrogate=surrogate, **given)) for b in budgets]
+            attacked = [replace(setting, poison=poisoning(attack, b, surrogate=surrogate, **own)) for b in given]
             settings: list[tuple[Setting, int | None]] = [(each, None) for each in (setting, *attacked)]
         else:
             surrogate_option: dict[str, Option] = {} if adaptive or not spec.uses_victim else {"adaptive": False}
-            measured = replace(
-                setting, measures=tuple(evading(attack, b, **surrogate_option, **given) for b in budgets)
-            )
-            settings = [(measured, None), *((measured, index) for index in range(len(budgets)))]
-        for name, (each, index) in zip(("no attack", *map(budget_name, budgets)), settings, strict=True):
+            measured = replace(setting, measures=tuple(evading(attack, b, **surrogate_option, **own) for b in given))
+            settings = [(measured, None), *((measured, index) for index in range(len(given)))]
+        for name, (each, index) in zip(names, settings, strict=True):
             cells.append(Cell(row, name, each, splits, inits, measure=index))
     kind = "poisoning" if poison else "evasion"
     source = "the model itself" if adaptive else "a plain GCN"
@@ -123,6 +151,50 @@ def attack_plan(
     title = f"{base.model} on {base.dataset} under {kind} with {spec.title or spec.name}{by}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))
+
+
+def _targeted_plan(
+    base: Setting,
+    attack: AttackSpec,
+    budgets: Sequence[float | int | None],
+    awp: AwpConfig | None,
+    targets: int,
+    poison: bool,
+    splits: int,
+    inits: int,
+) -> Plan:
+    """The plan of attacks on single nodes: the share of targets, all right before, that are still right."""
+    if poison:
+        raise ValueError(
+            f"poisoning single nodes would need a training for each of them; attack trained models (without --poison),"
+            f" or call wtawp.attack(data, model, method={attack.name!r}, nodes=[node]) and train on the result"
+        )
+    if not attack.uses_victim or attack.trains_surrogate:
+        raise ValueError(f"{attack.name} attacks a whole graph, not single nodes; leave out --targets")
+    if any(isinstance(budget, float) for budget in budgets):
+        raise ValueError(
+            f"the budget of attacks on single nodes is a number of flips for each (5), got {list(budgets)}"
+        )
+    numbers = [budget if budget is None else int(budget) for budget in dict.fromkeys(budgets)]
+    rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
+    cells = []
+    for row, method in rows.items():
+        measures = tuple(targeting(attack.name, budget, targets) for budget in numbers)
+        setting = replace(base, awp=method, measures=measures)
+        cells.append(Cell(row, "all test nodes, no attack", setting, splits, inits))
+        for index, budget in enumerate(numbers):
+            cells.append(Cell(row, f"targets, {_flips_name(budget)}", setting, splits, inits, measure=index))
+    title = (
+        f"{base.model} on {base.dataset} under attacks on single nodes with {attack.name}: accuracy on {targets} test"
+        " nodes that were all classified correctly, each after its own attack"
+    )
+    pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
+    return Plan("attack", title, tuple(cells), pairs)
+
+
+def _flips_name(budget: int | None) -> str:
+    """Write the budget of a target for the head of a column."""
+    return "degree + 2 flips each" if budget is None else f"{budget} flips each"
 
 
 def certifying(

@@ -59,9 +59,13 @@ class Cell:
 
     @property
     def attack(self) -> Measure | None:
-        """The attack under which the accuracy is measured, after the training or before it; None without an attack."""
+        """The attack under which the accuracy is measured, after the training or before it; None without an attack.
+
+        Also None where the accuracy is that of chosen targets, which no test accuracy can be compared with.
+        """
         measured = None if self.measure is None else self.setting.measures[self.measure]
-        return measured if measured is not None and "attack" in dict(measured.options) else self.setting.poison
+        options = {} if measured is None else dict(measured.options)
+        return measured if "attack" in options and "targets" not in options else self.setting.poison
 
     def clean_runs(self) -> Iterator[Run]:
         """Unroll the trainings that the attack of the cell is compared with.

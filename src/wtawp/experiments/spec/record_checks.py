@@ -12,11 +12,15 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wtawp.experiments.spec.measure import is_option
 from wtawp.experiments.spec.split_rule import SplitRule
 from wtawp.training.options import check_average
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 PARTS = frozenset({"train", "val", "test"})  # of a split, in accuracies and losses
 MAX_WHOLE = 2**63 - 1  # the largest whole number that SQLite holds
@@ -117,20 +121,53 @@ def are_packed_flips(text: object, num_nodes: object) -> bool:
     """
     import numpy as np
 
-    if not isinstance(text, str) or not is_whole(num_nodes) or not 1 <= num_nodes <= MAX_NODES:  # type: ignore[operator]
+    if not is_whole(num_nodes) or not 1 <= num_nodes <= MAX_NODES:  # type: ignore[operator]
         return False
+    codes = _unpacked(text)
+    if codes is None:
+        return False
+    first, second = np.divmod(codes, num_nodes)  # type: ignore[call-overload]
+    in_range = (codes >= 0) & (first < second)  # i < j < num_nodes, since a remainder is below it
+    return bool(in_range.all() and (codes[1:] > codes[:-1]).all())
+
+
+def are_packed_features(text: object, num_nodes: object, num_features: object) -> bool:
+    """Whether a text holds flips of features as `FeatureFlips.packed` writes them; torch is not needed.
+
+    Args:
+        text: What may be packed flips.
+        num_nodes: What may be the number of nodes of the graph.
+        num_features: What may be the number of features of a node.
+
+    Returns:
+        True if `FeatureFlips.unpacked` accepts them.
+
+    Example:
+        >>> are_packed_features("no flips", 3, 2)
+        False
+    """
+    sizes = [size for size in (num_nodes, num_features) if isinstance(size, int) and is_whole(size) and size >= 1]
+    codes = _unpacked(text)
+    if len(sizes) < 2 or sizes[0] * sizes[1] >= 2**63 or codes is None:
+        return False
+    return bool(((codes >= 0) & (codes < sizes[0] * sizes[1])).all() and (codes[1:] > codes[:-1]).all())
+
+
+def _unpacked(text: object) -> "npt.NDArray[np.int64] | None":
+    """The numbers in packed flips; None if the text holds none."""
+    import numpy as np
+
+    if not isinstance(text, str):
+        return None
     unpacking = zlib.decompressobj()
     try:
         columns = unpacking.decompress(base64.b64decode(text, validate=True), MAX_FLIP_BYTES)
     except (binascii.Error, zlib.error, ValueError):
-        return False
+        return None
     if not unpacking.eof or unpacking.unused_data or len(columns) % 8:
-        return False
+        return None
     steps = np.ascontiguousarray(np.frombuffer(columns, np.uint8).reshape(8, len(columns) // 8).T).view("<i8").ravel()
-    codes = np.cumsum(steps, dtype=np.int64)
-    first, second = np.divmod(codes, num_nodes)  # type: ignore[call-overload]
-    in_range = (codes >= 0) & (first < second)  # i < j < num_nodes, since a remainder is below it
-    return bool(in_range.all() and (codes[1:] > codes[:-1]).all())
+    return np.cumsum(steps, dtype=np.int64)
 
 
 @lru_cache(maxsize=1024)
@@ -209,12 +246,29 @@ def _is_result(measure: Mapping[str, Any], result: object) -> bool:
         return False
     if "accuracy" in result and not is_share(result["accuracy"]):
         return False
-    if measure["name"] not in ("evasion", "poison") and "flips" not in result:
-        return True
+    if not all(_are_flips(each) for each in _attacked_targets(result)):
+        return False
+    if measure["name"] == "poison" and "feature_flips" in result:
+        return False
+    return (measure["name"] not in ("evasion", "poison") and "flips" not in result) or _are_flips(result)
+
+
+def _attacked_targets(result: Mapping[str, Any]) -> list[Any]:
+    """The parts of a result that hold the flips for single nodes."""
+    targets = result.get("targets")
+    return [each for each in targets if isinstance(each, dict) and "flips" in each] if isinstance(targets, list) else []
+
+
+def _are_flips(result: Mapping[str, Any]) -> bool:
+    """Whether a result holds flips that unpack, with their provenance."""
     source = result.get("provenance")
     pairs = isinstance(source, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 2 for p in source)
     is_sourced = pairs and all(_is_text(text) for pair in source or () for text in pair)
-    return is_sourced and are_packed_flips(result.get("flips"), result.get("num_nodes"))
+    size = result.get("num_nodes")
+    is_right = "feature_flips" not in result or are_packed_features(
+        result["feature_flips"], size, result.get("num_features")
+    )
+    return is_sourced and is_right and are_packed_flips(result.get("flips"), size)
 
 
 def _is_plain(value: object) -> bool:

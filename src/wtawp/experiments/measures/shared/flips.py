@@ -1,6 +1,6 @@
 """Attacks on trained models in a plan: their options, and the flips they find for each model of a stack."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from wtawp.base import rng
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.option_checks import check_choice
 from wtawp.experiments.spec import SURROGATE, Option, add_cwd_to_sys_path
-from wtawp.graphs import EdgeFlips, Split, budget_of
+from wtawp.graphs import EdgeFlips, FeatureFlips, Flips, GraphFlips, Split, as_graph_flips, budget_of, feature_budget_of
 from wtawp.models.evaluation import refuse_cached
 from wtawp.models.registry import model_spec
 from wtawp.training import fit_many
@@ -77,6 +77,10 @@ def parse_attack_options(stage: Stage, options: dict[str, Any]) -> AttackOptions
         add_cwd_to_sys_path()
     if "budget" not in given:
         raise ValueError(f"{stage} needs a budget: a share of the edges as in 0.05, or their number")
+    if attack.has_one_target:
+        raise ValueError(f"{attack.name} attacks one node at a time; use the measure targeted, or wtawp.attack(...)")
+    if stage == "poisoning" and ("features" in attack.changes or stage not in attack.stages):
+        raise ValueError(f"{attack.name} attacks trained models; measure evasion, or poison with wtawp.attack(...)")
     if stage not in attack.stages:
         raise ValueError(f"{attack.name} attacks the training, not a trained model; poison with it")
     allowed = {"nodes": tuple(NODES), "labels": LABELS, **({"adaptive": (True, False)} if stage == "evasion" else {})}
@@ -86,15 +90,20 @@ def parse_attack_options(stage: Stage, options: dict[str, Any]) -> AttackOptions
         if name in given:
             check_choice(name, given[name], values)
             general[name] = given.pop(name)
-    if unknown := sorted(set(given) - set(attack.options)):
-        names = sorted({"attack", "budget", *allowed, *attack.options})
-        raise ValueError(f"{attack.name} has no option {unknown[0]!r}; it has {', '.join(names)}")
+    check_attack_options(attack, given, allowed)
     return AttackOptions(attack, **general, own=given)
+
+
+def check_attack_options(attack: AttackSpec, given: Iterable[str], general: Iterable[str]) -> None:
+    """Refuse names that are no options of an attack; `general` are those of the measure, for the message."""
+    if unknown := sorted(set(given) - set(attack.options)):
+        names = sorted({"attack", "budget", *general, *attack.options})
+        raise ValueError(f"{attack.name} has no option {unknown[0]!r}; it has {', '.join(names)}")
 
 
 def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Split) -> None:
     """Refuse, before anything is trained, what cannot be attacked: by one step of the attack on an untrained model."""
-    budget_of(data, options.budget)
+    (budget_of if options.attack.changes == "edges" else feature_budget_of)(data, options.budget)
     refuse_cached(model)
     if (options.attack.uses_gradient or options.attack.uses_surrogate) and options.adaptive:
         few: dict[str, Option] = {name: value for name, value in SMOKE_STEPS.items() if name in options.attack.options}
@@ -107,9 +116,7 @@ def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Sp
         options.attack.run(request, **few)
 
 
-def find_flips(
-    trained: TrainedModels, options: AttackOptions, surrogates: TrainedModels | None = None
-) -> list[EdgeFlips]:
+def find_flips(trained: TrainedModels, options: AttackOptions, surrogates: TrainedModels | None = None) -> list[Flips]:
     """One set of flips for each model, with where they come from; attacks that use no model share them in a split.
 
     Surrogates are for attacks that transfer flips from them; without any, such an attack leaves that out.
@@ -134,7 +141,7 @@ def find_flips(
         "labels": options.labels,
     }  # fmt: skip
     return [
-        EdgeFlips(f.pairs, f.num_nodes, (*origin.items(), ("split", str(split)), ("init", str(init)), *f.provenance))
+        f.with_origin((*origin.items(), ("split", str(split)), ("init", str(init))))
         for f, (split, init) in zip(flips, trained.places, strict=True)
     ]
 
@@ -162,15 +169,23 @@ def _surrogate(data: Data, seed: int) -> nn.Module:
     return model_spec(SURROGATE).build(data.num_features, int(data.y.max()) + 1, {}, rng("stand-in", seed))
 
 
-def flips_to_result(flips: EdgeFlips, data: Data) -> Result:
+def flips_to_result(flips: Flips, data: Data) -> Result:
     """Flips as plain data for a record."""
-    return {
-        "added": flips.num_added(data), "removed": flips.num_removed(data), "num_nodes": flips.num_nodes,
-        "flips": flips.packed(), "provenance": [list(entry) for entry in flips.provenance],
+    result: Result = {"added": flips.num_added(data), "removed": flips.num_removed(data)}
+    both = as_graph_flips(flips, data)
+    if not isinstance(flips, EdgeFlips):
+        result |= {"num_features": both.features.num_features, "feature_flips": both.features.packed()}
+    return result | {
+        "num_nodes": both.edges.num_nodes, "flips": both.edges.packed(),
+        "provenance": [list(entry) for entry in flips.provenance],
     }  # fmt: skip
 
 
-def flips_from_result(result: Result) -> EdgeFlips:
+def flips_from_result(result: Result) -> EdgeFlips | GraphFlips:
     """The flips in a result of the measures "evasion" and "poison"."""
     provenance = tuple((str(name), str(value)) for name, value in result["provenance"])
-    return EdgeFlips.unpacked(result["flips"], result["num_nodes"], provenance)
+    edges = EdgeFlips.unpacked(result["flips"], result["num_nodes"], provenance)
+    if "feature_flips" not in result:
+        return edges
+    sizes = result["num_nodes"], result["num_features"]
+    return GraphFlips(edges, FeatureFlips.unpacked(result["feature_flips"], *sizes, provenance))
