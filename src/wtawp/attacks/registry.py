@@ -24,6 +24,7 @@ Needs = Literal["nothing", "labels", "predictions", "gradient", "training"]
 Option = bool | int | float | str | None
 Options = tuple[tuple[str, Option], ...]
 PASSED = ("data", "victim", "budget", "nodes", "labels", "seed", "train")  # what a function may take from a request
+EFFORT_OPTIONS = ("steps", "generations", "iterations", "queries")  # names of the option that says how long to search
 NOT_OPTIONS = (*PASSED, "unlabelled", "progress")  # parameters that hold no plain value that a plan can name
 
 
@@ -117,6 +118,7 @@ class AttackSpec:
         cost: The cost of one attack in units of one epoch of a plain GCN, for progress bars.
         poisoning_options: Which nodes and labels the attack sees, and its options, in the protocol of poisoning.
         evasion_options: The same in the protocol of evasion: by default, the test nodes with their true labels.
+        in_audit: Whether `wtawp audit` uses it; False for a variant of another attack that is in the audit.
         is_user_code: Whether the attack is named by a reference and is not in the registry.
 
     Raises:
@@ -140,6 +142,7 @@ class AttackSpec:
     cost: float = 0.0
     poisoning_options: Options = (("nodes", "train"), ("labels", "true"))
     evasion_options: Options = (("nodes", "test"), ("labels", "true"))
+    in_audit: bool = True
     is_user_code: bool = False
 
     def __post_init__(self) -> None:
@@ -175,6 +178,12 @@ class AttackSpec:
     def trains_surrogate(self) -> bool:
         """Whether the attack trains a model of its own, so that it must be given the training nodes."""
         return self.needs == "training"
+
+    @property
+    def effort(self) -> str | None:
+        """The option that says how long the attack searches, such as "steps"; None without one. Imports the function."""
+        options = self.options
+        return next((name for name in EFFORT_OPTIONS if name in options), None)
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -264,7 +273,9 @@ _BUILT_IN = (
         poisoning_options=(("nodes", "unlabelled"), ("labels", "self-training"), ("steps", 100)),
     ),
     AttackSpec(name="prbcd", label="PRBCD", function="wtawp.attacks.prbcd_attack:prbcd", cost=20_000.0),
-    AttackSpec(name="grbcd", label="GRBCD", function="wtawp.attacks.prbcd_attack:grbcd", cost=20_000.0),
+    AttackSpec(
+        name="grbcd", label="GRBCD", function="wtawp.attacks.prbcd_attack:grbcd", cost=20_000.0, in_audit=False,
+    ),
 )  # fmt: skip
 _SPECS: dict[str, AttackSpec] = {spec.name: spec for spec in _BUILT_IN}
 

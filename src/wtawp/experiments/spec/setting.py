@@ -48,6 +48,7 @@ class Setting:
         batch_size: Graphs in a step of the optimiser; None takes all at once.
         split: How the data are divided into training, validation and test parts; None, if nobody chose, is random.
         average: What weights are averaged over, as `fit` takes it; None keeps those of an epoch.
+        weights: The hash of a checkpoint whose weights are measured in place of trained ones; None trains.
 
     Raises:
         ValueError: If a value is out of its range, or there is no such model.
@@ -71,6 +72,7 @@ class Setting:
     batch_size: int | None = None
     split: SplitRule | None = None
     average: Average | None = None
+    weights: str | None = None
     hash_sources: InitVar[bool] = True
 
     def __post_init__(self, hash_sources: bool) -> None:
@@ -128,7 +130,7 @@ class Setting:
     def content(self) -> dict[str, Any]:
         """The setting as plain data for JSON; newer fields are left out at their defaults, so that old keys stay."""
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
-                 "batch_size": None, "split": None, "average": None}  # fmt: skip
+                 "batch_size": None, "split": None, "average": None, "weights": None}  # fmt: skip
         content = {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
         for name, default in (("every", 1), ("start", 0)):
             if self.awp is not None and getattr(self.awp, name) == default:

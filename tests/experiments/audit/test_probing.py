@@ -1,0 +1,61 @@
+import json
+from pathlib import Path
+
+from wtawp.attacks.registry import AttackSpec, register_attack, unregister_attack
+from wtawp.core import AwpConfig
+from wtawp.experiments.audit.probing import FLATNESS, Abilities, Line, audited_attacks, probe
+from wtawp.experiments.audit.subject import make_subject
+from wtawp.experiments.spec import Setting, SplitRule
+from wtawp.graphs import EdgeFlips
+
+
+def abilities_of(reference: str, graph: Path) -> Abilities:
+    base = Setting(dataset=str(graph), model=reference, epochs=3, split=SplitRule())
+    return probe(make_subject(base, AwpConfig(rho=1.0, lam=0.7)), device="cpu")
+
+
+def attack_of_user(data: object, *, budget: float, seed: int) -> EdgeFlips:
+    raise NotImplementedError
+
+
+def test_attacks_come_from_the_registry_with_those_of_users() -> None:
+    before = [spec.label for spec in audited_attacks("evasion")]
+    assert {"random", "DICE", "PGD", "PRBCD"} <= set(before)
+    assert "GRBCD" not in before
+    register_attack(AttackSpec(name="mine", label="Mine", function=attack_of_user, needs="nothing"))
+    try:
+        assert [spec.label for spec in audited_attacks("evasion")] == [*before, "Mine"]
+    finally:
+        unregister_attack("mine")
+
+
+def test_a_model_with_edge_weights_takes_part_in_everything(user_module: str, graph_file: Path) -> None:
+    abilities = abilities_of(f"{user_module}:Weighted", graph_file)
+    assert abilities.left_out == ()
+    assert set(abilities.flatness) == set(FLATNESS)
+    assert set(abilities.evasions) == {spec.name for spec in audited_attacks("evasion")}
+    assert all(is_adaptive for _, is_adaptive in abilities.evasions.values())
+    assert set(abilities.votes) == {"features", "edges"}
+    assert abilities.num_edges == 96
+    assert abilities.training.each > 0
+    assert Abilities.from_json(json.loads(json.dumps(abilities.to_json()))) == abilities
+
+
+def test_without_edge_weights_gradient_attacks_go_through_a_plain_gcn_and_say_why(
+    user_module: str, graph_file: Path
+) -> None:
+    abilities = abilities_of(f"{user_module}:Detached", graph_file)
+    reasons = dict(abilities.left_out)
+    by_gradient = [spec for spec in audited_attacks("evasion") if spec.uses_gradient]
+    assert len(by_gradient) >= 2
+    for spec in audited_attacks("evasion"):
+        assert abilities.evasions[spec.name][1] == (spec not in by_gradient)
+    for spec in by_gradient:
+        assert "takes no edge_weight" in reasons[f"{spec.label} on the model itself"]
+    assert "smoothness by edges" in reasons
+    assert "smoothness by features" in reasons
+    assert {"sharpness", "loss landscape"} <= set(abilities.flatness)
+
+
+def test_a_line_is_a_fixed_time_and_one_for_each_unit() -> None:
+    assert [Line(2.0, 0.5).at(size) for size in (0, 1, 10)] == [2.0, 2.5, 7.0]
