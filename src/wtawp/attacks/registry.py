@@ -181,7 +181,7 @@ class AttackSpec:
 
     @property
     def effort(self) -> str | None:
-        """The option that says how long the attack searches, such as "steps"; None without one. Imports the function."""
+        """The option that says how long the attack searches, such as "steps"; None if there is none."""
         options = self.options
         return next((name for name in EFFORT_OPTIONS if name in options), None)
 

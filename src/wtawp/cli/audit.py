@@ -36,7 +36,7 @@ OF_TRAINING = ("rho", "lam", "layers", "balance", "lr", "weight_decay", "select_
 class Audited(Training):
     """What is audited: the options of a training, with the model in the first place."""
 
-    model: ModelArgument = field(default=MISSING)  # type: ignore[call-overload]  # it has no default
+    model: ModelArgument = field(default=MISSING)  # type: ignore[assignment]  # it has no default
     dataset: DatasetOption
 
 
