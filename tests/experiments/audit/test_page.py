@@ -1,5 +1,6 @@
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from wtawp.experiments.audit.findings import Audit
 from wtawp.experiments.audit.page import audit_page
+from wtawp.experiments.audit.summary import Finding
 
 VOID = {"meta", "link", "br", "img", "path", "use"}
 QUIET = [  # for root in a container, and no call home
@@ -65,12 +67,12 @@ def test_the_page_is_whole_and_asks_for_nothing(small_audit: tuple[Audit, Path],
 
 
 def test_names_are_shown_and_not_obeyed(small_audit: tuple[Audit, Path]) -> None:
-    from dataclasses import replace
-
     bad = "<script>alert(1)</script>"
-    page = audit_page(replace(small_audit[0], dataset=bad, summary=(f"Accuracy: {bad}",), left_out=((bad, bad),)))
+    page = audit_page(
+        replace(small_audit[0], dataset=bad, findings=(Finding(bad, bad, (bad,)),), left_out=((bad, bad),))
+    )
     assert "<script" not in page
-    assert page.count("&lt;script&gt;") >= 4
+    assert page.count("&lt;script&gt;") >= 5
 
 
 @pytest.fixture(scope="module")

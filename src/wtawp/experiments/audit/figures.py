@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +15,10 @@ from wtawp.experiments.report.measures.landscape import distance_label, draw_lin
 from wtawp.experiments.results.geometry import results_of
 from wtawp.experiments.results.summary import CellReport, PlanReport
 
-WIDTH, HEIGHT = 4.4, 3.1  # inches
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, HEIGHT = 4.4, 3.2  # inches
 RADII = range(9)  # of certificates
 
 
@@ -61,6 +65,18 @@ def _styles(report: PlanReport) -> dict[str, LineStyle]:
     return row_styles({c.cell.row: c.cell.setting.awp for c in report.cells})
 
 
+def _markers(report: PlanReport) -> dict[str, str]:
+    """The marker of each row: rows of one method share its colour."""
+    return dict(zip(dict.fromkeys(c.cell.row for c in report.cells), "osD^v", strict=False))
+
+
+def _draw_legend(ax: "Axes") -> None:
+    """Explain the lines below the axes, where they cover nothing."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
+
+
 def _dots(report: PlanReport) -> Panel:
     """Accuracy of every split as a dot, joined over the rows."""
     columns, styles = report.columns, _styles(report)
@@ -72,10 +88,19 @@ def _dots(report: PlanReport) -> Panel:
                 ax.plot(range(len(cells)), values, color="#bbbbbb", linewidth=0.8, zorder=1)
             for i, c in enumerate(cells):
                 values = list(c.accuracies.values())
-                ax.plot([i] * len(values), values, "o", color=styles[c.cell.row]["color"], markersize=4, alpha=0.7)
+                ax.plot(
+                    [i] * len(values),
+                    values,
+                    _markers(report)[c.cell.row],
+                    color=styles[c.cell.row]["color"],
+                    markersize=4,
+                )
                 ax.plot([i - 0.2, i + 0.2], [fmean(values)] * 2, color=styles[c.cell.row]["color"], linewidth=2.2)
             ax.set_xticks(range(len(cells)), [_short(c.cell.row) for c in cells], fontsize=8)
             ax.set(title=column, xlim=(-0.5, len(cells) - 0.5))
+        limits = [ax.get_ylim() for ax in axes]
+        for ax in axes:
+            ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
         axes[0].set_ylabel("test accuracy, %")
     numbers = "; ".join(f"{c.cell.row}, {c.cell.column}: {c.mean:.1f} %" for c in report.cells if c.mean is not None)
     caption = "A dot for each split, a line that joins the rows of a split, and a bar for the mean of a row."
@@ -103,10 +128,10 @@ def _curve(report: PlanReport, title: str) -> Panel:
             budgets, means = [100 * b for b, _ in points], np.array([fmean(values) for _, values in points])
             spread = np.array([stdev(values) if len(values) > 1 else 0.0 for _, values in points])
             ax.fill_between(budgets, means - spread, means + spread, color=styles[row]["color"], alpha=0.15, lw=0)
-            ax.plot(budgets, means, marker="o", markersize=4, linewidth=1.5, label=row, **styles[row])
+            ax.plot(budgets, means, marker=_markers(report)[row], markersize=4, linewidth=1.5, label=row, **styles[row])
         ax.set(xlabel="changed edges, %", ylabel="test accuracy, %")
         ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:g}"))
-        ax.legend(loc="lower left", fontsize=8)
+        _draw_legend(ax)
     numbers = "; ".join(
         f"{row}: " + ", ".join(f"{fmean(values):.1f} % at {100 * budget:g} %" for budget, values in points)
         for row, points in rows.items()
@@ -134,10 +159,10 @@ def _certified(report: PlanReport) -> Iterator[Panel]:
                 mean = np.array([fmean(values) for values in runs])
                 spread = np.array([stdev(values) if len(values) > 1 else 0.0 for values in runs])
                 ax.fill_between(RADII, mean - spread, mean + spread, color=styles[row]["color"], alpha=0.15, lw=0)
-                ax.plot(RADII, mean, marker="o", markersize=3, linewidth=1.5, label=row, **styles[row])
+                ax.plot(RADII, mean, marker=_markers(report)[row], markersize=3, label=row, **styles[row])
             ax.set(xlabel=f"entries {what}, anywhere", ylabel="certified accuracy, %", ylim=(0, 100))
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-            ax.legend(loc="upper right", fontsize=8)
+            _draw_legend(ax)
         numbers = "; ".join(
             f"{row}: " + ", ".join(f"{fmean(v):.0f} % at {r}" for r, v in enumerate(runs))
             for row, runs in curves.items()
@@ -161,7 +186,7 @@ def _landscape(report: PlanReport) -> Iterator[Panel]:
                            style=styles[c.cell.row], gaps=sum(r["gaps"] for r in results))  # fmt: skip
             scale = str(dict(cells[0].cell.setting.measures[index].options).get("scale", "layer"))
             ax.set(xlabel=distance_label(scale), ylabel="rise of the training loss")
-            ax.legend(loc="upper center", fontsize=7)
+            _draw_legend(ax)
         rises = _means(report)
         numbers = "; ".join(
             f"{row}: {value:.3g}" for row, value in rises.get("rise along random lines, layer", {}).items()
@@ -194,16 +219,15 @@ def _ratios(report: PlanReport) -> Panel:
         for name, values in means.items()
         if values.get(first, 0.0) > 0
     }
-    with drawing(1, 1, WIDTH, 0.9 + 0.42 * max(len(shown), 2)) as ((ax,), out):
+    with drawing(1, 1, WIDTH, 1.5 + 0.36 * max(len(shown), 2)) as ((ax,), out):
         for i, ratios in enumerate(shown.values()):
             for row, ratio in ratios.items():
-                marker = "o" if styles[row]["linestyle"] == "-" else "D"
-                ax.plot([ratio], [i], marker, color=styles[row]["color"], markersize=6, alpha=0.8,
+                ax.plot([ratio], [i], _markers(report)[row], color=styles[row]["color"], markersize=6, alpha=0.8,
                         label=row if i == 0 else None)  # fmt: skip
         ax.axvline(1.0, color="#767676", linewidth=0.8)
         ax.set_yticks(range(len(shown)), list(shown), fontsize=8)
-        ax.set(xlabel=f"relative to {first}", ylim=(len(shown) - 0.5, -0.9), xlim=(0, None))
-        ax.legend(loc="upper right", fontsize=7)
+        ax.set(xlabel=f"relative to {first}", ylim=(len(shown) - 0.5, -0.5), xlim=(0, None))
+        _draw_legend(ax)
     numbers = "; ".join(
         f"{name}: " + ", ".join(f"{row} {ratio:.2f}" for row, ratio in ratios.items()) for name, ratios in shown.items()
     )

@@ -27,7 +27,6 @@ def audit_page(audit: Audit) -> str:
     return environment.get_template("audit.html.j2").render(
         audit=audit,
         sections=[(section, _drawn(section)) for section in audit.sections],
-        summary=[paragraph.partition(": ")[::2] for paragraph in audit.summary],
     )
 
 

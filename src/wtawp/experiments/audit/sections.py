@@ -129,6 +129,7 @@ class _Maker:
         budgets = self.budgets(name)
         measures = tuple(evading(name, budget, **options) for budget in budgets)
         columns = [("no attack", None), *((budget_name(b), i) for i, b in enumerate(budgets))]
+        name_of_attack = f"{spec.label[0].upper()}{spec.label[1:]}"
         sees = {"nothing": "sees the graph alone and flips edges at random", "labels": "knows the true labels"}.get(
             spec.needs, "sees what the model predicts" if not spec.uses_gradient else "follows the model's gradient"
         )
@@ -137,8 +138,8 @@ class _Maker:
         return self._measured(
             EVASION, f"attack-{name}", f"Under attack: {spec.label}", measures, columns, len(budgets) * line.at(
                 self.sizes.effort if spec.effort is not None else 0),
-            f"Accuracy after edges were added or removed once the models were trained. {spec.label} {sees}. An attack "
-            "that searches longer or is cleverer may take more: these curves are upper bounds on the worst case.",
+            f"Accuracy after edges were added or removed once the models were trained. {name_of_attack} {sees}. An "
+            "attack that searches longer or is cleverer may take more: these curves bound the worst case from above.",
         )  # fmt: skip
 
     def certificate(self, part: str) -> Section:
@@ -151,7 +152,7 @@ class _Maker:
             f"A majority vote of {self.sizes.votes:,} noisy copies of the graph makes a smoothed model. For each test "
             "node, a certificate gives the numbers of additions and deletions that no attacker, however clever, can "
             "use to change its class; each guarantee may be wrong with probability 1 %. It is about the smoothed model,"
-            " whose clean accuracy is lower, and the models were not trained under that noise.",
+            " whose clean accuracy may be lower, and the models were not trained under that noise.",
         )  # fmt: skip
 
     def flatness(self) -> Iterator[Section]:

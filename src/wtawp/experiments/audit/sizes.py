@@ -80,7 +80,8 @@ def fit_sizes(
         most_splits: The number of splits that there are; None for any number.
 
     Returns:
-        The sizes after as few of the reductions as suffice, or after all of them if none suffices.
+        The sizes after as few of the reductions as suffice, without those that turn out not to be needed; or after all
+        of them if none suffices.
 
     Example:
         >>> fit_sizes(lambda sizes: sizes.votes / 100, limit=50.0).votes
@@ -88,11 +89,16 @@ def fit_sizes(
     """
     most = most_splits or Sizes().splits
     sizes = _limited(Sizes(), splits or most)
+    undone: list[dict[str, Any]] = []  # what each reduction changed, as it was before
     for reduction in REDUCTIONS:
         if seconds(sizes) <= limit:
             break
         wanted = {name: value for name, value in reduction.items() if name != "splits" or splits is None}
+        undone.append({name: getattr(sizes, name) for name in wanted})
         sizes = _limited(replace(sizes, **wanted), splits or min(most, wanted.get("splits", sizes.splits)))
+    for before in reversed(undone):  # the last reduction may have made room for earlier ones
+        larger = _limited(replace(sizes, **before), splits or min(most, before.get("splits", sizes.splits)))
+        sizes = larger if seconds(larger) <= limit else sizes
     return sizes
 
 
