@@ -119,6 +119,7 @@ class AttackSpec:
         poisoning_options: Which nodes and labels the attack sees, and its options, in the protocol of poisoning.
         evasion_options: The same in the protocol of evasion: by default, the test nodes with their true labels.
         in_audit: Whether `wtawp audit` uses it; False for a variant of another attack that is in the audit.
+        audit_options: Options of the function in an audit, such as smaller ones that leave time for more steps.
         is_user_code: Whether the attack is named by a reference and is not in the registry.
 
     Raises:
@@ -143,6 +144,7 @@ class AttackSpec:
     poisoning_options: Options = (("nodes", "train"), ("labels", "true"))
     evasion_options: Options = (("nodes", "test"), ("labels", "true"))
     in_audit: bool = True
+    audit_options: Options = ()
     is_user_code: bool = False
 
     def __post_init__(self) -> None:

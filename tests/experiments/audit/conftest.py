@@ -13,7 +13,13 @@ from wtawp.experiments.audit.findings import Audit
 from wtawp.experiments.audit.sizes import Sizes
 
 SMALL = Sizes(
-    splits=2, poisoned_splits=2, budgets=(0.05, 0.1), searched_budgets=(0.05,), effort=1, certified=("edges",), votes=20
+    splits=2,
+    poisoned_splits=2,
+    budgets=(0.05, 0.1),
+    searched_budgets=(0.05,),
+    attack_seconds=0.0,
+    certified=("edges",),
+    votes=20,
 )
 MODULE = '''
 """Models as users write them."""

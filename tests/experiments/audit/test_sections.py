@@ -23,7 +23,9 @@ ABILITIES = Abilities(
     num_edges=200, training=Line(1.0, 0.1), evasions={"dice": (Line(0.5), True), "pgd": (Line(1.0, 0.2), False)},
     poisons={"metattack": Line(2.0, 0.3)}, votes={"edges": Line(0.0, 0.01)}, flatness={"sharpness": Line(3.0)},
 )  # fmt: skip
-SIZES = Sizes(splits=4, poisoned_splits=2, budgets=(0.01, 0.1), searched_budgets=(0.001, 0.05), effort=5, votes=100)
+SIZES = Sizes(
+    splits=4, poisoned_splits=2, budgets=(0.01, 0.1), searched_budgets=(0.001, 0.05), attack_seconds=2.0, votes=100
+)
 
 
 def test_every_ability_is_a_section_and_all_rows_are_paired() -> None:
@@ -47,6 +49,14 @@ def test_an_attack_that_cannot_see_the_model_goes_through_a_plain_gcn_with_the_p
     options = dict(section.plan.cells[0].setting.measures[0].options)
     assert (options["adaptive"], options["steps"]) == (False, 5)
     assert "plain GCN" in section.tells
+    assert "5 of its usual 200 steps" in section.tells
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.5, 1), (2.0, 5), (11.0, 50), (1000.0, 200)])
+def test_an_attack_makes_the_steps_that_fit_its_time_and_no_more_than_usual(seconds: float, steps: int) -> None:
+    sections = make_sections(SUBJECT, replace(SIZES, attack_seconds=seconds), ABILITIES)
+    (section,) = [s for s in sections if s.key == "attack-pgd"]
+    assert dict(section.plan.cells[0].setting.measures[0].options)["steps"] == steps
 
 
 def test_the_time_is_the_sum_over_all_runs() -> None:

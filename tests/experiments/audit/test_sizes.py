@@ -8,7 +8,7 @@ from wtawp.experiments.audit.sizes import REDUCTIONS, Sizes, describe_reductions
 
 def work(sizes: Sizes) -> float:
     """A made-up time: every size makes it longer."""
-    searched = len(sizes.searched_budgets) * sizes.effort
+    searched = len(sizes.searched_budgets) * sizes.attack_seconds
     return sizes.splits * (10 + searched + len(sizes.certified) * sizes.votes / 10) + 20 * sizes.poisoned_splits
 
 

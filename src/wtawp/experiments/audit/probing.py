@@ -24,7 +24,7 @@ from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.plans.geometry import LANDSCAPES, SHARPNESS, SMOOTHNESS, SPECTRUM
 from wtawp.experiments.plans.robustness import PAPER_NOISE, evading, poisoning
-from wtawp.experiments.spec import Measure, Run
+from wtawp.experiments.spec import Measure, Option, Run
 from wtawp.graphs import Split
 from wtawp.training import fit
 
@@ -238,11 +238,11 @@ class _Prober:
 
     def _time_evasion(self, spec: AttackSpec, *, adaptive: bool) -> Line:
         """The time of an attack by its effort, or by nothing if it does not search."""
-        options = {} if adaptive else {"adaptive": False}
+        options: dict[str, Option] = {**dict(spec.audit_options), **({} if adaptive else {"adaptive": False})}
 
         def run(effort: int) -> object:
-            searching = {} if spec.effort is None else {spec.effort: effort}
-            return run_measure(evading(spec.name, PROBE_BUDGET, **options, **searching), self.trained)
+            searching: dict[str, Option] = {} if spec.effort is None else {spec.effort: effort}
+            return run_measure(evading(spec.name, PROBE_BUDGET, **{**options, **searching}), self.trained)
 
         if spec.effort is None:
             start = time.perf_counter()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch_geometric.data import Data
 
-    from wtawp.core.config import Lam
+    from wtawp.core.config import AwpConfig, Lam
 
 FORMAT = 1  # of the file of sizes
 MINUTES = 8.0
@@ -125,9 +125,13 @@ def audit(
 
     Example:
         >>> import tempfile, wtawp
+        >>> from wtawp.experiments.spec import SplitRule
         >>> folder = tempfile.mkdtemp()
-        >>> audit = wtawp.audit("GCN", "karate", minutes=0.01, epochs=5, store=f"{folder}/results.sqlite", workers=1)
-        >>> audit.rows
+        >>> result = wtawp.audit(
+        ...     "GCN", "karate", split=SplitRule(train=0.4, val=0.3), minutes=0.01, epochs=5, workers=1,
+        ...     store=f"{folder}/results.sqlite",
+        ... )
+        >>> result.rows
         ('GCN', 'GCN+WT-AWP', 'GCN+WT-AWP auto')
     """
     import torch
@@ -150,7 +154,7 @@ def audit(
 
 def run_audit(
     base: Setting,
-    awp: Any,
+    awp: "AwpConfig | None",
     *,
     minutes: float,
     splits: int | None,

@@ -124,23 +124,32 @@ class _Maker:
     def evasion(self, name: str) -> Section:
         """Accuracy over budget under an attack on the trained models."""
         spec, (line, adaptive) = attack_spec(name), self.abilities.evasions[name]
-        options: dict[str, Option] = {} if adaptive else {"adaptive": False}
-        options |= {} if spec.effort is None else {spec.effort: self.sizes.effort}
-        budgets = self.budgets(name)
+        effort, budgets = self._effort(name), self.budgets(name)
+        options: dict[str, Option] = {**dict(spec.audit_options), **({} if adaptive else {"adaptive": False})}
+        options |= {} if spec.effort is None else {spec.effort: effort}
         measures = tuple(evading(name, budget, **options) for budget in budgets)
         columns = [("no attack", None), *((budget_name(b), i) for i, b in enumerate(budgets))]
-        name_of_attack = f"{spec.label[0].upper()}{spec.label[1:]}"
+        label = f"{spec.label[0].upper()}{spec.label[1:]}"
         sees = {"nothing": "sees the graph alone and flips edges at random", "labels": "knows the true labels"}.get(
             spec.needs, "sees what the model predicts" if not spec.uses_gradient else "follows the model's gradient"
         )
         if not adaptive:
             sees = "follows the gradient of a plain GCN, because it cannot follow that of this model"
+        searched = "" if spec.effort is None else f" and made {effort} of its usual {spec.options[spec.effort]} steps"
         return self._measured(
-            EVASION, f"attack-{name}", f"Under attack: {spec.label}", measures, columns, len(budgets) * line.at(
-                self.sizes.effort if spec.effort is not None else 0),
-            f"Accuracy after edges were added or removed once the models were trained. {name_of_attack} {sees}. An "
+            EVASION, f"attack-{name}", f"Under attack: {spec.label}", measures, columns,
+            len(budgets) * line.at(effort),
+            f"Accuracy after edges were added or removed once the models were trained. {label} {sees}{searched}. An "
             "attack that searches longer or is cleverer may take more: these curves bound the worst case from above.",
         )  # fmt: skip
+
+    def _effort(self, name: str) -> int:
+        """The steps of an attack that fit the time that it has, up to its default; 0 for one that does not search."""
+        spec, (line, _) = attack_spec(name), self.abilities.evasions[name]
+        if spec.effort is None:
+            return 0
+        steps = int((self.sizes.attack_seconds - line.fixed) / max(line.each, 1e-9))
+        return max(1, min(steps, int(str(spec.options[spec.effort]))))
 
     def certificate(self, part: str) -> Section:
         """Certified accuracy of the smoothed models."""

@@ -16,7 +16,7 @@ class Sizes:
         poisoned_splits: Of these, the ones that are also trained on poisoned graphs; 0 leaves this section out.
         budgets: Budgets of attacks that do not search, as shares of the edges.
         searched_budgets: Budgets of attacks that search; none leaves these attacks out.
-        effort: Steps of attacks that search.
+        attack_seconds: About how long an attack searches for one model and budget, up to its default number of steps.
         certified: What certificates are about, of "edges" and "features"; none leaves them out.
         votes: Noisy copies of the graph that vote for a certificate.
     """
@@ -25,7 +25,7 @@ class Sizes:
     poisoned_splits: int = 10
     budgets: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1)
     searched_budgets: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1)
-    effort: int = 125
+    attack_seconds: float = 40.0
     certified: tuple[str, ...] = ("edges", "features")
     votes: int = 10_000
 
@@ -47,23 +47,23 @@ class Sizes:
 REDUCTIONS: tuple[dict[str, Any], ...] = (
     {"votes": 1000},
     {"poisoned_splits": 5},
-    {"effort": 50},
+    {"attack_seconds": 20.0},
     {"splits": 5},
     {"searched_budgets": (0.01, 0.05, 0.1)},
     {"poisoned_splits": 3},
-    {"effort": 20},
+    {"attack_seconds": 10.0},
     {"certified": ("edges",)},
     {"votes": 300},
     {"searched_budgets": (0.01, 0.05)},
     {"splits": 4},
     {"poisoned_splits": 2},
-    {"effort": 10},
+    {"attack_seconds": 5.0},
     {"splits": 3},
     {"searched_budgets": (0.05,)},
     {"poisoned_splits": 0},
     {"certified": ()},
     {"splits": 2},
-    {"effort": 5},
+    {"attack_seconds": 2.0},
     {"searched_budgets": ()},
 )
 
@@ -121,18 +121,18 @@ def describe_reductions(sizes: Sizes, *, most_splits: int | None = None) -> Iter
     names = {
         "splits": "splits", "poisoned_splits": "splits that are trained on poisoned graphs",
         "budgets": "budgets of attacks that do not search", "searched_budgets": "budgets of attacks that search",
-        "effort": "steps of attacks that search", "certified": "certificates",
+        "attack_seconds": "seconds that an attack searches for a model and a budget", "certified": "certificates",
         "votes": "votes for a certificate",
     }  # fmt: skip
     full = asdict(_limited(Sizes(), most_splits or Sizes().splits))
     for name, value in asdict(sizes).items():
-        unused = (name == "votes" and not sizes.certified) or (name == "effort" and not sizes.searched_budgets)
+        unused = (name == "votes" and not sizes.certified) or (name == "attack_seconds" and not sizes.searched_budgets)
         if value != full[name] and not unused:
             yield f"{names[name][0].upper()}{names[name][1:]}: {_text(value)} instead of {_text(full[name])}."
 
 
-def _text(value: int | tuple[float, ...] | tuple[str, ...]) -> str:
+def _text(value: float | tuple[float, ...] | tuple[str, ...]) -> str:
     """A size for people."""
     if isinstance(value, tuple):
         return ", ".join(budget_name(v) if isinstance(v, float) else f"on {v}" for v in value) or "none"
-    return f"{value:,}"
+    return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
