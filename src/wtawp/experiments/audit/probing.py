@@ -1,4 +1,4 @@
-"""Find out, in a minute at most, what can be measured of a model, and how long it takes.
+"""Find out by short trials what can be measured of a model, and how long it takes.
 
 Every measurement is tried at a tiny size: one that the model cannot take part in is left out with the reason, and two
 sizes of the others give their time as a line.
