@@ -1,7 +1,9 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from wtawp.experiments.audit.findings import Audit
+from wtawp.experiments.audit.page import audit_page
 
 Small = tuple[Audit, Path]
 
@@ -17,6 +19,18 @@ def test_the_data_hold_what_the_page_says(small_audit: Small) -> None:
     assert sum(len(s["tables"]) for s in data["sections"]) == len(audit.tables)
     assert all(not s["failures"] for s in data["sections"])
     assert data["made"]["model"].endswith(":Weighted")
+
+
+def test_failed_runs_are_told_with_the_last_line_of_their_errors(small_audit: Small) -> None:
+    section = small_audit[0].sections[0]
+    first, *others = section.report.cells
+    error = "Traceback (most recent call last):\n  somewhere\nValueError: no such thing\n"
+    failed = tuple(replace(r, status="failed", error=error) for r in first.records)
+    report = replace(section.report, cells=(replace(first, records=(), failed=failed), *others))
+    broken = replace(section, report=report)
+    assert broken.failures == ("ValueError: no such thing",)
+    page = audit_page(replace(small_audit[0], sections=(broken,)))
+    assert "<strong>Runs failed:</strong> ValueError: no such thing" in page
 
 
 def test_what_is_smaller_is_told(small_audit: Small) -> None:

@@ -1,6 +1,13 @@
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from wtawp.attacks.random_attack import random_flips
 from wtawp.attacks.registry import AttackSpec, register_attack, unregister_attack
 from wtawp.core import AwpConfig
 from wtawp.experiments.audit.probing import FLATNESS, Abilities, Line, audited_attacks, probe
@@ -14,19 +21,33 @@ def abilities_of(reference: str, graph: Path) -> Abilities:
     return probe(make_subject(base, AwpConfig(rho=1.0, lam=0.7)), device="cpu")
 
 
-def attack_of_user(data: object, *, budget: float, seed: int) -> EdgeFlips:
-    raise NotImplementedError
+def worst_of_some(
+    data: Data, victim: nn.Module, *, budget: float, nodes: Tensor, labels: Tensor, seed: int, steps: int = 50
+) -> EdgeFlips:
+    """The worst of some random flips, by what the victim predicts: a black-box attack."""
+    tried = [random_flips(data, budget=budget, seed=seed + step) for step in range(steps)]
+
+    @torch.no_grad()
+    def num_right(flips: EdgeFlips) -> int:
+        flipped = flips.apply(data)
+        return int((victim(flipped.x, flipped.edge_index).argmax(1) == labels)[nodes].sum())
+
+    return min(tried, key=num_right)
 
 
-def test_attacks_come_from_the_registry_with_those_of_users() -> None:
-    before = [spec.label for spec in audited_attacks("evasion")]
-    assert {"random", "DICE", "PGD", "PRBCD"} <= set(before)
-    assert "GRBCD" not in before
-    register_attack(AttackSpec(name="mine", label="Mine", function=attack_of_user, needs="nothing"))
-    try:
-        assert [spec.label for spec in audited_attacks("evasion")] == [*before, "Mine"]
-    finally:
-        unregister_attack("mine")
+@pytest.fixture
+def black_box() -> Iterator[AttackSpec]:
+    spec = AttackSpec(name="mine", label="Mine", function=worst_of_some, needs="predictions")
+    yield register_attack(spec)
+    unregister_attack("mine")
+
+
+def test_attacks_come_from_the_registry_with_those_of_users(black_box: AttackSpec) -> None:
+    *others, last = audited_attacks("evasion")
+    assert {"random", "DICE", "PGD", "PRBCD"} <= {spec.label for spec in others}
+    assert "GRBCD" not in {spec.label for spec in others}
+    assert last is black_box
+    assert black_box not in audited_attacks("poisoning")
 
 
 def test_a_model_with_edge_weights_takes_part_in_everything(user_module: str, graph_file: Path) -> None:
@@ -42,9 +63,12 @@ def test_a_model_with_edge_weights_takes_part_in_everything(user_module: str, gr
 
 
 def test_without_edge_weights_gradient_attacks_go_through_a_plain_gcn_and_say_why(
-    user_module: str, graph_file: Path
+    user_module: str, graph_file: Path, black_box: AttackSpec
 ) -> None:
     abilities = abilities_of(f"{user_module}:Detached", graph_file)
+    line, sees_the_model = abilities.evasions[black_box.name]
+    assert sees_the_model
+    assert line.each > 0  # its time grows with its steps
     reasons = dict(abilities.left_out)
     by_gradient = [spec for spec in audited_attacks("evasion") if spec.uses_gradient]
     assert len(by_gradient) >= 2

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import wtawp
-from wtawp.base import AnalysisError
+from wtawp.base import AnalysisError, DataError
 from wtawp.experiments.audit import runner
 from wtawp.experiments.audit.findings import Audit
 from wtawp.experiments.audit.runner import AuditError, audit
@@ -135,6 +135,14 @@ def test_weights_of_another_architecture_are_refused(graph_file: Path, tmp_path:
     torch.save(nn.Linear(3, 2).state_dict(), tmp_path / "other.pt")
     with pytest.raises(AnalysisError, match="another architecture"):
         small(graph_file, tmp_path / "r.sqlite", checkpoint=tmp_path / "other.pt")
+    wide = GCN(9, 3, hidden=(5,), generator=wtawp.rng("test"))
+    with pytest.raises(AnalysisError, match="options with which it was built"):
+        audit(wide, graph_file, minutes=0.01, store=tmp_path / "r.sqlite")
+
+
+def test_several_graphs_are_refused(archive: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="wtawp compare"):
+        audit("PooledGCN", archive, minutes=0.01, store=tmp_path / "r.sqlite")
 
 
 def test_wrong_options_and_damaged_sizes_are_refused(graph_file: Path, tmp_path: Path) -> None:

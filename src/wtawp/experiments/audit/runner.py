@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from wtawp.base import WtawpError, write_atomic
+from wtawp.base import AnalysisError, DataError, WtawpError, shortened, write_atomic
 from wtawp.experiments.audit.findings import Audit, collect
 from wtawp.experiments.audit.page import audit_page
 from wtawp.experiments.audit.probing import Abilities, audited_attacks, probe
 from wtawp.experiments.audit.sections import Section, chunk_seconds, make_sections, total_seconds
 from wtawp.experiments.audit.sizes import Sizes, describe_reductions, fit_sizes
 from wtawp.experiments.audit.subject import Subject, dataset_name, make_subject, model_name
-from wtawp.experiments.execution.building import default_split
+from wtawp.experiments.execution.building import data_of, default_split
 from wtawp.experiments.execution.costs import START_SECONDS, worthwhile_workers
 from wtawp.experiments.execution.engines import local
 from wtawp.experiments.execution.kept_weights import keep_checkpoint
@@ -32,6 +32,7 @@ from wtawp.experiments.plans.defaults import default_awp
 from wtawp.experiments.results.summary import summarise
 from wtawp.experiments.spec import Option, Run, Setting, SplitRule
 from wtawp.experiments.store import Store, default_path
+from wtawp.graphs import is_collection
 
 if TYPE_CHECKING:
     from torch import nn
@@ -120,7 +121,8 @@ def audit(
 
     Raises:
         PlanError: If the model cannot be trained on the data.
-        AnalysisError: If a checkpoint belongs to another architecture.
+        AnalysisError: If a checkpoint, or an instance, has other weights than the model.
+        DataError: If the data are several graphs.
         ValueError: If an option is out of its range.
 
     Example:
@@ -192,9 +194,15 @@ def run_audit(
 
     Raises:
         ValueError: If the minutes are not above 0, or there are fewer than 2 splits.
+        DataError: If the data are several graphs.
     """
     if not 0 < minutes < float("inf"):
         raise ValueError(f"minutes must be a number above 0, got {minutes}")
+    if is_collection(data_of(base, 0)):
+        raise DataError(
+            f"{base.dataset} is a list of graphs, and an audit is about the nodes of one graph; `wtawp compare` is"
+            " for models of whole graphs"
+        )
     with Store(store) as opened:
         home = opened.path.parent / "audits"
         if checkpoint is not None or state is not None:
@@ -235,7 +243,13 @@ def _keep_weights(
     if checkpoint is not None:
         load_weights(model, checkpoint)
     else:
-        model.load_state_dict(state or {})
+        try:
+            model.load_state_dict(state or {})
+        except RuntimeError as error:
+            raise AnalysisError(
+                f"the instance has other weights than {base.model} that is built anew: {shortened(str(error))}; pass"
+                " the options with which it was built, options={...}"
+            ) from error
     return keep_checkpoint(model.state_dict(), folder)
 
 
