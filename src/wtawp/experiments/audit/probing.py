@@ -181,10 +181,9 @@ def _time_training(model: nn.Module, data: Data, split: Split, run: Run) -> Line
     return _time(train, 2, 6)
 
 
-def _time(run: Callable[[int], object], small: int, large: int, *, warm_up: bool = True) -> Line:
+def _time(run: Callable[[int], object], small: int, large: int) -> Line:
     """The time of a function of a size; a first call, which imports and compiles, does not count."""
-    if warm_up:
-        run(small)
+    run(small)
     seconds = []
     for size in (small, large):
         start = time.perf_counter()
@@ -248,7 +247,7 @@ class _Prober:
             start = time.perf_counter()
             run(0)
             return Line(time.perf_counter() - start)
-        return _time(run, 1, 3, warm_up=adaptive)  # otherwise every run trains a GCN first
+        return _time(run, 1, 3)
 
     def try_votes(self, part: str) -> None:
         """Try votes under the noise of a certificate."""
