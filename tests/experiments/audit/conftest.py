@@ -50,6 +50,17 @@ class Unweighted(nn.Module):
         return self.last(self.first(x, edge_index).relu(), edge_index)
 
 
+class Cached(nn.Module):
+    """Keeps the normalized graph of its first call, and cannot be asked about another one."""
+
+    def __init__(self, d_in, d_out):
+        super().__init__()
+        self.first, self.last = GCNConv(d_in, 8, cached=True), GCNConv(8, d_out, cached=True)
+
+    def forward(self, x, edge_index):
+        return self.last(self.first(x, edge_index).relu(), edge_index)
+
+
 class Detached(Unweighted):
     """Has no gradient by its inputs either."""
 

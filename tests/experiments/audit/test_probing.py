@@ -81,5 +81,16 @@ def test_without_edge_weights_gradient_attacks_go_through_a_plain_gcn_and_say_wh
     assert {"sharpness", "loss landscape"} <= set(abilities.flatness)
 
 
+def test_a_model_that_keeps_its_first_graph_is_neither_attacked_nor_certified(
+    user_module: str, graph_file: Path
+) -> None:
+    abilities = abilities_of(f"{user_module}:Cached", graph_file)
+    assert abilities.evasions == {}
+    assert abilities.votes == {}
+    reasons = dict(abilities.left_out)
+    assert all("cached" in reasons[what] for what in ("random", "DICE", "certificate on edges"))
+    assert {"sharpness", "loss landscape"} <= set(abilities.flatness)
+
+
 def test_a_line_is_a_fixed_time_and_one_for_each_unit() -> None:
     assert [Line(2.0, 0.5).at(size) for size in (0, 1, 10)] == [2.0, 2.5, 7.0]

@@ -225,7 +225,7 @@ def run_audit(
         ]
         if not subject.is_checkpoint and all(report.num_runs == len(report.records) for report in reports):
             shutil.rmtree(weights, ignore_errors=True)
-    reduced = tuple(describe_reductions(prepared.sizes, most_splits=_most(subject)))
+    reduced = tuple(describe_reductions(prepared.sizes, most_splits=subject.most_splits))
     result = collect(
         subject, list(zip(sections, reports, strict=True)), sizes=prepared.sizes, reduced=reduced,
         left_out=prepared.abilities.left_out, minutes=minutes, command=command,
@@ -253,11 +253,6 @@ def _keep_weights(
     return keep_checkpoint(model.state_dict(), folder)
 
 
-def _most(subject: Subject) -> int | None:
-    """The number of splits or initialisations that an audit can use; None for any."""
-    return subject.most_splits
-
-
 def _prepare(
     subject: Subject, folder: Path, minutes: float, splits: int | None, cores: int, device: str,
     progress: Progress | None, announce: Callable[[str], None] | None,
@@ -279,7 +274,7 @@ def _prepare(
         return total / used + (START_SECONDS if used > 1 else 0.0)
 
     limit = max(60 * minutes - RESERVED_SECONDS - (time.monotonic() - start), 6 * minutes)
-    sizes = fit_sizes(seconds, limit, splits=splits, most_splits=_most(subject))
+    sizes = fit_sizes(seconds, limit, splits=splits, most_splits=subject.most_splits)
     prepared = Preparation(sizes=sizes, abilities=abilities, created=datetime.now(UTC).isoformat(timespec="seconds"))
     content = {"format": FORMAT, "sizes": asdict(sizes), "abilities": abilities.to_json(), "created": prepared.created}
     folder.mkdir(parents=True, exist_ok=True)
