@@ -20,6 +20,8 @@ LEVEL = {"base": -1, "core": 0, "graphs": 0, "models": 1, "training": 2, "attack
 
 # The rooms of `experiments`, and the rooms that each may import:
 #
+#     audit                          may know inspection, and all below
+#     ----------------------
 #     inspection   demo   tuning     may know all below, not each other
 #     ----------------------
 #     execution      report          one trains and measures, the other reads what was stored
@@ -40,6 +42,7 @@ ROOMS = {
     "inspection": ("spec", "plans", "store", "measures", "results", "execution", "report"),
     "demo": ("spec", "plans", "store", "measures", "results", "execution", "report"),
     "tuning": ("spec", "plans", "store", "measures", "results", "execution", "report"),
+    "audit": ("spec", "plans", "store", "measures", "results", "execution", "report", "inspection"),
 }  # fmt: skip
 
 

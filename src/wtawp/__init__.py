@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from wtawp.base import rng
     from wtawp.certificates import Noise, certify
     from wtawp.core import ASAM, AWP, SAM, TAWP, WAWP, WTAWP, AwpConfig
+    from wtawp.experiments.audit.runner import audit
     from wtawp.graphs import Split, load, stratified
     from wtawp.training import evaluate, fit, fit_many
 
@@ -37,6 +38,7 @@ __all__ = [  # noqa: RUF022, grouped by what they are for
     "rng",
     # Robustness
     "attack",
+    "audit",
     "certify",
     "Noise",
 ]
@@ -47,6 +49,7 @@ _HOMES = {
     **dict.fromkeys(("fit", "fit_many", "evaluate"), "training"),
     **dict.fromkeys(("certify", "Noise"), "certificates"),
     "attack": "attacks",
+    "audit": "experiments.audit.runner",
     "rng": "base",
 }
 

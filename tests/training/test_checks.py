@@ -112,9 +112,10 @@ def test_weights_of_edges_are_used_by_every_model_of_ours(name: str) -> None:
     g = rng("weights")
     weight = torch.rand(WINE.num_edges, generator=g)
     spec = registry.model_spec(name)
+    without_dropout = {option: 0.0 for option in spec.options() if option == "dropout"}
 
     def trained(edge_weight: Tensor | None, count: int) -> list[nn.Module]:
-        models = [spec.build(13, 3, {"dropout": 0.0}, rng("init", i)) for i in range(count)]
+        models = [spec.build(13, 3, without_dropout, rng("init", i)) for i in range(count)]
         data = changed(edge_weight=edge_weight) if edge_weight is not None else WINE
         fit_many(models, data, SPLIT, seeds=range(count), epochs=3, weight_decay=0.0, select_on="last")
         return models

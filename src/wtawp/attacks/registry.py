@@ -24,6 +24,7 @@ Changes = Literal["edges", "features", "edges and features"]
 Option = bool | int | float | str | None
 Options = tuple[tuple[str, Option], ...]
 PASSED = ("data", "victim", "budget", "nodes", "labels", "seed", "train")  # what a function may take from a request
+EFFORT_OPTIONS = ("steps", "generations", "iterations", "queries")  # names of the option that says how long to search
 NOT_OPTIONS = (*PASSED, "unlabelled", "objective", "progress", "surrogate", "weights")  # hold no plain value
 
 
@@ -136,6 +137,9 @@ class AttackSpec:
             `FeatureFlips` or `GraphFlips`, respectively.
         has_one_target: Whether it attacks a single node, so that `nodes` must hold one. Plans and commands then attack
             some test nodes one after another.
+        in_audit: Whether `wtawp audit` uses it; False for a variant of another attack that is in the audit, and for
+            attacks whose budget is not one of edges of the whole graph.
+        audit_options: Options of the function in an audit, such as smaller ones that leave time for more steps.
         is_user_code: Whether the attack is named by a reference and is not in the registry.
         strong_variants: The options of each variant of the attack that the attack "strongest" runs; the first option
             of a variant tells it from the others. Empty: it takes no part.
@@ -169,6 +173,8 @@ class AttackSpec:
     evasion_options: Options = (("nodes", "test"), ("labels", "true"))
     changes: Changes = "edges"
     has_one_target: bool = False
+    in_audit: bool = True
+    audit_options: Options = ()
     is_user_code: bool = False
     strong_variants: tuple[Options, ...] = ()
     searches_at_random: bool = False
@@ -239,6 +245,12 @@ class AttackSpec:
     def takes_surrogate(self) -> bool:
         """Whether several attacks can share the `weights` of one linear surrogate. Reading it imports the function."""
         return "weights" in self._parameters()
+
+    @property
+    def effort(self) -> str | None:
+        """The option that says how long the attack searches, such as "steps"; None if there is none."""
+        options = self.options
+        return next((name for name in EFFORT_OPTIONS if name in options), None)
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -346,27 +358,30 @@ _BUILT_IN = (
     ),
     AttackSpec(
         name="grbcd", label="GRBCD", function="wtawp.attacks.prbcd_attack:grbcd", cost=20_000.0,
-        strong_variants=((("steps", 125), ("block_size", 50_000)),), searches_at_random=True,
+        strong_variants=((("steps", 125), ("block_size", 50_000)),), searches_at_random=True, in_audit=False,
     ),
-    AttackSpec(name="lrbcd", label="LR-BCD", function="wtawp.attacks.lrbcd_attack:lrbcd", cost=20_000.0),
+    AttackSpec(
+        name="lrbcd", label="LR-BCD", function="wtawp.attacks.lrbcd_attack:lrbcd", cost=20_000.0, in_audit=False,
+    ),
     AttackSpec(
         name="eva", label="EvA", function="wtawp.attacks.eva_attack:eva", needs="predictions", cost=20_000.0,
         strong_variants=((("steps", 20), ("population", 64)),), searches_at_random=True,
+        audit_options=(("population", 32),),
     ),
-    AttackSpec(name="fga", label="FGA", function="wtawp.attacks.fga_attack:fga", cost=5_000.0),
+    AttackSpec(name="fga", label="FGA", function="wtawp.attacks.fga_attack:fga", cost=5_000.0, in_audit=False),
     AttackSpec(
         name="nettack", label="Nettack", function="wtawp.attacks.nettack_attack:nettack",
         run_many="wtawp.attacks.nettack_attack:run_nettack", needs="predictions", cost=50.0,
-        changes="edges and features", has_one_target=True,
+        changes="edges and features", has_one_target=True, in_audit=False,
     ),
     AttackSpec(
         name="pgd-features", label="PGD on features", function="wtawp.attacks.feature_attack:pgd_features",
-        stages=("evasion",), cost=15_000.0, changes="features",
+        stages=("evasion",), cost=15_000.0, changes="features", in_audit=False,
     ),
     AttackSpec(
         name="strongest", label="strongest of several", function="wtawp.attacks.strongest_attack:strongest",
         run_many="wtawp.attacks.strongest_attack:run_strongest", stages=("evasion",), needs="predictions",
-        cost=80_000.0, uses_surrogate=True, title="the strongest of several attacks",
+        cost=80_000.0, uses_surrogate=True, title="the strongest of several attacks", in_audit=False,
     ),
 )  # fmt: skip
 _SPECS: dict[str, AttackSpec] = {spec.name: spec for spec in _BUILT_IN}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -48,6 +49,8 @@ def run_plans(
     fresh: bool = False,
     progress: Progress | None = None,
     announce: Callable[[str], None] | None = None,
+    weights: Path | None = None,
+    cost: Callable[[Chunk], float] = cost_of,
 ) -> Outcome:
     """Train the runs of plans that are not in the store for this device; failed runs are tried again.
 
@@ -68,6 +71,9 @@ def run_plans(
         announce: Called with sentences, before anything is trained: how the data are split, which results are known
             and since when, whether the store has some from other devices, how much there is to train and how long it
             may take.
+        weights: A folder for the weights of trained models, so that runs that differ in their measures alone are
+            trained once; by default none are kept.
+        cost: The cost of a chunk in any unit that is proportional to its time, for the progress; estimated by default.
 
     Returns:
         How many runs were trained, known and failed.
@@ -92,9 +98,9 @@ def run_plans(
         for sentence in _announcements(store, runs, known, where[0], fresh=fresh):
             announce(sentence)
         if to_attack or to_train:
-            announce(describe_cost(store, to_attack + to_train, where[0], cost_of))
-    advance, failed = _meter(to_attack + to_train, progress), 0
-    work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect())
+            announce(describe_cost(store, to_attack + to_train, where[0], cost))
+    advance, failed = _meter(to_attack + to_train, progress, cost), 0
+    work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect(), weights=weights)
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
         jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
 
@@ -116,9 +122,11 @@ def run_plans(
     return Outcome(trained=total_runs - len(known) - failed, known=len(known), failed=failed)
 
 
-def _meter(chunks: Sequence[Chunk], progress: Progress | None) -> Callable[[Chunk, float], None]:
+def _meter(
+    chunks: Sequence[Chunk], progress: Progress | None, cost: Callable[[Chunk], float]
+) -> Callable[[Chunk, float], None]:
     """Make a function that takes the share of a chunk that is done, and calls `progress` with that of all chunks."""
-    costs, done = {chunk: cost_of(chunk) for chunk in chunks}, dict.fromkeys(chunks, 0.0)
+    costs, done = {chunk: cost(chunk) for chunk in chunks}, dict.fromkeys(chunks, 0.0)
     total = sum(costs.values())
 
     def advance(chunk: Chunk, share: float) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from wtawp.base import VanishingGradientWarning, part_of_progress, write_atomic
 from wtawp.experiments.execution.building import build_model, data_of, graphs_of, split_of
 from wtawp.experiments.execution.checks import check_plan, noise_augmentation
 from wtawp.experiments.execution.costs import training_share
+from wtawp.experiments.execution.kept_weights import load_checkpoint, train_or_load
 from wtawp.experiments.execution.monitors import CURVES, monitors_of, observer
 from wtawp.experiments.execution.provenance import device_name, versions
 from wtawp.experiments.execution.registrations import Registrations
@@ -36,7 +38,12 @@ _Measured = tuple[Fit | None, list[float] | None, list[Result] | None]
 
 
 def train_job(
-    job: tuple[tuple[Run, ...], EdgeFlips | None], *, device: str, tf32: bool, registrations: Registrations
+    job: tuple[tuple[Run, ...], EdgeFlips | None],
+    *,
+    device: str,
+    tf32: bool,
+    registrations: Registrations,
+    weights: Path | None = None,
 ) -> list[Record]:
     """Train the runs of a job, which is what engines pass on, perhaps to a process that knows no registrations yet.
 
@@ -45,15 +52,23 @@ def train_job(
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed.
         registrations: What the user registered in the process that started the sweep.
+        weights: The folder in which weights are kept; None keeps none.
 
     Returns:
         A record for each run.
     """
     registrations.apply()
-    return train(*job, device=device, tf32=tf32)
+    return train(*job, device=device, tf32=tf32, weights=weights)
 
 
-def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str, tf32: bool = False) -> list[Record]:
+def train(
+    runs: tuple[Run, ...],
+    flips: EdgeFlips | None = None,
+    *,
+    device: str,
+    tf32: bool = False,
+    weights: Path | None = None,
+) -> list[Record]:
     """Train runs of one setting as one stack, on one thread, so that results do not depend on the number of cores.
 
     Args:
@@ -61,6 +76,8 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
         flips: The flips that poison the graph of their split, if the setting asks for it.
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed.
+        weights: The folder in which weights are kept, so that runs that differ in their measures alone are trained
+            once; None keeps none.
 
     Returns:
         A record for each run. An exception, or a call of `sys.exit`, is not raised; it makes all of them records of
@@ -71,7 +88,7 @@ def train(runs: tuple[Run, ...], flips: EdgeFlips | None = None, *, device: str,
     error = None
     with one_thread():
         try:
-            outcomes = _train(runs, flips, device, tf32)
+            outcomes = _train(runs, flips, device, tf32, weights)
         except (Exception, SystemExit):  # the sweep goes on; the records hold the traceback
             error = traceback.format_exc()
     seconds = time.perf_counter() - start
@@ -225,7 +242,9 @@ def tested_on(data: Data, split: Split, model: nn.Module, fitted: Fit) -> Fit:
     return replace(fitted, scores={**fitted.scores, "test": accuracy}, loss={**fitted.loss, "test": loss})
 
 
-def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool) -> list[_Measured]:
+def _train(
+    runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool, weights: Path | None
+) -> list[_Measured]:
     """Build, train and measure runs of one setting."""
     setting = runs[0].setting
     data = data_of(setting, runs[0].split)
@@ -242,7 +261,7 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
     with warnings.catch_warnings(), part_of_progress(0.0, trained_at):
         warnings.simplefilter("ignore", VanishingGradientWarning)  # some plans provoke it; it shows in the history
         seen, known = inductive(data, splits[0]) if setting.inductive else (data, None)
-        fits = _fits(runs, models, seen, splits if known is None else [known] * len(runs), device, tf32)
+        fits = _fits(runs, models, seen, splits if known is None else [known] * len(runs), device, tf32, weights)
     if setting.inductive:
         full = copy.copy(data).to(device)
         each = zip(models, splits, fits, strict=True)
@@ -262,6 +281,19 @@ def _train(runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bo
 
 
 def _fits(
+    runs: tuple[Run, ...], models: list[nn.Module], data: Data, splits: list[Split], device: str, tf32: bool,
+    weights: Path | None,
+) -> list[Fit]:  # fmt: skip
+    """Train the models, or load weights: those of a checkpoint, or those that an earlier training kept."""
+    if runs[0].setting.weights is not None:
+        return load_checkpoint(runs, models, copy.copy(data).to(device), splits, weights)
+    train_now = partial(_train_stack, runs, models, data, splits, device, tf32)
+    if weights is None:
+        return train_now()
+    return train_or_load(runs, models, data, weights, train_now, device=device, tf32=tf32)
+
+
+def _train_stack(
     runs: tuple[Run, ...], models: list[nn.Module], data: Data, splits: list[Split], device: str, tf32: bool
 ) -> list[Fit]:
     """Train the models, as one stack or one by one in batches of graphs; histories include the monitors' curves."""

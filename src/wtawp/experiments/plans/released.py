@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from wtawp.experiments.plans.robustness import poisoning
 from wtawp.experiments.spec import Cell, Option, Plan, Setting, SplitRule
+from wtawp.training.options import SelectOn
 
 SPLITS = SplitRule(kind="released")
 HIDDEN: tuple[tuple[str, Option], ...] = (("hidden", (16,)),)
-ROWS_SELECTED_ON_LOSS = ("GAT", "PPNP")  # the plain baselines, by their rows in tab:natacc
-ROWS_DRAWN_IN_EVALUATION = ("RGCN",)
+SELECTED_ON: dict[str, SelectOn] = {"GAT": "loss", "PPNP": "loss"}  # what selects the epochs of the plain baselines
+IN_EVALUATION: dict[str, tuple[tuple[str, Option], ...]] = {"RGCN": (("sample", True),)}  # options that act there alone
 CLEAN = ("tab:natacc", "tab:ablation", "tab:ablation2", "tab:ablationlast")
 INITS = 3  # of each split under attack: the spread between splits and between draws of an attack is larger
 LIKELIHOOD_CUTOFF = 0.004
@@ -62,10 +63,8 @@ def _with_cells(plan: Plan, cells: Sequence[Cell]) -> Plan:
 
 def _clean(cell: Cell) -> Cell:
     """A cell of a table without attacks, on the released splits."""
-    setting = replace(cell.setting, split=SPLITS)
-    if cell.row in ROWS_SELECTED_ON_LOSS:
-        setting = replace(setting, select_on="loss")
-    return replace(cell, setting=setting)
+    selected_on = SELECTED_ON.get(cell.row, cell.setting.select_on)
+    return replace(cell, setting=replace(cell.setting, split=SPLITS, select_on=selected_on))
 
 
 def _attacked(cell: Cell, options: tuple[tuple[str, Option], ...]) -> Cell:
@@ -79,10 +78,11 @@ def _poisoned(cell: Cell) -> tuple[Cell, ...]:
     if setting.poison is not None:
         attack = str(dict(setting.poison.options)["attack"])
         cell = replace(cell, setting=replace(setting, poison=setting.poison.with_options(**AS_RELEASED[attack])))
-    if cell.row not in ROWS_DRAWN_IN_EVALUATION:
+    in_evaluation = IN_EVALUATION.get(cell.row)
+    if in_evaluation is None:
         return (_attacked(cell, setting.options),)
     means = replace(_attacked(cell, setting.options), row=f"{cell.row}, means", judged=False)
-    return _attacked(cell, (*setting.options, ("sample", True))), means
+    return _attacked(cell, (*setting.options, *in_evaluation)), means
 
 
 def _metattack_options() -> Plan:

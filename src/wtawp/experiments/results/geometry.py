@@ -170,7 +170,7 @@ def geometry_comparisons(report: PlanReport) -> list[GeometryComparison]:
         cells = report.column(column)
         if len(cells) != 2 or not any(m.name == "sharpness" for _, m in measures_of(report, column)):
             continue
-        sides = [_quantities(cell) for cell in cells]
+        sides = [quantities_of(cell) for cell in cells]
         for quantity in sides[0]:
             shared = sorted(sides[0][quantity].keys() & sides[1].get(quantity, {}).keys())
             by_split: dict[int, list[RunId]] = {}
@@ -299,8 +299,15 @@ def results_of(cell: CellReport, index: int) -> dict[RunId, dict[str, Any]]:
     return {(r.split, r.init): (r.measured or [])[index] for r in records}
 
 
-def _quantities(cell: CellReport) -> dict[Quantity, dict[RunId, float]]:
-    """Every measure of flatness and the final losses, by split and initialisation."""
+def quantities_of(cell: CellReport) -> dict[Quantity, dict[RunId, float]]:
+    """Collect every measure of flatness and the final losses of a cell.
+
+    Args:
+        cell: A cell with its measurements.
+
+    Returns:
+        For each quantity its value in every run, by split and initialisation.
+    """
     values: dict[Quantity, dict[RunId, float]] = {}
     for index, measure in enumerate(cell.cell.setting.measures):
         results = results_of(cell, index)

@@ -340,7 +340,7 @@ _SETTING: dict[str, Check] = {
     "keep": (lambda v: isinstance(v, list | tuple) and all(map(_is_text, v)), "a list of text"),
 }
 _SETTING_LATER: dict[str, Check] = {  # fields that are left out at their defaults
-    **{name: (lambda v: v is None or _is_text(v), "None or text") for name in ("digest", "code", "features")},
+    **dict.fromkeys(("digest", "code", "features", "weights"), (lambda v: v is None or _is_text(v), "None or text")),
     **{name: (lambda v: v is None or _is_measure(v), "None, or a measure") for name in ("poison", "noise")},
     "measures": (lambda v: isinstance(v, list | tuple) and all(map(_is_measure, v)), "a list of measures"),
     "batch_size": (lambda v: v is None or (is_whole(v) and v >= 1), "None or a whole number >= 1"),

@@ -51,6 +51,7 @@ class Setting:
         average: What weights are averaged over, as `fit` takes it; None keeps those of an epoch.
         inductive: Whether test nodes are absent from the graph in training, see `wtawp.graphs.inductive`. Accuracies of
             the test part, and measures, are of the full graph.
+        weights: The hash of a checkpoint whose weights are measured in place of trained ones; None trains.
 
     Raises:
         ValueError: If a value is out of its range, or there is no such model.
@@ -75,6 +76,7 @@ class Setting:
     split: SplitRule | None = None
     average: Average | None = None
     inductive: bool = False
+    weights: str | None = None
     hash_sources: InitVar[bool] = True
 
     def __post_init__(self, hash_sources: bool) -> None:
@@ -148,7 +150,7 @@ class Setting:
     def content(self) -> dict[str, Any]:
         """The setting as plain data for JSON; newer fields are left out at their defaults, so that old keys stay."""
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
-                 "batch_size": None, "split": None, "average": None, "inductive": False}  # fmt: skip
+                 "batch_size": None, "split": None, "average": None, "inductive": False, "weights": None}  # fmt: skip
         content = {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
         for name, default in (("every", 1), ("start", 0)):
             if self.awp is not None and getattr(self.awp, name) == default:

@@ -1,0 +1,161 @@
+"""A whole audit, disturbed and undisturbed."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import wtawp
+from wtawp.base import AnalysisError, DataError
+from wtawp.experiments.audit import runner
+from wtawp.experiments.audit.findings import Audit
+from wtawp.experiments.audit.runner import AuditError, audit
+from wtawp.experiments.audit.sizes import Sizes
+from wtawp.experiments.store import Store
+from wtawp.graphs import load
+from wtawp.models import GCN
+from wtawp.training import evaluate, fit
+
+PROCESSES = get_context("forkserver")  # children of a process that has loaded everything once
+PROCESSES.set_forkserver_preload(["wtawp.experiments.execution.runner"])
+TINY = Sizes(splits=2, poisoned_splits=0, budgets=(0.1,), searched_budgets=(), certified=(), votes=5)
+
+
+def numbers(result: Audit) -> list[Any]:
+    return [section["numbers"] for section in result.to_json()["sections"]]
+
+
+def small(graph: Path, store: Path, **options: Any) -> Audit:
+    return audit("GCN", graph, minutes=0.01, epochs=3, store=store, workers=1, **options)
+
+
+def start(graph: str, store: str) -> None:
+    """What a child process does until it is killed."""
+    small(Path(graph), Path(store))
+
+
+def test_an_audit_that_was_killed_continues_and_ends_with_the_same_numbers(graph_file: Path, tmp_path: Path) -> None:
+    killed, whole = tmp_path / "killed" / "results.sqlite", tmp_path / "whole" / "results.sqlite"
+    child = PROCESSES.Process(target=start, args=(str(graph_file), str(killed)))
+    child.start()
+    assert child.pid is not None
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and child.is_alive() and _num_records(killed) < 3:
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    before = _num_records(killed)
+    assert before >= 3
+    announced: list[str] = []
+    continued = small(graph_file, killed, announce=announced.append)
+    assert any("started before" in sentence for sentence in announced)
+    assert any(" runs are in " in sentence for sentence in announced)
+    shutil.copytree(killed.parent / "audits", whole.parent / "audits")  # the sizes, which depend on the speed
+    assert numbers(small(graph_file, whole)) == numbers(continued)
+    with Store(killed) as one, Store(whole) as other:
+        assert [r.outcome for r in one.records()] == [r.outcome for r in other.records()]
+
+
+def _num_records(path: Path) -> int:
+    if not path.is_file():
+        return 0
+    with Store(path) as store:
+        return len(store.records())
+
+
+def test_the_second_audit_trains_nothing_and_says_the_same(
+    small_audit: tuple[Audit, Path], graph_file: Path, user_module: str
+) -> None:
+    shares: list[float] = []
+    again = audit(
+        f"{user_module}:Weighted", graph_file, minutes=1.0, epochs=5, workers=1,
+        progress=lambda share, _: shares.append(share),
+    )  # fmt: skip
+    assert shares == []
+    assert again.summary == small_audit[0].summary
+    assert numbers(again) == numbers(small_audit[0])
+    (weights,) = (small_audit[1] / "audits").glob("*/sizes.json")
+    assert not (weights.parent / "weights").exists()  # of no use once all is measured
+
+
+@pytest.fixture
+def probed(small_audit: tuple[Audit, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What can be measured is known, and need not be tried again."""
+    (file,) = (small_audit[1] / "audits").glob("*/sizes.json")
+    abilities = runner._read(file).abilities
+    monkeypatch.setattr(runner, "probe", lambda *_, **__: abilities)
+
+
+@pytest.mark.usefixtures("probed")
+def test_progress_rises_and_the_page_is_written(
+    graph_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "fit_sizes", lambda *_, **__: TINY)
+    shares: list[float] = []
+    result = small(
+        graph_file, tmp_path / "r.sqlite", html=tmp_path / "a.html", progress=lambda share, _: shares.append(share)
+    )
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1.0)
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert result.findings[0].says in page
+    told = [what for what, _ in result.left_out]
+    assert told == ["searching attacks", "poisoning", "certificates"]
+
+
+def test_a_trained_instance_is_audited_as_it_is(
+    graph_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "fit_sizes", lambda *_, **__: Sizes(**{**vars(TINY), "splits": 1}))
+    data = load(str(graph_file))
+    n = len(data.y)
+    masks = {name: torch.arange(n) // 3 % 3 == i for i, name in enumerate(("train_mask", "val_mask", "test_mask"))}
+    for name, mask in masks.items():
+        data[name] = mask
+    model = GCN(data.num_features, 3, generator=wtawp.rng("test"))
+    fit(model, data, seed=0, epochs=5)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    result = audit(model, data, minutes=0.01, store=tmp_path / "r.sqlite", workers=1)
+    assert result.rows == ("GCN, given weights",)
+    _, accuracy = evaluate(model, data, masks["test_mask"].nonzero()[:, 0])
+    assert result.sections[0].report.cells[0].mean == pytest.approx(100 * accuracy)
+    assert "nothing is trained" in dict(result.left_out)["poisoning"]
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_weights_of_another_architecture_are_refused(graph_file: Path, tmp_path: Path) -> None:
+    torch.save(nn.Linear(3, 2).state_dict(), tmp_path / "other.pt")
+    with pytest.raises(AnalysisError, match="another architecture"):
+        small(graph_file, tmp_path / "r.sqlite", checkpoint=tmp_path / "other.pt")
+    wide = GCN(9, 3, hidden=(5,), generator=wtawp.rng("test"))
+    with pytest.raises(AnalysisError, match="options with which it was built"):
+        audit(wide, graph_file, minutes=0.01, store=tmp_path / "r.sqlite")
+
+
+def test_several_graphs_are_refused(archive: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="wtawp compare"):
+        audit("PooledGCN", archive, minutes=0.01, store=tmp_path / "r.sqlite")
+
+
+def test_wrong_options_and_damaged_sizes_are_refused(graph_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="minutes must be"):
+        audit("GCN", graph_file, minutes=0.0, store=tmp_path / "r.sqlite")
+    with pytest.raises(ValueError, match="2 of them or more"):
+        audit("GCN", graph_file, splits=1, store=tmp_path / "r.sqlite")
+    for content in ("{", json.dumps({"format": 99})):
+        folder = tmp_path / "sizes.json"
+        folder.write_text(content, encoding="utf-8")
+        with pytest.raises(AuditError, match="start anew with --fresh"):
+            runner._read(folder)
+
+
+def test_it_is_a_public_name() -> None:
+    assert wtawp.audit is audit

@@ -1,0 +1,66 @@
+from pathlib import Path
+from statistics import fmean
+
+from wtawp.experiments.audit.findings import Audit
+
+Small = tuple[Audit, Path]
+
+
+def sentence(audit: Audit, head: str) -> str:
+    (text,) = [str(finding) for finding in audit.findings if finding.topic == head]
+    return text
+
+
+def test_the_summary_names_the_row_with_the_highest_mean_and_the_others(small_audit: Small) -> None:
+    audit = small_audit[0]
+    means = {c.cell.row: c.mean or 0.0 for c in audit.sections[0].report.cells}
+    best = max(means, key=lambda row: means[row])
+    text = sentence(audit, "Accuracy")
+    assert f"on clean data {best} classifies {means[best]:.1f} %" in text
+    for row, mean in means.items():
+        assert row == best or f"Against {row} ({mean:.1f} %): " in text
+    assert "means over 2 splits" in text
+
+
+def test_the_worst_attack_is_the_one_with_the_largest_drop(small_audit: Small) -> None:
+    audit = small_audit[0]
+    drops = {}
+    for section in audit.sections:
+        if section.section.kind == "evasion":
+            (cell,) = [c for c in section.report.column("5 %") if c.cell.row == audit.rows[0]]
+            drops[section.section.title.rpartition(": ")[2]] = cell.mean_drop or 0.0
+    assert len(drops) >= 4
+    worst = max(drops, key=lambda name: drops[name])
+    assert f"falls most under {worst}: from" in sentence(audit, "Attacks")
+
+
+def test_every_kind_of_section_has_its_say(small_audit: Small) -> None:
+    audit = small_audit[0]
+    assert [finding.topic for finding in audit.findings] == [
+        "In short", "Accuracy", "Attacks", "Poisoning", "Guaranteed (edges)", "Flatness", "Smoothness by edges",
+        "Smoothness by features",
+    ]  # fmt: skip
+    for finding in audit.findings:
+        assert len(finding.details) >= 2
+        assert finding.says.endswith((".", ":"))
+
+
+def test_the_first_finding_says_higher_or_lower_only_where_the_difference_is_clear(small_audit: Small) -> None:
+    audit = small_audit[0]
+    report = audit.sections[0].report
+    for row, detail in zip(audit.rows[1:], audit.findings[0].details, strict=True):
+        (pair,) = [p for p in report.pairs if (p.before, p.after) == (audit.rows[0], row)]
+        is_clear = pair.holm_p_value is not None and pair.holm_p_value < 0.05
+        gain = 0.0 if pair.gain is None else pair.gain.mean
+        word = "no clear difference" if not is_clear else "higher" if gain > 0 else "lower"
+        assert detail.startswith(f"{row} ")
+        assert f"clean accuracy: {word}" in detail
+
+
+def test_the_guarantee_is_read_from_the_certificates(small_audit: Small) -> None:
+    audit = small_audit[0]
+    (section,) = [s for s in audit.sections if s.section.kind == "certificate"]
+    records = section.report.column("smoothed")[0].records
+    grids = [(record.measured or [])[0]["certified"] for record in records]
+    removed = fmean(100 * grid[0][1] if len(grid[0]) > 1 else 0.0 for grid in grids)
+    assert f"at least {removed:.1f} % of the test nodes" in sentence(audit, "Guaranteed (edges)")
