@@ -24,7 +24,7 @@ version = release
 html_title = f"wtawp {release}"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["decisions/README.md", "tutorials/README.rst", "tutorials/*.py"]
+exclude_patterns = ["tutorials/README.rst", "gallery/sg_execution_times.rst", "sg_execution_times.rst"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 default_role = "code"  # docstrings write `name`, as Markdown does
 html_theme = "furo"

@@ -18,6 +18,8 @@ from torch_geometric.data import Data
 
 from wtawp.attacks import registry as attacks
 from wtawp.cli import app
+from wtawp.experiments.measures.shared import registry as measures
+from wtawp.experiments.report import reporters
 from wtawp.graphs import citation
 from wtawp.graphs import registry as graphs
 from wtawp.models import registry as models
@@ -29,7 +31,6 @@ ELSEWHERE = (
     "docs/own_loop.md",
     "docs/minibatches.md",
     "docs/training.md",
-    "docs/experiments.md",
     "docs/coming_from.md",
 )  # have tests already
 SMALLER = {  # what is printed -> what is run
@@ -57,7 +58,13 @@ edge_index, y = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 1, 0, 1])
 """,
 }
 SAVED_AS = {"docs/my_model.md": ("my_graphs.py", "my_registrations.py")}  # the reader saves the first blocks as files
-REGISTRIES = ((models, "_SPECS"), (attacks, "_SPECS"), (graphs, "_DATASETS"))
+REGISTRIES = (
+    (models, "_SPECS"),
+    (attacks, "_SPECS"),
+    (graphs, "_DATASETS"),
+    (measures, "_REGISTERED"),
+    (reporters, "_registered"),
+)
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -88,6 +95,7 @@ def test_the_python_of_the_page_runs(page: str, tmp_path: Path, monkeypatch: pyt
     saved = SAVED_AS.get(page, ())
     for name, block in zip(saved, python, strict=False):
         (tmp_path / name).write_text(block, encoding="utf-8")
+        sys.modules.pop(Path(name).stem, None)  # of another test
     names: dict[str, Any] = {"small": small, "__name__": "page"}
     with torch.random.fork_rng(), contextlib.suppress(SystemExit):
         exec(READER.get(page, ""), names)

@@ -125,7 +125,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     files = {str(path.relative_to(source)) for path in (source / "wtawp").rglob("*") if path.is_file()}
     assert held == {name for name in files if "__pycache__" not in name}
     assert {"wtawp/py.typed", "wtawp/experiments/plans/printed.json"} <= held
-    assert len([name for name in held if name.endswith(".j2")]) == 2
+    assert len([name for name in held if name.endswith(".j2")]) == 3  # report, demo and audit
 
 
 def test_the_archive_of_sources_is_small_and_complete(wheel: Path) -> None:

@@ -83,9 +83,18 @@ def test_a_name_is_registered_once() -> None:
 
 
 def test_built_in_measures_have_theirs_in_the_module_of_their_name() -> None:
-    assert set(all_reporters()) >= {"bound", "certificate", "landscape", "sharpness", "smoothness"}
+    assert set(all_reporters()) >= {
+        "bound",
+        "certificate",
+        "collective",
+        "evasion",
+        "landscape",
+        "sharpness",
+        "smoothness",
+        "targeted",
+    }
     assert reporter_of("spectrum") is None, "it is part of the comparison of sharpness"
-    assert reporter_of("evasion") is None
+    assert reporter_of("poison") is None
     assert reporter_of("no.such") is None
 
 
