@@ -67,8 +67,10 @@ REGISTRIES = (
 )
 
 
-def blocks(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+def blocks(text: str, *languages: str) -> list[str]:
+    """The contents of the fenced blocks of a page that are in one of these languages ("" is none)."""
+    fences = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
+    return [content for language, content in fences if language in languages]
 
 
 def small(name: str) -> Data | list[Data]:
@@ -113,7 +115,7 @@ def commands() -> list[tuple[str, str]]:
     """Every line of a page that calls the command, with the page."""
     found = []
     for page, text in PAGES.items():
-        for block in blocks(text, "sh") + blocks(text, ""):
+        for block in blocks(text, "sh", ""):
             lines = re.sub(r"\\\n\s*", " ", block).splitlines()
             calls = [call.strip() for line in lines for call in line.split(" # ")[0].split(";")]
             found += [(page, call) for call in calls if call.startswith("wtawp ")]
