@@ -42,6 +42,10 @@ class AttackError(WtawpError):
     """Raised if a model cannot be attacked as requested: it ignores the graph, or its output is not finite."""
 
 
+class NoFlipError(AttackError):
+    """Raised if an attack looked at all flips that it may make, and none is allowed: the target withstands it."""
+
+
 class CertificateError(WtawpError):
     """Raised if a model cannot be certified: it does not return a class for every node, or votes do not match."""
 

@@ -21,7 +21,7 @@ from wtawp.attacks import (
     register_attack,
     unregister_attack,
 )
-from wtawp.base import resolve, rng
+from wtawp.base import AttackError, resolve, rng
 from wtawp.graphs import EdgeFlips, citation
 from wtawp.models import GCN
 
@@ -177,3 +177,13 @@ def test_reading_the_registry_imports_no_attack() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not set(loaded) & {"torch_geometric", "numba", "scipy", "matplotlib"}
+
+
+def test_more_flips_than_the_budget_allows_are_an_error() -> None:
+    def greedy(data: Data, *, seed: int) -> EdgeFlips:
+        return random_flips(data, budget=9, seed=seed)
+
+    spec = AttackSpec(name="greedy", label="Greedy", function=greedy, needs="nothing")
+    request = AttackRequest.single(DATA, None, budget=2, nodes=REST, labels=DATA.y, seed=0)
+    with pytest.raises(AttackError, match="'greedy' returned 9 flips, but its budget is 2"):
+        spec.run(request)

@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 from wtawp.attacks.checks import checked_labels, checked_nodes
 from wtawp.attacks.evolution import JITTER, FlipSampler, combined, credits_of, tournament
 from wtawp.attacks.flipped_graphs import NO_FLIP, FlippedGraphs, Victim
+from wtawp.attacks.losses import margins
 from wtawp.base import AttackError, isolated_rng, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.normalisation import sum_operator
@@ -175,8 +176,7 @@ class _Goal:
             raise ValueError(f"labels go up to {int(labels.max())}, but the logits have {outputs.shape[2]} classes")
         if not bool(torch.isfinite(outputs).all()):
             raise AttackError("the victim returns infinite logits, which have no margins; pass hard_labels=True")
-        index = labels[None, :, None].expand(len(outputs), -1, 1)
-        margin = (outputs.gather(2, index)[..., 0] - outputs.scatter(2, index, -torch.inf).amax(2)).tanh()
+        margin = -margins(outputs, labels.expand(len(outputs), -1)).tanh()
         margin, correct = margin.float().cpu(), (outputs.argmax(2) == labels).float().cpu()
         fitness = correct.sum(1).double() + margin.sum(1).double() / (2 * len(labels) + 1)
         return self._by_node(correct, correct + MARGIN * margin, fitness)

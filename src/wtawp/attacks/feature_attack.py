@@ -49,7 +49,8 @@ def pgd_features(
         labels: The labels of all nodes, [n], true or guessed; those of `nodes` are used.
         seed: The seed of the final draws.
         steps: The number of steps of gradient ascent.
-        loss: "margin", which ignores nodes once they are misclassified, or "ce", the cross-entropy.
+        loss: What is raised, one of the losses of `pgd`. "margin", the default, ignores nodes once they are
+            misclassified.
         samples: The number of sets of flips drawn at the end, with the relaxed flips as probabilities. Of these sets,
             and of the set of the largest relaxed flips, the one with the highest loss is returned.
         step_size: Step t is `step_size` / sqrt(t + 1) times the gradient. None: 200 for "ce", 20 for "margin".

@@ -5,7 +5,6 @@ node has more than a share of its degree flipped. Blocks are drawn among the pai
 """
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.checks import refuse_nan, refuse_without_weights
 from wtawp.attacks.local_budgets import legal_flips, local_budgets, project_onto_budgets
+from wtawp.attacks.losses import Loss, loss_spec
 from wtawp.attacks.relaxed import RelaxedFlips, target_of
 from wtawp.base import AttackError, isolated_rng, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
@@ -20,7 +20,6 @@ from wtawp.models.capabilities import StackAware
 from wtawp.models.evaluation import evaluating
 from wtawp.models.inputs import features
 
-Loss = Literal["ce", "margin", "tanh_margin"]
 RESAMPLED = 0.8  # share of the steps in which the block is drawn anew, as in `prbcd`
 EPS = 1e-7  # the least relaxed flip, so that every pair of the block is in the graph and has a gradient
 
@@ -56,7 +55,7 @@ def lrbcd(
         local_budget: The share of a node's degree that may be flipped, in (0, 1], rounded down to whole flips. Nodes
             for which that is less than one flip keep all their edges and get none.
         steps: The number of steps. The block changes in the first 80 % of them.
-        loss: "ce" and "margin" are the losses of `pgd`; "tanh_margin" is the tanh of the margin.
+        loss: What is raised, one of the losses of `pgd`.
         block_size: The number of draws of random pairs that make a block. If there are no more pairs that may be
             flipped than that, the block is all of them.
         samples: The number of sets of flips drawn at the end. Of these sets, and of the set of the largest relaxed
@@ -78,8 +77,7 @@ def lrbcd(
         >>> len(lrbcd(data, victim, budget=5, nodes=torch.arange(10), labels=data.y, seed=0, steps=5))
         5
     """
-    if loss not in ("ce", "margin", "tanh_margin"):
-        raise ValueError(f"loss must be one of 'ce', 'margin', 'tanh_margin', got {loss!r}")
+    loss_spec(loss)
     for name, value, least in (("steps", steps, 1), ("samples", samples, 0), ("block_size", block_size, 1)):
         if value < least:
             raise ValueError(f"{name} must be >= {least}, got {value}")
@@ -102,20 +100,15 @@ class _Objective:
     """The loss that is raised, as a function of relaxed flips."""
 
     def __init__(self, data: Data, victim: nn.Module, nodes: Tensor, labels: Tensor, loss: Loss) -> None:
-        self.target = target_of(data, [nodes], [labels], "margin" if loss == "margin" else "ce")
-        self.victim, self.is_tanh, self.is_first = victim, loss == "tanh_margin", True
+        self.target = target_of(data, [nodes], [labels], loss)
+        self.victim, self.is_first = victim, True
         self.features = features(data.x) if isinstance(victim, StackAware) else data.x
 
     def value(self, codes: Tensor, amounts: Tensor) -> Tensor:  # [k], [k] -> []
         """The loss of the graph after relaxed flips, whose codes are sorted."""
         edges, weight = self.target.graph(RelaxedFlips(codes, amounts))
         logits: Tensor = self.victim(self.features, edges, weight)
-        loss = self.target.losses(logits[None])[0]  # also refuses logits that are not finite
-        if not self.is_tanh:
-            return loss
-        chosen, labels = logits[self.target.nodes[0]], self.target.labels[0][:, None]
-        best_other = chosen.scatter(1, labels, -math.inf).amax(1)
-        return (best_other - chosen.gather(1, labels)[:, 0]).tanh().mean()
+        return self.target.losses(logits[None])[0]  # also refuses logits that are not finite
 
     def gradient(self, codes: Tensor, amounts: Tensor) -> Tensor:  # -> [k]
         """The derivative of the loss by each relaxed flip."""

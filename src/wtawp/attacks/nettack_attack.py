@@ -16,7 +16,7 @@ from wtawp.attacks.checks import checked_labels, checked_nodes
 from wtawp.attacks.linear_surrogate import surrogate_weights
 from wtawp.attacks.nettack_state import NettackState, cooccurring
 from wtawp.attacks.registry import AttackRequest
-from wtawp.base import AttackError, part_of_progress, report_progress, rng
+from wtawp.base import NoFlipError, part_of_progress, report_progress, rng
 from wtawp.graphs.feature_flips import FeatureFlips, binary_features
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.graph_flips import GraphFlips
@@ -95,7 +95,7 @@ def nettack(
     Raises:
         ValueError: If there is not exactly one target, or labels, budget or options are not what they must be.
         DataError: If features are to be flipped and are not binary.
-        AttackError: If no flip is allowed, as for an influence attack on a node without neighbours.
+        NoFlipError: If no flip is allowed, as for an influence attack on a node without neighbours.
 
     Example:
         >>> from wtawp.graphs import citation
@@ -153,7 +153,7 @@ def nettack_many(
     Raises:
         ValueError: If targets, labels, budget or options are not what they must be.
         DataError: If features are to be flipped and are not binary.
-        AttackError: If no flip is allowed for a target.
+        NoFlipError: If no flip is allowed for a target.
     """
     options = NettackOptions(
         budget=budget, flip_edges=flip_edges, flip_features=flip_features, direct=direct, influencers=influencers,
@@ -166,7 +166,8 @@ def nettack_many(
         weights = surrogate_weights(data, labels=labels, train=train, victim=victim)
     if weights.dim() != 2 or weights.shape[0] != data.x.shape[1]:
         raise ValueError(f"weights must be of shape [{data.x.shape[1]}, classes], got {list(weights.shape)}")
-    products, x = multiply(features(data.x), weights.to(data.x)), binary_features(data) if flip_features else None
+    weights = weights.to(data.x)
+    products, x = multiply(features(data.x), weights), binary_features(data) if flip_features else None
     results = []
     for done, node in enumerate(chosen):
         label = int(labels[node])
@@ -233,7 +234,7 @@ class _Search:
                 if float(value) > best:
                     best, place = float(value), (a, int(position), is_entry)
         if candidates == 0 and not state.flipped_pairs and not state.flipped_entries:
-            raise AttackError(
+            raise NoFlipError(
                 f"no flip that could mislead node {state.target} is allowed; raise likelihood_cutoff (or None), set"
                 " cooccurrence=False, or set direct=True"
             )
@@ -264,7 +265,7 @@ def _influencers(state: NettackState, count: int, seed: int) -> list[int]:
     """Some neighbours of the target, drawn if there are more than `count`."""
     near = state.neighbours(state.target).nonzero()[:, 0].tolist()
     if not near:
-        raise AttackError(f"node {state.target} has no neighbours, so only a direct attack reaches it; set direct=True")
+        raise NoFlipError(f"node {state.target} has no neighbours, so only a direct attack reaches it; set direct=True")
     order = torch.randperm(len(near), generator=rng("attack", "nettack", seed, state.target))
     return sorted(near[i] for i in order[:count].tolist())
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from wtawp.base import did_you_mean, is_reference, matching_name, part_of_progress, resolve
+from wtawp.base import AttackError, did_you_mean, is_reference, matching_name, part_of_progress, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -288,9 +288,28 @@ class AttackSpec:
 
         Raises:
             ValueError: If the request holds no budget, and the attack has no default for it.
+            AttackError: If the attack returns more flips than the budget allows.
         """
         if request.budget is None and not self.has_default_budget:
             raise ValueError(f"attack {self.name!r} needs a budget: a share of the edges as in 0.05, or their number")
+        flips = self._run(request, options)
+        self._check_budget(request, flips)
+        return flips
+
+    def _check_budget(self, request: AttackRequest, flips: "Sequence[Flips]") -> None:
+        """Refuse more flips than were allowed, which would pass for a strong attack."""
+        from wtawp.graphs.feature_flips import feature_budget_of
+        from wtawp.graphs.flips import budget_of
+
+        if request.budget is None:
+            return
+        most = (feature_budget_of if self.changes == "features" else budget_of)(request.data, request.budget)
+        largest = max(map(len, flips))
+        if largest > most:
+            raise AttackError(f"attack {self.name!r} returned {largest} flips, but its budget is {most}")
+
+    def _run(self, request: AttackRequest, options: dict[str, Any]) -> "list[Flips]":
+        """The flips for each victim, by the way that the attack offers."""
         if self.run_many is not None:
             run_many = self.run_many if callable(self.run_many) else resolve(self.run_many)
             return cast("Callable[..., list[Flips]]", run_many)(request, **options)

@@ -178,6 +178,7 @@ class _Contest:
         logits = self._logits(flips.apply(self.request.data))
         lost = float(self.target.lost(logits)[0])
         self.changes_output |= not torch.equal(logits, self.clean)
+        self.skipped.pop(name, None)  # it worked in this restart
         self.accuracies[name] = min(1 - lost, self.accuracies.get(name, 1.0))
         score = lost, float(self.target.losses(logits)[0])
         if score > self.best_score:
@@ -238,8 +239,11 @@ def _enter(contests: Sequence[_Contest], request: AttackRequest, member: _Member
     for contest, flips in _attacked(wanted, request, member):
         if isinstance(flips, str):
             contest.skip(member.name, flips)
-        else:
+            continue
+        try:
             contest.enter(member.name, flips)
+        except (WtawpError, ValueError) as error:
+            contest.skip(member.name, str(error))
 
 
 def _is_wanted(contest: _Contest, member: _Member) -> bool:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from wtawp.base import AttackError, rng
+from wtawp.experiments.measures import targeted
 from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import check_measure, run_measure
@@ -57,7 +58,20 @@ def test_a_target_without_a_flip_counts_as_right_and_its_error_is_kept(trained: 
     one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], places=trained.places[:1])
     (result,) = run_measure(targeting("nettack", 1, 2, likelihood_cutoff=1e-12), one)
     assert result["accuracy"] == 1.0
-    assert all("no flip" in each["error"] for each in result["targets"])
+    assert all("no flip" in each["no_flip"] for each in result["targets"])
+
+
+def test_a_failed_attack_does_not_count_as_robustness(trained: TrainedModels, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], places=trained.places[:1])
+    whole = targeted.find_flips
+    monkeypatch.setattr(targeted, "find_flips", lambda *a: [AttackError("flat"), *whole(*a)[1:]])
+    (result,) = run_measure(targeting("fga", 3, 4), one)
+    counted = [each["is_right"] for each in result["targets"] if "error" not in each]
+    assert (len(counted), result["targets"][0]["error"]) == (3, "flat")
+    assert result["accuracy"] == sum(counted) / 3
+    monkeypatch.setattr(targeted, "find_flips", lambda *_: [AttackError("flat")] * 4)
+    with pytest.raises(AttackError, match="fga fails on all 4 targets, first with: flat"):
+        run_measure(targeting("fga", 3, 4), one)
 
 
 def test_wrong_options_are_refused(trained: TrainedModels) -> None:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks import surrogate_weights
+from wtawp.attacks.losses import margins
 from wtawp.attacks.registry import AttackRequest, AttackSpec, attack_spec
-from wtawp.base import AttackError, part_of_progress, rng
+from wtawp.base import AttackError, NoFlipError, part_of_progress, rng
 from wtawp.experiments.measures.shared.flips import check_attack_options, flips_to_result
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
 from wtawp.experiments.measures.shared.option_checks import check_count
@@ -73,9 +74,7 @@ def chosen_targets(logits: Tensor, labels: Tensor, nodes: Tensor, count: int, g:
         The nodes: those with the largest margins, those with the smallest, the random ones.
     """
     right = nodes[logits[nodes].argmax(1) == labels[nodes]]
-    own = logits[right].gather(1, labels[right, None])[:, 0]
-    margins = own - logits[right].scatter(1, labels[right, None], -torch.inf).amax(1)
-    ordered = right[margins.argsort(descending=True)]
+    ordered = right[margins(logits[None, right], labels[None, right])[0].argsort()]
     quarter = min(count, len(ordered)) // 4
     last = len(ordered) - quarter
     middle = ordered[quarter:last]
@@ -84,7 +83,11 @@ def chosen_targets(logits: Tensor, labels: Tensor, nodes: Tensor, count: int, g:
 
 
 def run(trained: TrainedModels, options: TargetedOptions) -> list[Result]:
-    """For each model its targets, the flips for each of them, and the share that are still classified correctly."""
+    """For each model its targets, the flips for each of them, and the share that are still classified correctly.
+
+    A target on which the attack fails, for instance because its gradient vanishes, does not count as robust: it is left
+    out of that share, and its error is kept. One for which no flip is allowed withstands the attack.
+    """
     results, data = [], trained.data
     for i, (model, split) in enumerate(zip(trained.models, trained.splits, strict=True)):
         refuse_cached(model)
@@ -98,15 +101,25 @@ def run(trained: TrainedModels, options: TargetedOptions) -> list[Result]:
         with part_of_progress(i / len(trained.models), (i + 1) / len(trained.models)):
             flips = find_flips(model, data, split, targets, data.y, trained.seeds[i], options)
         for node, each in zip(targets, flips, strict=True):
-            if isinstance(each, AttackError):  # nothing to flip: the node stays as it is
-                attacked.append({"node": node, "is_right": True, "error": str(each)})
+            if isinstance(each, AttackError):
+                why = "no_flip" if isinstance(each, NoFlipError) else "error"
+                attacked.append({"node": node, "is_right": True, why: str(each)})
                 continue
             is_right = _predicted(model, each.apply(data), node) == int(data.y[node])
             named = each.with_origin((*origin, ("node", str(node))))
             attacked.append({"node": node, "is_right": is_right, **flips_to_result(named, data)})
-        accuracy = sum(bool(each["is_right"]) for each in attacked) / max(1, len(attacked))
-        results.append({"accuracy": accuracy, "targets": attacked})
+        counted = [bool(each["is_right"]) for each in attacked if "error" not in each]
+        if not counted:
+            raise AttackError(_nothing_attacked(options.attack.name, attacked))
+        results.append({"accuracy": sum(counted) / len(counted), "targets": attacked})
     return results
+
+
+def _nothing_attacked(name: str, attacked: Sequence[Result]) -> str:
+    """Why no target was attacked."""
+    if not attacked:
+        return "no test node is classified correctly, so that there is nothing to attack"
+    return f"{name} fails on all {len(attacked)} targets, first with: {attacked[0]['error']}"
 
 
 def find_flips(

@@ -22,20 +22,20 @@ def targeted_table(report: PlanReport) -> list[Table]:
         targets = _targets(cell)
         if not targets:
             continue
-        misled = [each for each in targets if not each["is_right"]]
+        counted = [each for each in targets if "error" not in each]
+        misled = [each for each in counted if not each["is_right"]]
         flips = [each["added"] + each["removed"] for each in targets if "flips" in each]
-        refused = sum("error" in each for each in targets)
         rows.append((
-            Entry(cell.cell.row), Entry(cell.cell.column), Entry(f"{len(misled)} of {len(targets)}", len(misled)),
-            number(100 * len(misled) / len(targets), ".1f"), number(fmean(flips) if flips else None, ".1f"),
-            number(refused, ".0f"),
+            Entry(cell.cell.row), Entry(cell.cell.column), Entry(f"{len(misled)} of {len(counted)}", len(misled)),
+            number(100 * len(misled) / len(counted), ".1f"), number(fmean(flips) if flips else None, ".1f"),
+            number(sum("no_flip" in each for each in targets), ".0f"), number(len(targets) - len(counted), ".0f"),
         ))  # fmt: skip
     caption = (
         "Attacks on single test nodes: the targets that are misclassified after an attack of their own, also in per "
-        "cent, the mean number of flips for a target, and the targets for which the attack found no flip. All "
-        "targets were classified correctly before."
+        "cent, the mean number of flips for a target, and the targets for which no flip is allowed, and those on "
+        "which the attack failed, which are not counted. All targets were classified correctly before."
     )
-    headers = ("row", "column", "misled", "%", "flips each", "without a flip")
+    headers = ("row", "column", "misled", "%", "flips each", "no flip", "failed")
     return [Table(caption, headers, tuple(rows))] if rows else []
 
 
