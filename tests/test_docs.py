@@ -1,4 +1,4 @@
-"""What README and docs print works: Python blocks run, one after another, and every command is accepted.
+"""What README and docs print works: Python blocks and commands run, one after another.
 
 Where a block loads a large graph, a small one takes its place, and numbers of epochs and samples are smaller.
 """
@@ -8,19 +8,24 @@ import gc
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import typer.main
+from scipy.sparse import csr_matrix, save_npz
 from torch_geometric.data import Data
+from torch_geometric.utils import to_scipy_sparse_matrix
+from typer.testing import CliRunner
 
 from wtawp.attacks import registry as attacks
 from wtawp.cli import app
 from wtawp.experiments.measures.shared import registry as measures
 from wtawp.experiments.report import reporters
-from wtawp.graphs import citation
+from wtawp.graphs import citation, save_split, stratified
 from wtawp.graphs import registry as graphs
 from wtawp.models import registry as models
 
@@ -133,3 +138,76 @@ def test_the_command_of_the_page_is_accepted(page: str, line: str, monkeypatch: 
             name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
             context = command.make_context(name, rest, parent=context)
         assert context.params or not command.params, f"{page}: {line}"
+
+
+SHORT = {  # what is added to a command of a page, so that it takes a second
+    "train": "--epochs 2",
+    "compare": "--epochs 2 --splits 2 --inits 1 --workers 1",
+    "attack": "--epochs 2 --splits 2 --inits 1 --workers 1 --plain",
+    "certify": "--epochs 2 --splits 2 --inits 1 --workers 1 --plain --samples 20",
+    "landscape": "--epochs 2", "smoothness": "--epochs 2 --samples 2", "sharpness": "--epochs 2",
+    "bound": "--epochs 2", "audit": "--epochs 2 --minutes 0.02 --workers 1",
+}  # fmt: skip
+OF_ATTACKS = {"strongest": "steps=2", "pgd": "steps=2", "prbcd": "steps=2", "pgd-features": "steps=2"}
+NOT_HERE = {  # parts of commands that cannot be run in a second, and the tests that run them in another way
+    "--device cuda": "test_cuda.py", "reproduce tab:": "cli/test_sweeps.py", "tune ": "cli/test_tune.py",
+    "--tuned": "cli/test_compare.py", "--checkpoint weights.pt": "cli/test_audit.py",
+    "GCNSVD": "models/test_svd.py", "metattack": "cli/test_attack.py",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that a reader of the pages has."""
+    folder = tmp_path_factory.mktemp("reader")
+    source = blocks(PAGES["docs/my_model.md"], "python")[0]
+    (folder / "my_package").mkdir()
+    for name in ("my_graphs.py", "my_pkg.py", "my_package/__init__.py", "my_package/models.py"):
+        (folder / name).write_text("" if name.endswith("__init__.py") else source, encoding="utf-8")
+    data = small("cora")
+    assert isinstance(data, Data)
+    adjacency = to_scipy_sparse_matrix(data.edge_index, num_nodes=data.num_nodes).tocsr()
+    words = csr_matrix(data.x.numpy())
+    arrays = {f"{kind}_{part}": getattr(matrix, part) for kind, matrix in (("adj", adjacency), ("attr", words))
+              for part in ("data", "indices", "indptr", "shape")}  # fmt: skip
+    for name in ("my-graph.npz", "my_graph.npz"):
+        np.savez(folder / name, labels=data.y.numpy(), **arrays)
+    save_npz(folder / "cora_meta_adj_0.05.npz", adjacency)
+    save_split(stratified(data.y, seed=0), folder / "cora_prognn_splits.json")
+    return folder
+
+
+def shortened(line: str) -> list[str]:
+    """The arguments of a command of a page, with options that make it short."""
+    _, name, *rest = shlex.split(line, comments=True)
+    options = shlex.split(SHORT.get(name, ""))
+    if ".json" in line:  # a file describes one split
+        options = [option for option in options if option not in ("--splits", "2", "--epochs")] + ["--epochs", "2"]
+    if "--checkpoint" in rest:  # nothing is trained
+        options = []
+    if name == "attack":
+        attack = rest[rest.index("--attack") + 1] if "--attack" in rest else "strongest"
+        options += ["--attack-option", OF_ATTACKS[attack]] if attack in OF_ATTACKS else []
+        options += ["--targets", "2"] if attack in ("nettack", "fga") else []
+    return [name, *rest, *options]
+
+
+@pytest.mark.filterwarnings("ignore::wtawp.base.VanishingGradientWarning", "ignore::wtawp.base.UnusedDataWarning")
+def test_the_commands_of_all_pages_run(reader_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the pages, in one folder, on a small graph in the place of Cora."""
+    monkeypatch.chdir(reader_folder)
+    monkeypatch.syspath_prepend(reader_folder)
+    monkeypatch.setenv("WTAWP_HOME", str(reader_folder / "home"))
+    for module in ("my_graphs", "my_pkg", "my_package", "my_package.models"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    spec = graphs.DatasetSpec(name="cora", loader=lambda: small("cora"), nodes=140, classes=7)
+    stand_ins = {name: replace(spec, name=name) for name in ("cora", "citation")}
+    monkeypatch.setattr(graphs, "_DATASETS", graphs._DATASETS | stand_ins)
+    lines = [line for _, line in commands() if not any(part in line for part in NOT_HERE)]
+    assert len(lines) > 25
+    failed = {}
+    for line in dict.fromkeys(lines):
+        result = CliRunner().invoke(app, shortened(line))
+        if result.exit_code:
+            failed[line] = result.output[-600:]
+    assert not failed, "\n\n".join(f"{line}\n{output}" for line, output in failed.items())
