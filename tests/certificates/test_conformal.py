@@ -184,7 +184,8 @@ def test_coverage_counts_the_nodes_asked_for() -> None:
 def test_without_a_radius_other_votes_of_the_clean_graph_are_refused() -> None:
     votes, labels = random_votes(10, 3, 50, 0)
     other, _ = random_votes(10, 3, 5000, 0)
-    for radii in ({}, {"features": (0, 0)}):
+    plain: list[dict[str, Any]] = [{}, {"features": (0, 0)}]
+    for radii in plain:
         with pytest.raises(ValueError, match=r"without a radius .* leave clean out"):
             conformal_sets(votes, labels, [0, 1], clean=other, **radii)
         same = conformal_sets(votes, labels, np.arange(9), alpha=0.2, clean=replace(votes), **radii)
@@ -196,9 +197,10 @@ def test_clean_votes_of_another_model_are_refused() -> None:
     votes, labels = random_votes(10, 3, 50, 0)
     of_first = replace(votes, provenance=(("graph", "a"), ("victim", "GCN"), ("weights", "1")))
     attacked = replace(votes, provenance=(("graph", "b"), ("victim", "GCN"), ("weights", "1")))
+    with_and_without: list[dict[str, Any]] = [{}, {"features": (0, 1)}]
     for name, value in (("victim", "GAT"), ("weights", "2")):
         other = replace(votes, provenance=tuple({**dict(of_first.provenance), name: value}.items()))
-        for radii in ({}, {"features": (0, 1)}):
+        for radii in with_and_without:
             with pytest.raises(ValueError, match="the same model as votes"):
                 conformal_sets(attacked, labels, [0, 1], clean=other, **radii)
     assert conformal_sets(attacked, labels, [0, 1], clean=of_first, features=(0, 1)).members.shape == (10, 3)
