@@ -84,6 +84,43 @@ def test_the_average_is_the_area_under_the_curve() -> None:
         _ = both.average
 
 
+@pytest.mark.parametrize("never", [0, 2])
+def test_the_average_does_not_depend_on_where_the_search_stopped(never: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes alone in their fields; `never` of them have too few ones to be attacked."""
+    certificate = certificate_of(np.array([[1000, 0]] * 7), {"features": Noise(p_add=0.01, p_del=0.6)}, over_nodes=True)
+    radius = int(certificate.radii[0, 1]) + 1  # that many deletions attack a node
+    alone, ones = sparse.eye_array(7, dtype=bool, format="csr"), np.where(np.arange(7) < never, 2, radius + 2)
+    fields = ReceptiveFields("features", alone, np.full(7, 90), ones)
+    expected = np.maximum(7 - np.arange((7 - never) * radius + 1) // radius, never)
+    for growth in (1.0, 1.25, 3.0):
+        monkeypatch.setattr("wtawp.certificates.collective_certificate.GROWTH", growth)
+        result = collective(certificate, fields)
+        assert result.deletions.tolist() == list(range((7 - never) * radius + 1))
+        assert result.certified.shape == result.per_node.shape == (1, len(result.deletions))
+        if growth == 1.0:
+            assert result.certified[0].tolist() == expected.tolist()
+            assert result.average == pytest.approx(expected[1:].sum() / 7)
+        assert bool((result.certified[0] <= expected).all())
+
+
+def test_nodes_are_indices_or_a_mask(certificate: Certificate) -> None:
+    mask = np.arange(60) % 3 == 0
+    by_mask = collective(certificate, FIELDS, nodes=torch.from_numpy(mask), deletions=(0, 5))
+    by_index = collective(certificate, FIELDS, nodes=mask.nonzero()[0], deletions=(0, 5))
+    assert by_mask.num_nodes == by_index.num_nodes == 20
+    assert np.array_equal(by_mask.certified, by_index.certified)
+    for wrong, message in (
+        (mask[:9], "indices of one or more nodes or a mask of all 60, got bool of shape"),
+        ([0.5], "indices of one or more nodes"),
+        ([], "indices of one or more nodes"),
+        ([0, 0, 1], "distinct, 0 to 59, got 3 from 0 to 1, 2 of them distinct"),
+        ([60], "distinct, 0 to 59"),
+        ([-1], "distinct, 0 to 59"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            collective(certificate, FIELDS, nodes=wrong, deletions=(0,))
+
+
 def flipped_counts(x: Bits, moved: Bits) -> tuple[int, int]:
     return int((moved > x).sum()), int((moved < x).sum())
 

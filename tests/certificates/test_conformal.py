@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -140,11 +141,14 @@ def attacked_sets(radius: tuple[int, int], noise: Noise, is_calibration_clean: b
         for i, label in zip(nodes, labels, strict=True)
     ])  # fmt: skip
     seen, clean = votes_of(votes[worst], noise), votes_of(votes[nodes], noise) if is_calibration_clean else None
-    radii = {"features": radius} if is_robust else {}
-    return float(np.mean([
-        conformal_sets(seen, labels, some, alpha=0.25, clean=clean, **radii).coverage(labels, rest)
-        for some, rest in all_calibrations(9, 7)
-    ]))  # fmt: skip
+
+    def sets(some: list[int]) -> PredictionSets:
+        if is_robust:
+            return conformal_sets(seen, labels, some, alpha=0.25, clean=clean, features=radius)
+        plain = conformal_sets(votes_of(votes[nodes], noise), labels, some, alpha=0.25)
+        return replace(plain, members=seen.counts.numpy() / MANY >= plain.threshold)
+
+    return float(np.mean([sets(some).coverage(labels, rest) for some, rest in all_calibrations(9, 7)]))
 
 
 @pytest.mark.parametrize(("p_add", "p_del"), [(0.05, 0.5), (0.4, 0.1)])
@@ -171,6 +175,35 @@ def test_coverage_counts_the_nodes_asked_for() -> None:
     assert sets.coverage([0, 1, 0]) == pytest.approx(2 / 3)
     assert sets.coverage([0, 1, 0], [2]) == 0
     assert sets.sizes.tolist() == [1, 2, 1]
+    assert sets.coverage([0, 1, -1], [0, 1]) == sets.coverage([0, 1, -1], np.array([True, True, False])) == 1
+    for labels in ([0, 1, -1], [0, 1, 2]):
+        with pytest.raises(ValueError, match=r"classes, 0 to 1, got .* leave out nodes without a label"):
+            sets.coverage(labels)
+
+
+def test_without_a_radius_other_votes_of_the_clean_graph_are_refused() -> None:
+    votes, labels = random_votes(10, 3, 50, 0)
+    other, _ = random_votes(10, 3, 5000, 0)
+    plain: list[dict[str, Any]] = [{}, {"features": (0, 0)}]
+    for radii in plain:
+        with pytest.raises(ValueError, match=r"without a radius .* leave clean out"):
+            conformal_sets(votes, labels, [0, 1], clean=other, **radii)
+        same = conformal_sets(votes, labels, np.arange(9), alpha=0.2, clean=replace(votes), **radii)
+        assert np.array_equal(same.members, conformal_sets(votes, labels, np.arange(9), alpha=0.2).members)
+    assert conformal_sets(votes, labels, [0, 1], clean=other, features=(0, 1)).members.shape == (10, 3)
+
+
+def test_clean_votes_of_another_model_are_refused() -> None:
+    votes, labels = random_votes(10, 3, 50, 0)
+    of_first = replace(votes, provenance=(("graph", "a"), ("victim", "GCN"), ("weights", "1")))
+    attacked = replace(votes, provenance=(("graph", "b"), ("victim", "GCN"), ("weights", "1")))
+    with_and_without: list[dict[str, Any]] = [{}, {"features": (0, 1)}]
+    for name, value in (("victim", "GAT"), ("weights", "2")):
+        other = replace(votes, provenance=tuple({**dict(of_first.provenance), name: value}.items()))
+        for radii in with_and_without:
+            with pytest.raises(ValueError, match="the same model as votes"):
+                conformal_sets(attacked, labels, [0, 1], clean=other, **radii)
+    assert conformal_sets(attacked, labels, [0, 1], clean=of_first, features=(0, 1)).members.shape == (10, 3)
 
 
 def test_wrong_arguments_are_named() -> None:

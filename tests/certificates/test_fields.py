@@ -54,6 +54,15 @@ def test_a_model_that_reaches_further_than_stated_is_refused(on: str) -> None:
     assert receptive_fields(DATA, MODEL, hops=3, on=on).reach.nnz > receptive_fields(DATA, MODEL, on=on).reach.nnz
 
 
+def test_a_model_that_returns_nan_for_a_changed_graph_is_refused() -> None:
+    def victim(x: Tensor, edge_index: Tensor) -> Tensor:
+        logits: Tensor = MODEL(x, edge_index)
+        return logits if torch.equal(x, DATA.x) else logits * float("nan")
+
+    with torch.no_grad(), pytest.raises(CertificateError, match="outside the receptive field"):
+        receptive_fields(DATA, victim, hops=2)
+
+
 def test_directions_of_edges_do_not_make_fields_smaller() -> None:
     arrow = Data(x=torch.eye(3), edge_index=torch.tensor([[0, 1], [1, 2]]))
     assert receptive_fields(arrow, own_features, hops=1).reach.toarray().sum(1).tolist() == [2, 3, 2]

@@ -169,12 +169,13 @@ def test_our_gcn_goes_the_fast_way_and_draws_nothing_for_it(compiled: bool, monk
     model.register_forward_pre_hook(lambda _, given: calls.append(len(given[0])))
     for noise in ({"features": FEATURES}, {"edges": EDGES}):
         vote(data, model, **noise, samples=3, seed=2)
-    assert len(calls) == 2, "once for each, on a piece of the graph"
-    assert max(calls) < 300
+    pieces = [size for size in calls if size < 300]
+    assert len(pieces) == 2, "once for each, on a piece of the graph"
+    assert len(calls) == 2 + 4, "and twice for each on the clean graph, for the name of the model"
     assert torch.equal(torch.get_rng_state(), state)
     edgeless = Data(x=data.x, edge_index=torch.empty(2, 0, dtype=torch.int64))
     assert vote(edgeless, model, edges=EDGES, samples=3, seed=2).samples == 3
-    assert len(calls) == 3
+    assert len(calls) == 9
 
 
 def test_fewer_of_larger_graphs_are_held_together(monkeypatch: pytest.MonkeyPatch) -> None:

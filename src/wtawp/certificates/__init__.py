@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from wtawp.certificates.conformal import PredictionSets, conformal_sets
     from wtawp.certificates.fields import ReceptiveFields, receptive_fields
     from wtawp.certificates.noise import Noise, noisy_training
-    from wtawp.certificates.votes import Votes, provenance_of, vote
+    from wtawp.certificates.provenance import provenance_of
+    from wtawp.certificates.votes import Votes, vote
 
 __all__ = [
     "Certificate", "CollectiveCertificate", "Kind", "Noise", "PredictionSets", "ReceptiveFields", "Votes",
@@ -27,7 +28,7 @@ _HOMES = {
     "Noise": "noise", "PredictionSets": "conformal", "ReceptiveFields": "fields", "Votes": "votes",
     "certificate_of": "certificate", "certify": "certification", "clopper_pearson": "certificate",
     "collective": "collective_certificate", "conformal_sets": "conformal", "noisy_training": "noise",
-    "provenance_of": "votes", "receptive_fields": "fields", "vote": "votes",
+    "provenance_of": "provenance", "receptive_fields": "fields", "vote": "votes",
 }  # fmt: skip
 __getattr__ = lazy_exports(__name__, _HOMES)
 

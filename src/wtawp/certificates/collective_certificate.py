@@ -74,7 +74,10 @@ class CollectiveCertificate:
     def average(self) -> float:
         """The average certifiable radius: the area under `ratio` as a function of additions or of deletions.
 
-        With budgets left out, the ratio of the next larger budget is taken for them, which is never too large.
+        With budgets left out, the ratio of the next larger budget is taken for them, which is never too large. Nodes
+        whose fields have too few ones or zeros can never be attacked, and the ratio does not fall to 0 then: the area
+        counts up to the last budget only, on an axis that was left open the first one at which the final ratio is
+        reached.
 
         Raises:
             ValueError: If neither additions nor deletions have a single budget.
@@ -115,9 +118,9 @@ def collective(
             input that is perturbed, the other part is not.
         labels: The true labels of all nodes, [n], to count only nodes that are predicted correctly as well. None: all
             certified nodes count.
-        nodes: The indices of the nodes to count. None: all nodes.
+        nodes: The nodes to count: distinct indices, or a boolean mask [n]. None: all nodes.
         additions: The budgets of additions. None: 0, 1, ... up to the first from which on a larger budget certifies no
-            fewer nodes, usually none.
+            fewer nodes, usually none (with the smallest of the given budgets of deletions).
         deletions: The budgets of deletions, or None as for additions. One of both must be given.
         most: The largest radius that is searched for each node.
 
@@ -127,7 +130,8 @@ def collective(
 
     Raises:
         ValueError: If the certificate does not hold for all nodes together or has no noise on the part of the fields,
-            the noise adds edges, edges may be added, or budgets are not whole numbers >= 0.
+            the noise adds edges, edges may be added, nodes are repeated or out of range, or budgets are not whole
+            numbers >= 0.
         CertificateError: If the solver fails.
 
     Example:
@@ -142,11 +146,11 @@ def collective(
         (array([[3, 2, 1, 0]]), array([[3, 0, 0, 0]]))
     """
     stairs = _checked_stairs(certificate, fields, most)
-    chosen = np.arange(len(stairs)) if nodes is None else np.asarray(nodes)
-    counts = stairs[:, 0] >= 0
+    chosen = _checked_nodes(nodes, len(stairs))
+    is_counted = stairs[:, 0] >= 0
     if labels is not None:
-        counts &= certificate.prediction == np.asarray(labels)
-    kept = chosen[counts[chosen]]
+        is_counted &= certificate.prediction == np.asarray(labels)
+    kept = chosen[is_counted[chosen]]
     if fields.on == "edges" and (additions is None or any(additions)):
         raise ValueError(
             "a collective certificate of edges is against deletions only, because added edges change which nodes"
@@ -162,6 +166,24 @@ def collective(
         attacked = np.flip(np.minimum.accumulate(np.flip(attacked, axis), axis), axis)
     certified = np.maximum(len(kept) - attacked, per_node)
     return CollectiveCertificate(rows, columns, certified, per_node, len(chosen), certificate.alpha, program.shape)
+
+
+def _checked_nodes(nodes: ArrayLike | None, size: int) -> Integers:
+    """The indices of the nodes to count, each once."""
+    chosen = np.arange(size) if nodes is None else np.asarray(nodes)
+    if chosen.dtype == np.bool_ and chosen.shape == (size,):
+        chosen = chosen.nonzero()[0]
+    if chosen.ndim != 1 or len(chosen) == 0 or not np.issubdtype(chosen.dtype, np.integer):
+        raise ValueError(
+            f"nodes must be the indices of one or more nodes or a mask of all {size}, got {chosen.dtype} of shape"
+            f" {chosen.shape}"
+        )
+    if len(np.unique(chosen)) < len(chosen) or not 0 <= chosen.min() <= chosen.max() < size:
+        raise ValueError(
+            f"nodes must be distinct, 0 to {size - 1}, got {len(chosen)} from {chosen.min()} to {chosen.max()},"
+            f" {len(np.unique(chosen))} of them distinct"
+        )
+    return chosen.astype(np.int64)
 
 
 def _checked_stairs(certificate: Certificate, fields: ReceptiveFields, most: int) -> Integers:  # -> [n, A]
@@ -216,9 +238,12 @@ def _open_axis(program: AttackProgram, kind: int, other: int) -> tuple[Integers,
         prices[budget] = program.solve(budget)
         return int(program.most_attacked([budget], [prices[budget]])[0])
 
-    in_the_end, last = attacked(whole), 0
+    in_the_end, before, last = attacked(whole), -1, 0
     while attacked(last) < in_the_end:
-        last = min(_next(last), whole)
+        before, last = last, min(_next(last), whole)
+    while last - before > 1:
+        middle = (before + last) // 2
+        before, last = (middle, last) if attacked(middle) < in_the_end else (before, middle)
     return np.arange(last + 1), prices
 
 

@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from wtawp.certificates.certificate import Curve, Radius, check_radii, clopper_pearson
 from wtawp.certificates.noise import Noise
+from wtawp.certificates.provenance import is_same_model
 from wtawp.certificates.votes import Votes
 
 Floats = NDArray[np.float64]
@@ -69,13 +70,24 @@ class PredictionSets:
 
         Args:
             labels: The true labels of all nodes, [n].
-            nodes: The indices of the nodes to average over. None: all nodes; do not count those of the calibration.
+            nodes: The indices of the nodes to average over; leave out the calibration nodes yourself. None: all nodes,
+                those of the calibration included.
 
         Returns:
             The share.
+
+        Raises:
+            ValueError: If the label of a node that counts is not a class.
         """
-        covered = self.members[np.arange(len(self.members)), np.asarray(labels)]
-        return float((covered if nodes is None else covered[np.asarray(nodes)]).mean())
+        size, classes = self.members.shape
+        chosen = np.arange(size) if nodes is None else np.arange(size)[np.asarray(nodes)]
+        true = np.asarray(labels)[chosen]
+        if true.size and not 0 <= true.min() <= true.max() < classes:
+            raise ValueError(
+                f"labels must be classes, 0 to {classes - 1}, got {true.min()} to {true.max()}; leave out nodes without"
+                " a label (nodes=...)"
+            )
+        return float(self.members[chosen, true].mean())
 
 
 def conformal_sets(
@@ -95,9 +107,9 @@ def conformal_sets(
         calibration: The indices of the calibration nodes, a random choice among nodes whose labels had no part in
             training, early stopping included.
         alpha: The probability that a set may miss the true class, in (0, 1).
-        clean: The votes on the graph before it was attacked, from which the threshold is computed; they may be the
-            same as `votes`. None: the calibration nodes, too, are only seen after the attack, and the threshold is
-            lowered for that.
+        clean: The votes of the same model on the graph before it was attacked, from which the threshold is computed;
+            they may be the same as `votes`, and without a radius must be. None: the calibration nodes, too, are only
+            seen after the attack, and the threshold is lowered for that.
         radii: `features=(r_add, r_del)`, `edges=(r_add, r_del)` or both: the flips by which an adversary may have
             changed the clean graph. None of them, or only zeros: plain split conformal prediction.
 
@@ -106,7 +118,7 @@ def conformal_sets(
 
     Raises:
         ValueError: If alpha, a radius or the calibration nodes are out of range, a part has no noise in these votes, or
-            `clean` has other noise.
+            `clean` has other noise, is of another model, or differs from `votes` without a radius.
 
     Example:
         >>> import torch
@@ -118,13 +130,13 @@ def conformal_sets(
     """
     check_radii("these votes are", votes.noise, radii)
     clean_votes = votes if clean is None else clean
-    if dict(clean_votes.noise) != dict(votes.noise) or clean_votes.counts.shape != votes.counts.shape:
-        raise ValueError("clean must be votes of the same nodes and classes under the same noise as votes")
+    is_plain = not any(any(radius) for radius in radii.values())
+    _check_clean(clean_votes, votes, is_plain=is_plain)
     if not 0 < alpha < 1:
         raise ValueError(f"alpha, the probability that a set misses the true class, must lie in (0, 1), got {alpha}")
     counts, true = votes.counts.numpy(), _true_counts(clean_votes, labels, calibration)
-    if not any(any(radius) for radius in radii.values()):
-        threshold = _threshold(true / clean_votes.samples, alpha)
+    if is_plain:
+        threshold = _threshold(true / votes.samples, alpha)
         return PredictionSets(counts / votes.samples >= threshold, threshold, alpha, dict(radii))
     eta = ETA * alpha
     level = eta / (len(true) + 1)
@@ -157,6 +169,21 @@ def curves(
         at_calibration.append((each, *ways[0]))
         at_prediction.append((each, *ways[1]))
     return Curve.of(at_calibration), Curve.of(at_prediction)
+
+
+def _check_clean(clean: Votes, votes: Votes, *, is_plain: bool) -> None:
+    """Refuse votes on the clean graph whose scores cannot be compared with those of `votes`."""
+    if dict(clean.noise) != dict(votes.noise) or clean.counts.shape != votes.counts.shape:
+        raise ValueError("clean must be votes of the same nodes and classes under the same noise as votes")
+    if not is_same_model(clean.provenance, votes.provenance):
+        raise ValueError(
+            f"clean must be votes of the same model as votes: it is of {clean.provenance}, votes of {votes.provenance}"
+        )
+    if is_plain and not np.array_equal(clean.counts.numpy(), votes.counts.numpy()):
+        raise ValueError(
+            "without a radius the scores of calibration nodes are only exchangeable with those of other nodes if both"
+            " come from the same votes; leave clean out, or state the radius of the attack (features=..., edges=...)"
+        )
 
 
 def _true_counts(votes: Votes, labels: ArrayLike, calibration: ArrayLike) -> NDArray[np.int64]:

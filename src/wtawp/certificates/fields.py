@@ -72,7 +72,7 @@ def receptive_fields(
         data: The graph that the votes were cast on.
         victim: The classifier, called as `victim(x, edge_index)`.
         hops: How far the logits of a node reach into the graph: the number of message-passing layers. None: as the
-            model states it, which our GCN, GAT, GraphSAGE and MLP do.
+            model states it, which our GCN, GAT, GIN, GraphSAGE and MLP do.
         on: "features", or "edges" if edges are only removed.
         seed: The seed of the random changes.
 
@@ -81,7 +81,7 @@ def receptive_fields(
 
     Raises:
         ValueError: If `hops` is missing or is not a whole number >= 0, or `on` is not a part of the input.
-        CertificateError: If the classifier depends on something outside the fields.
+        CertificateError: If the classifier depends on something outside the fields, or returns NaN.
 
     Example:
         >>> from wtawp.graphs import citation
@@ -136,7 +136,8 @@ def _check(data: Data, victim: Victim, fields: ReceptiveFields, seed: int) -> No
             inside = np.zeros(fields.reach.shape[1], dtype=bool)
             inside[fields.reach.indices[fields.reach.indptr[node] : fields.reach.indptr[node + 1]]] = True
             after = victim(*_changed_outside(data, fields.on, torch.from_numpy(inside), generator))
-            if float((after[node] - before[node]).abs().max()) > CLOSE * float(before.abs().max()):
+            difference = float((after[node] - before[node]).abs().max())
+            if not difference <= CLOSE * float(before.abs().max()):  # also if a logit is NaN
                 raise CertificateError(
                     f"{type(victim).__name__} depends on {fields.on} outside the receptive field of node {node}: the"
                     " model reaches further than the stated number of hops, or uses all nodes at once; state more hops"

@@ -21,6 +21,7 @@ from torch_geometric.utils import subgraph
 
 from wtawp.base import CertificateError, DataError, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
+from wtawp.certificates.provenance import Provenance, is_same_origin, provenance_of
 from wtawp.graphs.archives import Archive
 from wtawp.graphs.collection import is_collection
 from wtawp.graphs.kernels import multiply
@@ -66,7 +67,7 @@ class Votes:
     samples: int
     noise: Mapping[str, Noise]
     seed: int
-    provenance: tuple[tuple[str, str], ...] = field(default=())
+    provenance: Provenance = field(default=())
 
     @property
     def prediction(self) -> Tensor:
@@ -227,39 +228,15 @@ def _check_victim(victim: Victim, data: Data) -> None:
             raise explain_failure(error, victim, (data.x, data.edge_index)) from error
 
 
-def _check_continues(votes: Votes, noise: dict[str, Noise], seed: int, provenance: tuple[tuple[str, str], ...]) -> None:
+def _check_continues(votes: Votes, noise: dict[str, Noise], seed: int, provenance: Provenance) -> None:
     """Refuse to add to votes that belong to another noise, seed, graph or model."""
-    for what, old, new in (
-        ("noise", dict(votes.noise), noise),
-        ("seed", votes.seed, seed),
-        ("graph and model", votes.provenance, provenance),
+    for what, old, new, is_same in (
+        ("noise", dict(votes.noise), noise, dict(votes.noise) == noise),
+        ("seed", votes.seed, seed, votes.seed == seed),
+        ("graph and model", votes.provenance, provenance, is_same_origin(votes.provenance, provenance)),
     ):
-        if old != new:
+        if not is_same:
             raise CertificateError(f"no votes can be added to these: their {what} was {old} and is now {new}")
-
-
-def provenance_of(data: Data, victim: Victim) -> tuple[tuple[str, str], ...]:
-    """Name a graph and a classifier by hashes of their content, so that votes of others are not mixed with theirs.
-
-    Args:
-        data: The graph; its features and edges are hashed.
-        victim: The classifier. The weights of a module are hashed; any other callable is named by its type only.
-
-    Returns:
-        Pairs of a name and a value: the hash of the graph, the type of the victim and the hash of its weights.
-    """
-    graph = hashlib.blake2b(digest_size=8)
-    x: tuple[Tensor, ...] = (data.x,)
-    if data.x.layout != torch.strided:
-        entries = data.x.to_sparse().coalesce()
-        x = (entries.indices(), entries.values())
-    for tensor in (*x, data.edge_index):
-        graph.update(str(tuple(tensor.shape)).encode() + tensor.cpu().contiguous().numpy().tobytes())
-    weights = hashlib.blake2b(digest_size=8)
-    for name, tensor in victim.state_dict().items() if isinstance(victim, nn.Module) else ():
-        weights.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    kind = type(victim).__name__
-    return ("graph", graph.hexdigest()), ("victim", kind), ("weights", weights.hexdigest())
 
 
 def _voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> tuple[Voter, int]:

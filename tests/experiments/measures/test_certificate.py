@@ -14,7 +14,7 @@ from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.plans.robustness import certifying
 from wtawp.experiments.spec import Run, Setting
 from wtawp.graphs import citation, stratified
-from wtawp.models import GCN
+from wtawp.models import GCN, ElasticGNN
 
 DATA = citation(seed=0, num_nodes=200, num_words=30)
 SPLITS = [stratified(DATA.y, seed=seed) for seed in (0, 1)]
@@ -81,6 +81,14 @@ def test_votes_are_kept_and_go_on_where_they_were_broken_off(tmp_path: Path, mon
     assert cast(60).samples == 60, "fewer are counted anew"
     assert Votes.load(path).samples == 100
     cast(10, seed=4)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_votes_of_a_model_with_other_options_are_not_reused(tmp_path: Path) -> None:
+    first, second = (ElasticGNN(30, 7, lambda1=s, generator=rng("certified")) for s in (0.0, 3.0))
+    for model in (first, second, first):
+        kept = kept_votes(DATA, model, "features", NOISE, 5, 3, tmp_path)
+        assert torch.equal(kept.counts, vote(DATA, model, features=NOISE, samples=5, seed=3).counts)
     assert len(list(tmp_path.iterdir())) == 2
 
 
