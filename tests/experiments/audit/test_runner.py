@@ -137,6 +137,8 @@ def test_a_trained_instance_is_audited_as_it_is(
     made = dict(result.made)
     assert made["rows"] == "GCN, given weights: weights that were given, not trained here"
     assert "split by the masks" in made["split"]
+    assert ", given weights, " in made["setting"]
+    assert "plain" not in made["setting"]
 
 
 def test_weights_of_another_architecture_are_refused(graph_file: Path, tmp_path: Path) -> None:
