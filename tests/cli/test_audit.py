@@ -36,8 +36,12 @@ def test_a_checkpoint_is_audited_without_training(tmp_path: Path, monkeypatch: p
     weights, page = tmp_path / "w.pt", tmp_path / "a.html"
     invoke("train", "wine", "--plain", "--epochs", 3, "--save", weights)
     options = ("--dataset", "wine", "--checkpoint", weights, "--store", tmp_path / "r.sqlite", "--html", page)
-    data = json.loads(invoke("audit", "GCN", *options, "--json"))
+    refused = " ".join(invoke("audit", "GCN", *options, code=2).split())
+    assert "the weights are given" in refused
+    assert "--split-file" in refused
+    data = json.loads(invoke("audit", "GCN", *options, "--split", "random", "--json"))
     assert data["rows"] == ["GCN, given weights"]
+    assert "The data are split at random" in data["summary"][0]
     assert {"what": "poisoning", "why": "the weights are given, and nothing is trained that could be poisoned"} in data[
         "left_out"
     ]

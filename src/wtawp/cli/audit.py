@@ -76,9 +76,14 @@ def audit(
                 f"--{unused[0].replace('_', '-')} is about training, and with --checkpoint nothing is trained"
             )
     import_torch_geometric()
-    from wtawp.experiments.audit.runner import run_audit
+    from wtawp.experiments.audit.runner import run_audit, split_of_weights
 
-    base = audited.setting(audited.split_rule(folds=splits or 10))
+    if checkpoint is None or audited.user_set & {"split", "train", "val"}:
+        rule = audited.split_rule(folds=splits or 10)
+    else:
+        with as_bad_parameter("'--checkpoint'"):
+            rule = split_of_weights(audited.dataset)
+    base = audited.setting(rule)
     try:
         with stop_signals_as_interrupts(), progress_bar("trying measurements", quiet=as_json) as progress:
             result = run_audit(

@@ -7,7 +7,7 @@ from wtawp.experiments.audit.comparisons import (
     geometry_values,
     lead_of,
     two_rows,
-    values_lead,
+    values_leads,
 )
 from wtawp.experiments.audit.findings import Audit
 from wtawp.experiments.results.statistics import paired_difference
@@ -64,6 +64,20 @@ def test_two_rows_of_a_plan_have_the_same_records(small_audit: tuple[Audit, obje
     values = [geometry_values(c) for c in part.cells]
     assert {"sharpness, layer, rho=0.1", "largest eigenvalue"} <= set(values[0])
     name = "sharpness, layer, rho=0.1"
-    lead = values_lead((part.cells[0], part.cells[1]), (values[0][name], values[1][name]))
-    assert lead is not None
+    lead = values_leads({name: ((part.cells[0], part.cells[1]), (values[0][name], values[1][name]))})[name]
     assert lead.mean == pytest.approx(sum(values[1][name].values()) / 2 - sum(values[0][name].values()) / 2)
+
+
+def test_p_values_are_corrected_over_the_comparisons_that_are_made_together(small_audit: tuple[Audit, object]) -> None:
+    one, other, _ = report_of(small_audit[0], "accuracy").cells
+    first = {(split, 0): float(split) for split in range(4)}
+    close, far = ({run: v + gain * (1 + v / 10) for run, v in first.items()} for gain in (0.01, -3.0))
+    noisy = {run: v + (-1) ** int(v) * 2.0 + 1.0 for run, v in first.items()}
+    compared = {name: ((one, other), (first, v)) for name, v in (("close", close), ("far", far), ("noisy", noisy))}
+    leads = values_leads({**compared, "too few": ((one, other), (first, {(0, 0): 1.0}))})
+    alone = {name: values_leads({name: each})[name].p_value for name, each in compared.items()}
+    assert leads.keys() == alone.keys()
+    reached = 0.0
+    for rank, name in enumerate(sorted(alone, key=lambda each: alone[each])):  # Holm's method by hand
+        reached = max(reached, min(1.0, (len(alone) - rank) * alone[name]))
+        assert leads[name].p_value == pytest.approx(reached)

@@ -2,8 +2,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from wtawp.experiments.audit.findings import Audit
+from wtawp.experiments.audit.findings import Audit, _seeds
 from wtawp.experiments.audit.page import audit_page
+from wtawp.experiments.audit.subject import Subject
+from wtawp.experiments.spec import Setting, SplitRule
 
 Small = tuple[Audit, Path]
 
@@ -36,3 +38,11 @@ def test_failed_runs_are_told_with_the_last_line_of_their_errors(small_audit: Sm
 def test_what_is_smaller_is_told(small_audit: Small) -> None:
     assert "Splits: 2 instead of 10." in small_audit[0].reduced
     assert small_audit[0].left_out == ()
+
+
+def test_the_seeds_are_those_of_what_is_paired() -> None:
+    subject = Subject(base=Setting(dataset="wine", split=SplitRule()), methods=(("GCN", None),))
+    assert _seeds(subject, 4).startswith("splits 0 to 3;")
+    assert _seeds(replace(subject, has_one_split=True), 4).startswith("initialisations 0 to 3 of one split;")
+    given = replace(subject, base=replace(subject.base, weights="0123"), most_splits=1)
+    assert _seeds(given, 1) == "split 0; the weights are given"

@@ -10,8 +10,9 @@ from torch_geometric.data import Data
 from wtawp.attacks.random_attack import random_flips
 from wtawp.attacks.registry import AttackSpec, register_attack, unregister_attack
 from wtawp.core import AwpConfig
-from wtawp.experiments.audit.probing import FLATNESS, Abilities, Line, audited_attacks, probe
+from wtawp.experiments.audit.probing import FLATNESS, Abilities, Line, _Prober, audited_attacks, probe
 from wtawp.experiments.audit.subject import make_subject
+from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.spec import Setting, SplitRule
 from wtawp.graphs import EdgeFlips
 
@@ -94,3 +95,19 @@ def test_a_model_that_keeps_its_first_graph_is_neither_attacked_nor_certified(
 
 def test_a_line_is_a_fixed_time_and_one_for_each_unit() -> None:
     assert [Line(2.0, 0.5).at(size) for size in (0, 1, 10)] == [2.0, 2.5, 7.0]
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_exhausted_memory_stops_the_trials_and_is_not_noted_as_a_refusal() -> None:
+    prober = _Prober(TrainedModels([], Data(), "wine", [], [], "GCN"), None)
+    with prober._trying("what is refused"):
+        fail(RuntimeError("this model has no such gradient"))
+    assert prober.left_out == [("what is refused", "this model has no such gradient")]
+    for error in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: not enough memory")):
+        with pytest.raises(RuntimeError, match="memory") as raised, prober._trying("PGD"):
+            fail(error)
+        assert "while trying PGD" in raised.value.__notes__[0]
+    assert len(prober.left_out) == 1

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,13 @@ from wtawp.base import AnalysisError, DataError
 from wtawp.experiments.audit import runner
 from wtawp.experiments.audit.findings import Audit
 from wtawp.experiments.audit.runner import AuditError, audit
+from wtawp.experiments.audit.sections import make_sections
 from wtawp.experiments.audit.sizes import Sizes
+from wtawp.experiments.audit.subject import model_name
+from wtawp.experiments.spec import Setting, SplitRule
 from wtawp.experiments.store import Store
 from wtawp.graphs import load
-from wtawp.models import GCN
+from wtawp.models import GCN, ElasticGNN
 from wtawp.training import evaluate, fit
 
 PROCESSES = get_context("forkserver")  # children of a process that has loaded everything once
@@ -129,15 +133,77 @@ def test_a_trained_instance_is_audited_as_it_is(
     assert result.sections[0].report.cells[0].mean == pytest.approx(100 * accuracy)
     assert "nothing is trained" in dict(result.left_out)["poisoning"]
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert "The data are split by the masks of the graph: 18 nodes to train" in str(result.findings[0])
+    made = dict(result.made)
+    assert made["rows"] == "GCN, given weights: weights that were given, not trained here"
+    assert "split by the masks" in made["split"]
+    assert ", given weights, " in made["setting"]
+    assert "plain" not in made["setting"]
 
 
 def test_weights_of_another_architecture_are_refused(graph_file: Path, tmp_path: Path) -> None:
     torch.save(nn.Linear(3, 2).state_dict(), tmp_path / "other.pt")
     with pytest.raises(AnalysisError, match="another architecture"):
-        small(graph_file, tmp_path / "r.sqlite", checkpoint=tmp_path / "other.pt")
+        small(graph_file, tmp_path / "r.sqlite", checkpoint=tmp_path / "other.pt", split=SplitRule())
     wide = GCN(9, 3, hidden=(5,), generator=wtawp.rng("test"))
     with pytest.raises(AnalysisError, match="options with which it was built"):
-        audit(wide, graph_file, minutes=0.01, store=tmp_path / "r.sqlite")
+        audit(wide, graph_file, minutes=0.01, store=tmp_path / "r.sqlite", split=SplitRule())
+
+
+def test_given_weights_are_not_tested_on_a_split_that_nobody_named(graph_file: Path, tmp_path: Path) -> None:
+    model = GCN(9, 3, generator=wtawp.rng("test"))
+    with pytest.raises(ValueError, match=r"--split-file FILE.json.*split=SplitRule\(\)"):
+        audit(model, graph_file, store=tmp_path / "r.sqlite")
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=r"on which nodes of .* they were trained"):
+        small(graph_file, tmp_path / "r.sqlite", checkpoint=tmp_path / "w.pt")
+
+
+def test_an_instance_with_options_that_its_weights_do_not_show_is_refused_without_them(
+    graph_file: Path, tmp_path: Path
+) -> None:
+    model = ElasticGNN(9, 3, lambda1=0.0, lambda2=0.0, generator=wtawp.rng("test")).train()
+    name = model_name(model)
+    base = Setting(dataset=str(graph_file), model=name, split=SplitRule())
+    with pytest.raises(AnalysisError, match=r"other outputs on .*options=\{"):
+        runner._keep_weights(base, None, model, tmp_path, "cpu")
+    assert model.training
+    same = replace(base, options=(("lambda1", 0.0), ("lambda2", 0.0)))
+    kept = torch.load(tmp_path / f"{runner._keep_weights(same, None, model, tmp_path, 'cpu')}.pt", weights_only=True)
+    assert all(torch.equal(kept[key], tensor) for key, tensor in model.state_dict().items())
+
+
+@pytest.mark.usefixtures("probed")
+def test_the_numbers_are_those_of_the_device_of_the_audit(
+    graph_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "fit_sizes", lambda *_, **__: TINY)
+    monkeypatch.setattr(runner, "make_sections", lambda *arguments: make_sections(*arguments)[:1])
+    path = tmp_path / "r.sqlite"
+    first = small(graph_file, path)
+    with Store(path) as store:
+        for record in store.records():  # the same runs on a device whose name comes first, all of them wrong
+            wrong = {"train": 0.0, "val": 0.0, "test": 0.0}
+            store.add([replace(record, device="another device", accuracy=wrong)])
+    again = small(graph_file, path)
+    assert numbers(again)[0]["cells"] == numbers(first)[0]["cells"]
+
+
+def test_the_sizes_of_other_versions_are_not_taken_over(
+    graph_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders: list[Path] = []
+
+    def stop(_: object, folder: Path, *__: object) -> None:
+        folders.append(folder)
+        raise AuditError("far enough")
+
+    monkeypatch.setattr(runner, "_prepare", stop)
+    for software in ({"wtawp": "1", "torch": "2"}, {"wtawp": "1", "torch": "2"}, {"wtawp": "1", "torch": "3"}):
+        monkeypatch.setattr(runner, "versions", lambda software=software: software)
+        with pytest.raises(AuditError, match="far enough"):
+            small(graph_file, tmp_path / "r.sqlite")
+    assert folders[0] == folders[1] != folders[2]
 
 
 def test_several_graphs_are_refused(archive: str, tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """What the sections of an audit say about two rows: values by run, paired over splits."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from wtawp.experiments.results.geometry import MATRICES, quantities_of, results_of
-from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, paired_difference
+from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm, paired_difference
 from wtawp.experiments.results.summary import CellReport, PlanReport, has_only_split, paired_means, summarise
 
 Values = Mapping[tuple[int, int], float]  # by split and initialisation
+Compared = tuple[tuple[CellReport, CellReport], tuple[Values, Values]]
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -101,19 +103,41 @@ def accuracy_lead(report: PlanReport, column: str, row: str, over: str) -> Lead 
     return None
 
 
-def values_lead(cells: tuple[CellReport, CellReport], values: tuple[Values, Values]) -> Lead | None:
-    """Compare any two series of values of two cells, the second less the first.
+def values_leads(compared: Mapping[Name, Compared]) -> dict[Name, Lead]:
+    """Compare series of values of two cells each, the second less the first.
 
     Args:
-        cells: The cells, which say what is paired.
-        values: Their values.
+        compared: By the name of each comparison, its two cells, which say what is paired, and their values.
 
     Returns:
-        The lead of the second; None with fewer than two pairs.
+        The leads of the second cells, with p-values that are corrected by Holm's method over all comparisons; without
+        those that have fewer than two pairs.
     """
-    only = all(has_only_split(cell.cell) for cell in cells)
-    first, second = paired_means(*values, over="splits" if only else "inits")
-    return lead_of(paired_difference(first, second), None) if len(first) > 1 else None
+    differences = {}
+    for name, (cells, values) in compared.items():
+        only = all(has_only_split(cell.cell) for cell in cells)
+        first, second = paired_means(*values, over="splits" if only else "inits")
+        if len(first) > 1:
+            differences[name] = paired_difference(first, second)
+    corrected = holm([difference.p_value for difference in differences.values()])
+    leads = zip(differences.items(), corrected, strict=True)
+    return {name: lead for (name, each), p_value in leads if (lead := lead_of(each, p_value)) is not None}
+
+
+def worst_accuracies(reports: Sequence[PlanReport], column: str, row: str) -> Values:
+    """The lowest accuracy of each run over several attacks.
+
+    Args:
+        reports: The plans of the attacks with their measurements.
+        column: The column of the budget, which all of them have.
+        row: The row.
+
+    Returns:
+        Per cent of the test nodes, of the runs that every attack has measured.
+    """
+    measured = [c.accuracies for report in reports for c in report.column(column) if c.cell.row == row]
+    runs = set.intersection(*(set(each) for each in measured)) if measured else set()
+    return {run: min(each[run] for each in measured) for run in sorted(runs)}
 
 
 def two_rows(report: PlanReport, before: str, after: str) -> PlanReport:

@@ -10,6 +10,7 @@ from wtawp.experiments.audit.sizes import Sizes
 from wtawp.experiments.audit.subject import Subject
 from wtawp.experiments.audit.summary import Finding, Part, findings_of
 from wtawp.experiments.audit.tables import section_tables
+from wtawp.experiments.execution.building import describe_split
 from wtawp.experiments.report.contents import provenance
 from wtawp.experiments.report.export import export_data
 from wtawp.experiments.report.tables import Table
@@ -44,7 +45,7 @@ class Audit:
     Attributes:
         model: The model, as in settings.
         dataset: The data set, as in settings.
-        rows: The labels of the rows, plain training first.
+        rows: The labels of the rows, plain training first; of given weights, the only row.
         findings: What the audit says, in plain words.
         sections: The sections with their tables.
         reduced: What is smaller than in an audit that may take any time.
@@ -117,13 +118,15 @@ def collect(
     skipped = [("searching attacks", "too little time")] * (not sizes.searched_budgets)
     skipped += [("poisoning", "too little time")] * (not sizes.poisoned_splits and not subject.is_checkpoint)
     skipped += [("certificates", "too little time")] * (not sizes.certified)
+    unperturbed = "weights that were given, not trained here" if subject.is_checkpoint else "plain training"
     made = {
         "command": command,
         "model": subject.base.model,
         "data": subject.base.dataset,
-        "rows": "; ".join(f"{row}: {awp or 'plain training'}" for row, awp in subject.methods),
+        "rows": "; ".join(f"{row}: {awp or unperturbed}" for row, awp in subject.methods),
+        "split": describe_split(subject.base),
         "setting": str(subject.base),
-        "seeds": f"splits 0 to {sizes.splits - 1}; every row has the same splits and initial weights",
+        "seeds": _seeds(subject, sizes.splits),
         "time allowed": f"{minutes:g} minutes",
         **{f"runs, {section.title.lower()}": provenance(report) for section, report in parts},
     }
@@ -133,6 +136,15 @@ def collect(
         sections=tuple(AuditSection(s, r, tuple(section_tables(s, r))) for s, r in parts), reduced=tuple(reduced),
         left_out=(*left_out, *skipped), made=tuple(made.items()),
     )  # fmt: skip
+
+
+def _seeds(subject: Subject, number: int) -> str:
+    """The splits and initialisations of all rows, in words."""
+    if subject.is_checkpoint:
+        return "split 0; the weights are given"
+    if subject.has_one_split:
+        return f"initialisations 0 to {number - 1} of one split; every row has the same initial weights"
+    return f"splits 0 to {number - 1}; every row has the same splits and initial weights"
 
 
 def _section_data(each: AuditSection) -> dict[str, Any]:

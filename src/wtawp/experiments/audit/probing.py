@@ -26,6 +26,7 @@ from wtawp.experiments.plans.geometry import LANDSCAPES, SHARPNESS, SMOOTHNESS, 
 from wtawp.experiments.plans.robustness import PAPER_NOISE, evading, poisoning
 from wtawp.experiments.spec import Measure, Option, Run
 from wtawp.graphs import Split
+from wtawp.models.calls import is_out_of_memory
 from wtawp.training import fit
 
 PROBE_BUDGET = 0.05  # share of the edges
@@ -215,6 +216,9 @@ class _Prober:
         try:
             yield
         except REFUSALS as error:
+            if is_out_of_memory(error):  # what fits another time must not be left out for good
+                error.add_note(f"wtawp audit: memory was exhausted while trying {what} at a tiny size")
+                raise
             self.left_out.append((what, shortened(str(error), 400)))
 
     def try_flatness(self, name: str, measure: Measure) -> None:

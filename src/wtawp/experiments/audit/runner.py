@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from wtawp.base import AnalysisError, DataError, WtawpError, shortened, write_atomic
 from wtawp.experiments.audit.findings import Audit, collect
@@ -24,7 +24,8 @@ from wtawp.experiments.audit.subject import Subject, dataset_name, make_subject,
 from wtawp.experiments.execution.building import data_of, default_split
 from wtawp.experiments.execution.costs import START_SECONDS, worthwhile_workers
 from wtawp.experiments.execution.engines import local
-from wtawp.experiments.execution.kept_weights import keep_checkpoint
+from wtawp.experiments.execution.kept_weights import has_same_outputs, keep_checkpoint
+from wtawp.experiments.execution.provenance import device_name, versions
 from wtawp.experiments.execution.runner import run_plans
 from wtawp.experiments.execution.training import untrained_model
 from wtawp.experiments.inspection.checkpoints import load_weights
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # of the file of sizes
 MINUTES = 8.0
+OUTPUT_TOLERANCE = 1e-4  # relative, between outputs of the same weights, which sums in another order may change
 PROBING_SHARE = 0.05  # of the progress
 RESERVED_SECONDS = 20.0  # for checks and the page
 Progress = Callable[[float, str], None]
@@ -100,7 +102,8 @@ def audit(
         data: A name as `wtawp data list` shows it, the path of a graph, or a PyG `Data`.
         minutes: About how long it may take on this machine. Sizes follow from it and from measured speed.
         splits: The number of splits; by default as many as fit, up to 10.
-        split: How the data are divided; by default by the masks of a graph of the user, else at random.
+        split: How the data are divided; by default by the masks of a graph of the user, else at random. With given
+            weights, which are tested on split 0, it must be passed unless such a graph has masks.
         options: Options of the class.
         rho: The radius of the perturbation; by default the paper's.
         lam: The weight of the perturbed loss in the second row; by default the paper's.
@@ -121,9 +124,10 @@ def audit(
 
     Raises:
         PlanError: If the model cannot be trained on the data.
-        AnalysisError: If a checkpoint, or an instance, has other weights than the model.
+        AnalysisError: If a checkpoint, or an instance, has other weights than the model, or if an instance computes
+            something else than the model that is built with `options`.
         DataError: If the data are several graphs.
-        ValueError: If an option is out of its range.
+        ValueError: If an option is out of its range, or weights are given and the split of their training is not.
 
     Example:
         >>> import tempfile, wtawp
@@ -140,15 +144,18 @@ def audit(
 
     home = (default_path() if store is None else Path(store)).absolute().parent / "audits"
     name, dataset = model_name(model), dataset_name(data, home / "data")
+    instance = model if isinstance(model, torch.nn.Module) else None
+    if split is None:
+        has_weights = instance is not None or checkpoint is not None
+        split = split_of_weights(dataset) if has_weights else default_split(dataset)
     base = Setting(
         dataset=dataset, model=name, options=tuple((options or {}).items()), epochs=epochs, lr=lr,
-        weight_decay=weight_decay, split=split or default_split(dataset),  # type: ignore[arg-type]  # None: the model's
+        weight_decay=weight_decay, split=split,  # type: ignore[arg-type]  # None: the model's
     )  # fmt: skip
     awp = default_awp(name, dataset, rho=rho, lam=lam)
-    state = model.state_dict() if isinstance(model, torch.nn.Module) else None
     return run_audit(
         base, awp, minutes=minutes, splits=splits, checkpoint=None if checkpoint is None else Path(checkpoint),
-        state=state, html=None if html is None else Path(html), store=None if store is None else Path(store),
+        instance=instance, html=None if html is None else Path(html), store=None if store is None else Path(store),
         workers=workers, device=device, fresh=fresh, progress=progress, announce=announce,
         command=f"wtawp.audit({name!r}, {dataset!r}, minutes={minutes:g})",
     )  # fmt: skip
@@ -161,7 +168,7 @@ def run_audit(
     minutes: float,
     splits: int | None,
     checkpoint: Path | None,
-    state: "Mapping[str, Any] | None" = None,
+    instance: "nn.Module | None" = None,
     html: Path | None,
     store: Path | None,
     workers: int | None,
@@ -179,7 +186,7 @@ def run_audit(
         minutes: About how long it may take.
         splits: The number of splits; None for as many as fit.
         checkpoint: A file with weights to audit in place of trainings.
-        state: Weights in memory to audit in place of trainings.
+        instance: A trained model to audit in place of trainings.
         html: A file for the page.
         store: The file of the stored results.
         workers: The number of worker processes.
@@ -205,13 +212,14 @@ def run_audit(
         )
     with Store(store) as opened:
         home = opened.path.parent / "audits"
-        if checkpoint is not None or state is not None:
-            base = replace(base, weights=_keep_weights(base, checkpoint, state, home / "checkpoints", device))
+        if checkpoint is not None or instance is not None:
+            base = replace(base, weights=_keep_weights(base, checkpoint, instance, home / "checkpoints", device))
         subject = make_subject(base, awp)
         if splits is not None and not subject.is_checkpoint and splits < 2:
             raise ValueError(f"an audit compares trainings over splits and needs 2 of them or more, got {splits}")
+        software = {name: versions()[name] for name in ("wtawp", "torch")}
         attacks = [spec.name for stage in ("evasion", "poisoning") for spec in audited_attacks(stage)]
-        folder = home / subject.key(minutes=minutes, splits=splits, device=device, attacks=attacks)
+        folder = home / subject.key(minutes=minutes, splits=splits, device=device, attacks=attacks, versions=software)
         cores = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
         if fresh:
             shutil.rmtree(folder, ignore_errors=True)
@@ -219,8 +227,9 @@ def run_audit(
         sections = make_sections(subject, prepared.sizes, prepared.abilities)
         weights = home / "checkpoints" if subject.is_checkpoint else folder / "weights"
         _run(sections, opened, weights, workers, cores, device, fresh, progress, announce)
+        used_device, _ = _where(device)
         reports = [
-            summarise(s.plan, opened.records(run.key for run in (*s.plan.runs(), *s.plan.clean_runs())))
+            summarise(s.plan, opened.records(run.key for run in (*s.plan.runs(), *s.plan.clean_runs())), used_device)
             for s in sections
         ]
         if not subject.is_checkpoint and all(report.num_runs == len(report.records) for report in reports):
@@ -235,21 +244,50 @@ def run_audit(
     return result
 
 
+def split_of_weights(dataset: str) -> SplitRule:
+    """Find the split of weights that were trained before, for which the user named no split.
+
+    Args:
+        dataset: The name of a data set, or the path of a graph in a file.
+
+    Returns:
+        The masks of a graph of the user, or those of a file of a split.
+
+    Raises:
+        ValueError: If there are none: a split that is drawn anew would test the weights on nodes of their training.
+    """
+    rule = default_split(dataset)
+    if rule.kind == "masks":
+        return rule
+    raise ValueError(
+        f"the weights are given, and nothing says on which nodes of {dataset} they were trained, so that the test nodes"
+        " might be among them; name the split of their training: --split masks, --split-file FILE.json, or --split"
+        " random for that of `wtawp train` with --split-seed 0 (in Python split=SplitRule(kind='masks'), masks in the"
+        " graph, or split=SplitRule() for the random split 0)"
+    )
+
+
 def _keep_weights(
-    base: Setting, checkpoint: Path | None, state: "Mapping[str, Any] | None", folder: Path, device: str
+    base: Setting, checkpoint: Path | None, instance: "nn.Module | None", folder: Path, device: str
 ) -> str:
     """Check that weights belong to the model, and keep a copy for the sections to load."""
-    model, _, _ = untrained_model(Run(base, 0, 0), device=device)
+    model, data, _ = untrained_model(Run(base, 0, 0), device=device)
     if checkpoint is not None:
         load_weights(model, checkpoint)
-    else:
+    elif instance is not None:
+        advice = "pass the options with which it was built, options={...}"
         try:
-            model.load_state_dict(state or {})
+            model.load_state_dict(instance.state_dict())
         except RuntimeError as error:
             raise AnalysisError(
-                f"the instance has other weights than {base.model} that is built anew: {shortened(str(error))}; pass"
-                " the options with which it was built, options={...}"
+                f"the instance has other weights than {base.model} that is built anew: {shortened(str(error))};"
+                f" {advice}"
             ) from error
+        if not has_same_outputs(instance, model, data, tolerance=OUTPUT_TOLERANCE):
+            raise AnalysisError(
+                f"the instance and {base.model} that is built anew have the same weights but other outputs on"
+                f" {base.dataset}; {advice}"
+            )
     return keep_checkpoint(model.state_dict(), folder)
 
 
@@ -329,8 +367,4 @@ def _part(progress: Progress | None, start: float, end: float) -> Progress | Non
 
 def _where(device: str) -> tuple[str, str]:
     """The device and the version of torch, as in records."""
-    import torch
-
-    from wtawp.experiments.execution.provenance import device_name
-
-    return device_name(device, tf32=False), str(torch.__version__)
+    return device_name(device, tf32=False), versions()["torch"]

@@ -1,18 +1,36 @@
 """The summary of an audit in plain words: a finding for each question, with what every row says to it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
-from wtawp.experiments.audit.comparisons import Lead, accuracy_lead, certified_at, geometry_values, values_lead
+from wtawp.experiments.audit.comparisons import (
+    Compared,
+    Lead,
+    Values,
+    accuracy_lead,
+    certified_at,
+    geometry_values,
+    values_leads,
+    worst_accuracies,
+)
 from wtawp.experiments.audit.sections import ACCURACY, CERTIFICATE, EVASION, FLAT, POISONING, Section
 from wtawp.experiments.audit.subject import Subject
+from wtawp.experiments.execution.building import describe_split
 from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.summary import CellReport, PlanReport
 
 Part = tuple[Section, PlanReport]
 SHARPNESS = "sharpness, layer, rho=0.1"  # of the quantities, the one in the summary
 UNCLEAR = "no clear difference"
+GEOMETRY = {  # the quantities of the summary, with their topics and sentences
+    SHARPNESS: ("Flatness", "if the weights of each layer move by a tenth of their length, in the worst direction, "
+                "the training loss of {row} rises by {value:.3g}."),
+    "gradient by edges": ("Smoothness by edges", "the gradient of the training loss of {row} by the edges has the "
+                          "length {value:.3g}."),
+    "gradient by features": ("Smoothness by features", "the gradient of the training loss of {row} by the features "
+                             "has the length {value:.3g}."),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,12 +53,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Worst:
-    """The attack under which plain training falls most."""
+    """What the worst of the attacks leaves of each row, where every run of every row has its own worst attack.
 
-    name: str
+    Comparing rows under the attack that is the worst for one of them would favour the others.
+    """
+
     column: str
-    report: PlanReport
-    drop: float
+    accuracies: dict[str, Values]
+    drops: dict[str, dict[str, float]]  # the mean drop of each row under each attack
+    leads: dict[str, Lead]  # of the other rows over the first one
 
 
 def findings_of(subject: Subject, parts: Sequence[Part]) -> Iterator[Finding]:
@@ -58,19 +79,29 @@ def findings_of(subject: Subject, parts: Sequence[Part]) -> Iterator[Finding]:
         kind: [part for part in parts if part[0].kind == kind]
         for kind in (ACCURACY, EVASION, POISONING, CERTIFICATE, FLAT)
     }
-    worst = _worst(of_kind[EVASION], rows[0])
+    worst = _worst(of_kind[EVASION], rows)
     if len(rows) > 1:
         yield _in_short(of_kind[ACCURACY], worst, of_kind[FLAT], rows)
     for _, report in of_kind[ACCURACY]:
-        yield _accuracy(report, rows)
+        yield _given_weights(subject, _accuracy(report, rows)) if subject.is_checkpoint else _accuracy(report, rows)
     if worst is not None:
-        yield _attacked(worst, of_kind[EVASION], rows)
+        yield _attacked(worst, rows)
     for section, report in of_kind[POISONING]:
         yield from _poisoned(section, report, rows)
     for section, report in of_kind[CERTIFICATE]:
         yield from _guaranteed(section, report, rows)
     for _, report in of_kind[FLAT]:
         yield from _flat(report, rows)
+
+
+def _given_weights(subject: Subject, accuracy: Finding) -> Finding:
+    """The accuracy of given weights, with the split on which it was measured."""
+    described = describe_split(subject.base).removeprefix(f"{subject.base.dataset}: ")
+    text = (
+        f"The data are {described} This is split 0, and the accuracy is that of unseen nodes only if the given weights"
+        " were trained on this split."
+    )
+    return replace(accuracy, details=(*accuracy.details, text))
 
 
 def _cells(report: PlanReport, column: str) -> dict[str, CellReport]:
@@ -96,16 +127,15 @@ def _judged(lead: Lead | None, higher: str, lower: str) -> str:
 def _in_short(clean: Sequence[Part], worst: _Worst | None, flat: Sequence[Part], rows: tuple[str, ...]) -> Finding:
     """Every row against plain training, in words."""
     details = []
+    sharpness = [_geometry_leads(report, rows) for _, report in flat]
     for row in rows[1:]:
         judged = [f"clean accuracy: {_judged(accuracy_lead(r, 'clean', row, rows[0]), 'higher', 'lower')}"
                   for _, r in clean]  # fmt: skip
         if worst is not None:
-            lead = accuracy_lead(worst.report, worst.column, row, rows[0])
-            judged.append(f"accuracy under {worst.name}: {_judged(lead, 'higher', 'lower')}")
-        for _, report in flat:
-            lead = _geometry_lead(report, SHARPNESS, rows[0], row)
-            if lead is not None:
-                judged.append(f"training loss: {_judged(lead, 'sharper', 'flatter')}")
+            lead = worst.leads.get(row)
+            judged.append(f"accuracy under the worst of the attacks: {_judged(lead, 'higher', 'lower')}")
+        judged += [f"training loss: {_judged(leads[SHARPNESS, row], 'sharper', 'flatter')}"
+                   for leads in sharpness if (SHARPNESS, row) in leads]  # fmt: skip
         details.append(f"{row} – {'; '.join(judged)}.")  # noqa: RUF001, a dash between a row and what it says
     num = _over(clean[0][1]) if clean else "the splits"
     return Finding("In short", f"against {rows[0]}, plain training, paired over {num}:", tuple(details))
@@ -131,18 +161,34 @@ def _accuracy(report: PlanReport, rows: tuple[str, ...]) -> Finding:
     return Finding("Accuracy", f"{text}, {head} (means over {_over(report)}).", details)
 
 
-def _worst(parts: Sequence[Part], plain: str) -> _Worst | None:
-    """The attack under which a row falls most, at the largest budget that all attacks have; None without attacks."""
+def _worst(parts: Sequence[Part], rows: tuple[str, ...]) -> _Worst | None:
+    """What the attacks leave of the rows, at the largest budget that all of them have; None without attacks."""
     columns = [[c for c in report.columns if any(x.cell.attack for x in report.column(c))] for _, report in parts]
     common = [column for column in (columns[0] if columns else []) if all(column in each for each in columns)]
     if not common:
         return None
-    found = [
-        _Worst(_name(section), common[-1], report, drop)
-        for section, report in parts
-        if (cell := _cells(report, common[-1]).get(plain)) is not None and (drop := cell.mean_drop) is not None
-    ]
-    return max(found, key=lambda attack: attack.drop, default=None)
+    column = common[-1]
+    shared = [(s, report) for s, report in parts if _cells(report, column).keys() == set(rows)]  # the same for all rows
+    accuracies = {
+        row: values for row in rows if (values := worst_accuracies([report for _, report in shared], column, row))
+    }
+    drops = {
+        row: {
+            _name(section): drop
+            for section, report in shared
+            if (drop := _cells(report, column)[row].mean_drop) is not None
+        }
+        for row in accuracies
+    }
+    if not drops.get(rows[0]):
+        return None
+    cells = _cells(shared[0][1], column)
+    compared: dict[str, Compared] = {
+        row: ((cells[rows[0]], cells[row]), (accuracies[rows[0]], accuracies[row]))
+        for row in rows[1:]
+        if row in accuracies
+    }
+    return _Worst(column, accuracies, drops, values_leads(compared))
 
 
 def _name(section: Section) -> str:
@@ -150,19 +196,26 @@ def _name(section: Section) -> str:
     return section.title.rpartition(": ")[2]
 
 
-def _attacked(worst: _Worst, parts: Sequence[Part], rows: tuple[str, ...]) -> Finding:
-    """What the worst attack takes from every row, and which attack is worse for the other rows."""
-    mean = _cells(worst.report, worst.column)[rows[0]].mean or 0.0
+def _attacked(worst: _Worst, rows: tuple[str, ...]) -> Finding:
+    """What the worst of the attacks leaves of every row, and which attack takes the most on average."""
+    means = {row: fmean(values.values()) for row, values in worst.accuracies.items()}
+    strongest = {row: max(drops, key=lambda name: drops[name]) for row, drops in worst.drops.items() if drops}
+    first = strongest[rows[0]]
     text = (
-        f"with {worst.column} of the edges changed after the training, {rows[0]} falls most under {worst.name}: from "
-        f"{mean + worst.drop:.1f} % to {mean:.1f} %."
+        f"with {worst.column} of the edges changed after the training, {rows[0]} keeps {means[rows[0]]:.1f} % under "
+        f"the worst of the attacks for each model; on average {first} takes the most, "
+        f"{worst.drops[rows[0]][first]:.1f} points."
     )
-    details = [*_against_plain(worst.report, worst.column, rows)]
-    for row in rows[1:]:
-        own = _worst(parts, row)
-        if own is not None and own.name != worst.name:
-            details.append(f"{row} falls most under {own.name}, by {own.drop:.1f} points.")
-    return Finding("Attacks", text, tuple(details))
+    compared = [
+        f"{row}: {means[row]:.1f} % under the worst of the attacks, against {rows[0]} {lead.describe()}."
+        for row, lead in worst.leads.items()
+    ]
+    others = [
+        f"On average {name} takes the most from {row}, {worst.drops[row][name]:.1f} points."
+        for row, name in strongest.items()
+        if name != first
+    ]
+    return Finding("Attacks", text, (*compared, *others))
 
 
 def _against_plain(report: PlanReport, column: str, rows: tuple[str, ...]) -> Iterator[str]:
@@ -209,44 +262,45 @@ def _guaranteed(section: Section, report: PlanReport, rows: tuple[str, ...]) -> 
         f"% of the test nodes; whichever {one} is added, of {added:.1f} % (means over {_over(report)}; {votes:,} votes,"
         " and more votes can guarantee more)."
     )
+    certified = {row: certified_at(cells[row], 0, 1) for row in rows if row in cells}
+    compared: dict[str, Compared] = {
+        row: ((cells[rows[0]], cells[row]), (certified[rows[0]], values))
+        for row, values in certified.items()
+        if row != rows[0]
+    }
+    leads = values_leads(compared)
     details = []
-    for row in rows[1:]:
-        if row in cells:
-            plain, other = (certified_at(cells[each], 0, 1) for each in (rows[0], row))
-            lead = values_lead((cells[rows[0]], cells[row]), (plain, other))
-            difference = "" if lead is None else f", against {rows[0]} {lead.describe()}"
-            details.append(f"{row}, if one is removed: {fmean(other.values()):.1f} %{difference}.")
+    for row in compared:
+        difference = f", against {rows[0]} {leads[row].describe()}" if row in leads else ""
+        details.append(f"{row}, if one is removed: {fmean(certified[row].values()):.1f} %{difference}.")
     yield Finding(f"Guaranteed ({what})", text, tuple(details))
 
 
-def _geometry_lead(report: PlanReport, name: str, plain: str, row: str) -> Lead | None:
-    """How much larger a quantity of a row is than that of plain training; None where it was not measured."""
+def _geometry_leads(report: PlanReport, rows: tuple[str, ...]) -> dict[tuple[str, str], Lead]:
+    """How much larger the quantities of the summary are in the other rows than in plain training, by name and row."""
     cells = _cells(report, "clean")
-    if plain not in cells or row not in cells:
-        return None
-    values = [geometry_values(cells[each]).get(name, {}) for each in (plain, row)]
-    return values_lead((cells[plain], cells[row]), (values[0], values[1]))
+    values = {row: geometry_values(cell) for row, cell in cells.items()}
+    compared: dict[tuple[str, str], Compared] = {
+        (name, row): ((cells[rows[0]], cells[row]), (values[rows[0]][name], values[row][name]))
+        for name in GEOMETRY
+        for row in rows[1:]
+        if all(values.get(each, {}).get(name) for each in (rows[0], row))
+    }
+    return values_leads(compared)
 
 
 def _flat(report: PlanReport, rows: tuple[str, ...]) -> Iterator[Finding]:
     """How flat the loss is around the weights, or how smooth in the inputs."""
     values = {row: geometry_values(cell) for row, cell in _cells(report, "clean").items()}
-    texts = {
-        SHARPNESS: ("Flatness", "if the weights of each layer move by a tenth of their length, in the worst direction, "
-                    "the training loss of {row} rises by {value:.3g}."),
-        "gradient by edges": ("Smoothness by edges", "the gradient of the training loss of {row} by the edges has the "
-                              "length {value:.3g}."),
-        "gradient by features": ("Smoothness by features", "the gradient of the training loss of {row} by the features "
-                                 "has the length {value:.3g}."),
-    }  # fmt: skip
-    for name, (topic, text) in texts.items():
+    leads = _geometry_leads(report, rows)
+    for name, (topic, text) in GEOMETRY.items():
         if not values.get(rows[0], {}).get(name):
             continue
         first = fmean(values[rows[0]][name].values())
         details = []
         for row in rows[1:]:
             if values.get(row, {}).get(name):
-                lead = _geometry_lead(report, name, rows[0], row)
+                lead = leads.get((name, row))
                 difference = "" if lead is None else f", a difference of {lead.describe('', '+.3g')}"
                 details.append(f"{row}: {fmean(values[row][name].values()):.3g}{difference}.")
         yield Finding(topic, text.format(row=rows[0], value=first), tuple(details))

@@ -136,17 +136,37 @@ def _name(runs: Sequence[Run], data: Data, device: str, tf32: bool) -> str:
 
 
 @torch.no_grad()
-def _restores(run: Run, model: nn.Module, state: Mapping[str, Tensor], data: Data) -> bool:
-    """Whether a new model with this state computes what the trained one does: not all modules keep all in theirs."""
+def has_same_outputs(model: nn.Module, other: nn.Module, data: Data, *, tolerance: float = 0.0) -> bool:
+    """Compare what two models compute for a graph in evaluation mode.
+
+    Args:
+        model: The first model; its mode is restored.
+        other: The second model, which is left in evaluation mode, on the device of the first one.
+        data: The graph, on any device.
+        tolerance: The largest difference that counts as none, as a share of the largest output.
+
+    Returns:
+        Whether the outputs have the same shape and values.
+    """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    again = build_model(run, data).to(device)
-    again.load_state_dict(dict(state))
     on_device = data if data.x is not None and data.x.device == device else data.clone().to(device)
     before = [module.training for module in model.modules()]
-    outputs = [each.eval()(*arguments_of(each, on_device)) for each in (model, again)]
-    for module, was_training in zip(model.modules(), before, strict=True):
-        module.training = was_training
-    return bool(torch.equal(*outputs))
+    try:
+        first, second = (each.eval()(*arguments_of(each, on_device)) for each in (model, other.to(device)))
+    finally:
+        for module, was_training in zip(model.modules(), before, strict=True):
+            module.training = was_training
+    finite = first[first.isfinite()].abs()
+    if tolerance == 0.0 or first.shape != second.shape or not finite.numel():
+        return bool(torch.equal(first, second))
+    return bool(torch.allclose(first, second, rtol=0.0, atol=tolerance * float(finite.max()), equal_nan=True))
+
+
+def _restores(run: Run, model: nn.Module, state: Mapping[str, Tensor], data: Data) -> bool:
+    """Whether a new model with this state computes what the trained one does: not all modules keep all in theirs."""
+    again = build_model(run, data)
+    again.load_state_dict(dict(state))
+    return has_same_outputs(model, again, data)
 
 
 def _read(path: Path) -> tuple[list[Fit], list[dict[str, Tensor]]] | None:

@@ -218,7 +218,8 @@ class Setting:
         defaults |= {name: getattr(model_spec(self.model), name) for name in ("weight_decay", "select_on")}
         others = [f for f in fields(self) if f.name not in shown and getattr(self, f.name) != defaults[f.name]]
         details = [*self.options, *((f.name, getattr(self, f.name)) for f in others)]
-        method = "plain" if self.awp is None else str(self.awp)
+        plain = "plain" if self.weights is None else "given weights"
+        method = plain if self.awp is None else str(self.awp)
         graph = self.dataset if self.poison is None else f"{self.dataset} after {self.poison}"
         later = (*(() if self.noise is None else (self.noise,)), *self.measures)
         parts = [f"{self.model} on {graph}", method, *(f"{k}={v!r}" for k, v in details)]
