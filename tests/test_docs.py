@@ -181,8 +181,8 @@ def shortened(line: str) -> list[str]:
     """The arguments of a command of a page, with options that make it short."""
     _, name, *rest = shlex.split(line, comments=True)
     options = shlex.split(SHORT.get(name, ""))
-    if ".json" in line:  # a file describes one split
-        options = [option for option in options if option not in ("--splits", "2", "--epochs")] + ["--epochs", "2"]
+    if name == "compare" and ".json" in line:  # the file describes one split: initialisations are paired
+        options = ["--epochs", "2", "--inits", "2", "--workers", "1"]
     if "--checkpoint" in rest:  # nothing is trained
         options = []
     if name == "attack":

@@ -21,7 +21,7 @@ from wtawp.models.evaluation import evaluating
 Provenance = tuple[tuple[str, str], ...]
 PROJECTIONS = 4  # of the logits, onto random directions
 CLOSE = 1e-3  # of the norm of the logits: more than rounding changes, also that of TF32
-RANDOM = "random"  # instead of the sketch of a model whose logits differ from call to call
+RANDOM = "not repeatable"  # instead of the sketch of a model whose logits differ from call to call
 
 
 def provenance_of(data: Data, victim: Callable[[Tensor, Tensor], Tensor]) -> Provenance:
