@@ -16,12 +16,14 @@ from wtawp.attacks import (
     fga,
     grbcd,
     lrbcd,
+    meta_pgd,
     metattack,
     minmax,
     nettack,
     pgd,
     pgd_features,
     prbcd,
+    prbcd_features,
     random_flips,
 )
 from wtawp.base import DataError, rng
@@ -31,6 +33,7 @@ from wtawp.models import GCN
 DATA = citation(seed=0, num_nodes=60, num_words=20)
 VICTIM = GCN(20, 7, hidden=(8,), generator=rng("victim"))
 TRAIN, LABELS = torch.arange(0, 60, 3), DATA.y.clone()
+OTHERS = torch.tensor([i for i in range(60) if i % 3])
 Attack = Callable[[Data, float, int], Flips]
 ATTACKS: dict[str, Attack] = {
     "random": lambda data, budget, seed: random_flips(data, budget=budget, seed=seed),
@@ -53,6 +56,10 @@ ATTACKS: dict[str, Attack] = {
     "lrbcd": lambda data, budget, seed: lrbcd(
         data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, samples=3, block_size=500
     ),
+    "meta-pgd": lambda data, budget, seed: meta_pgd(
+        data, VICTIM, budget=budget, nodes=OTHERS, labels=LABELS, seed=seed, train=TRAIN, steps=4, training_steps=3,
+        samples=2, block_size=500, lr=0.25,
+    ),
     "eva": lambda data, budget, seed: eva(
         data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=6, population=16
     ),
@@ -63,6 +70,9 @@ ATTACKS: dict[str, Attack] = {
     ),
     "pgd-features": lambda data, budget, seed: pgd_features(
         data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, samples=3, loss="ce"
+    ),
+    "prbcd-features": lambda data, budget, seed: prbcd_features(
+        data, VICTIM, budget=budget, nodes=TRAIN, labels=LABELS, seed=seed, steps=3, samples=3, block_size=700
     ),
 }  # fmt: skip
 WITHOUT_EDGES = {name for name in ATTACKS if attack_spec(name).changes == "features"}
@@ -137,7 +147,7 @@ def _loss_after(flips: Flips) -> float:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*ATTACKS} - {"random", "dice", "metattack", "minmax", "nettack", "pgd-features"})
+    "name", sorted({*ATTACKS} - {"random", "dice", "metattack", "meta-pgd", "minmax", "nettack", *WITHOUT_EDGES})
 )
 def test_an_attack_on_the_victim_beats_as_many_random_flips(name: str) -> None:
     attacked = _loss_after(ATTACKS[name](DATA, 0.2, 0))

@@ -13,7 +13,8 @@ DATA = citation(seed=0, num_nodes=80, num_words=40)
 NODES = torch.arange(30)
 VICTIM = GCN(40, 7, hidden=(8,), generator=rng("victim"))
 FEW = {name: {"steps": 3} for name in ("pgd", "minmax", "prbcd", "grbcd", "lrbcd", "metattack")}
-FEW |= {"pgd-features": {"steps": 3}, "nettack": {"likelihood_cutoff": None}}
+FEW |= {"pgd-features": {"steps": 3}, "prbcd-features": {"steps": 3}, "nettack": {"likelihood_cutoff": None}}
+FEW["meta-pgd"] = {"steps": 3, "training_steps": 3, "samples": 2, "block_size": 500}
 FEW["strongest"] = {"steps": 3, "restarts": 1, "block_size": 500}
 KINDS = {"edges": EdgeFlips, "features": FeatureFlips, "edges and features": GraphFlips}
 FEW["prbcd"] = FEW["grbcd"] = {"steps": 3, "block_size": 500}

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from wtawp.base import rng
 from wtawp.graphs import cosine, extreme_pairs, gcn_operator, jaccard, jaccard_operator, knn_operator, sparse_features
-from wtawp.graphs.similarity import jaccard_rows
+from wtawp.graphs.similarity import jaccard_rows, presence
 
 X = (torch.rand(30, 40, generator=rng("x")) < 0.4).double()
 X[7] = 0  # a node without features
@@ -31,6 +31,15 @@ def test_the_knn_operator_by_a_slow_loop(k: int) -> None:
     scale = torch.where(s.sum(1) > 0, s.sum(1), torch.inf).rsqrt()
     torch.testing.assert_close(knn_operator(X, k).to_dense(), scale[:, None] * s * scale, rtol=0, atol=1e-9)
     torch.testing.assert_close(knn_operator(sparse_features(X), k).to_dense(), knn_operator(X, k).to_dense())
+
+
+def test_zeros_among_the_entries_of_sparse_features_are_no_features_and_stay_where_they_are() -> None:
+    x = sparse_features(X)
+    x.values[::3] = 0
+    indptr, indices = x.indptr.clone(), x.indices.clone()
+    assert torch.equal(torch.from_numpy(presence(x).toarray()), (x.to_dense() != 0).double())
+    assert torch.equal(x.indptr, indptr)
+    assert torch.equal(x.indices, indices)
 
 
 def test_pairs_by_a_slow_loop() -> None:

@@ -14,10 +14,10 @@ from wtawp.models.capabilities import StackAware
 from wtawp.models.evaluation import evaluating, refuse_cached
 
 
-def refuse_nan(gradient: Tensor) -> None:
-    """Refuse a gradient with entries that are NaN or infinite."""
+def refuse_nan(gradient: Tensor, by: str = "edges") -> None:
+    """Refuse a gradient with entries that are NaN or infinite; `by` is what the victim was differentiated by."""
     if not bool(torch.isfinite(gradient).all()):
-        raise AttackError("the victim's gradient with respect to edges is NaN or infinite")
+        raise AttackError(f"the victim's gradient with respect to {by} is NaN or infinite")
 
 
 def refuse_without_weights(victim: nn.Module, attack: str) -> None:

@@ -36,8 +36,9 @@ def attack(
         budget: The number of flips allowed: undirected edges (int) or a share of the graph's edges (float); for attacks
             on features, entries or a share of the ones. None: the default of the method, if it has one ("nettack").
         nodes: The nodes whose loss is to rise, as indices or a mask; "nettack" attacks one. None for all, and for the
-            methods "random" and "dice", which do not use them. For attacks on a training ("metattack") these are
-            the training nodes; the loss of all other nodes is to rise, against the labels that the victim predicts.
+            methods "random" and "dice", which do not use them. For attacks on a training ("metattack" and "meta-pgd")
+            these are the training nodes; the loss of all other nodes is to rise, against the labels that the victim
+            predicts.
         method: The name of the attack, one of `attack_names()`, or "package.module:function" for an attack of your
             own. By default "strongest", which runs several attacks, also by flips transferred from a surrogate, and
             returns the flips that leave the lowest accuracy; `Outcome.of(flips.provenance)` says what each reached.
@@ -69,11 +70,11 @@ def attack(
         check_victim(victim, data, method, is_callable_enough=spec.uses_predictions)
     labels = data.y if labels is None else labels
     size = int(data.num_nodes)
-    if nodes is None and spec.trains_surrogate:
+    if nodes is None and spec.attacks_training:
         raise ValueError(f"attack {method!r} needs the training nodes; pass nodes=split.train")
     nodes = torch.arange(size, device=data.edge_index.device) if nodes is None else checked_nodes(nodes, size)
     train = None
-    if spec.trains_surrogate:
+    if spec.attacks_training:
         assert isinstance(victim, nn.Module)
         with evaluating(victim), torch.no_grad():
             labels = self_training_labels(victim(data.x, data.edge_index), labels, nodes)

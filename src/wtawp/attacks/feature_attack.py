@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from wtawp.attacks.checks import refuse_nan
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.pgd_attack import checked_step_size
 from wtawp.attacks.projection import thresholds
@@ -31,7 +32,7 @@ def pgd_features(
     labels: Tensor,
     seed: int,
     steps: int = 100,
-    loss: Loss = "margin",
+    loss: Loss = "tanh_margin",
     samples: int = 20,
     step_size: float | None = None,
 ) -> FeatureFlips:
@@ -49,11 +50,11 @@ def pgd_features(
         labels: The labels of all nodes, [n], true or guessed; those of `nodes` are used.
         seed: The seed of the final draws.
         steps: The number of steps of gradient ascent.
-        loss: What is raised, one of the losses of `pgd`. "margin", the default, ignores nodes once they are
-            misclassified.
+        loss: What is raised, one of the losses of `pgd`. "tanh_margin", the default, hardly moves for nodes that are
+            far from being misclassified, or already are.
         samples: The number of sets of flips drawn at the end, with the relaxed flips as probabilities. Of these sets,
             and of the set of the largest relaxed flips, the one with the highest loss is returned.
-        step_size: Step t is `step_size` / sqrt(t + 1) times the gradient. None: 200 for "ce", 20 for "margin".
+        step_size: Step t is `step_size` / sqrt(t + 1) times the gradient. None: that of `pgd` for the loss.
 
     Returns:
         The flips.
@@ -134,8 +135,7 @@ class _FeatureVictim:
             (gradient,) = torch.autograd.grad(value, flips, allow_unused=True) if value.requires_grad else (None,)
         if gradient is None:
             return torch.zeros_like(self.x)
-        if not bool(torch.isfinite(gradient).all()):
-            raise AttackError("the victim's gradient with respect to features is NaN or infinite")
+        refuse_nan(gradient, "features")
         return gradient
 
 

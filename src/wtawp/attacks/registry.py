@@ -145,6 +145,8 @@ class AttackSpec:
             of a variant tells it from the others. Empty: it takes no part.
         searches_at_random: Whether it searches random pairs, so that another seed finds other flips.
         is_quadratic: Whether its time grows with the square of the number of nodes.
+        unrolls_training: Whether it differentiates through a training of the victim's architecture on the training
+            nodes, which it must be given. Plans and commands then poison a model by an attack on that model itself.
         uses_surrogate: Whether it transfers flips from plain models, `AttackRequest.surrogates`.
         weak_options: The values of options, which must be their defaults, with which the attack is weak under evasion.
         title: What the title of a table calls it; empty: its name.
@@ -179,6 +181,7 @@ class AttackSpec:
     strong_variants: tuple[Options, ...] = ()
     searches_at_random: bool = False
     is_quadratic: bool = False
+    unrolls_training: bool = False
     uses_surrogate: bool = False
     weak_options: Options = ()
     weakness: str = ""
@@ -223,6 +226,11 @@ class AttackSpec:
     def trains_surrogate(self) -> bool:
         """Whether the attack trains a model of its own, so that it must be given the training nodes."""
         return self.needs == "training"
+
+    @property
+    def attacks_training(self) -> bool:
+        """Whether the attack is one on a training, a surrogate's or the victim's, and needs the training nodes."""
+        return self.trains_surrogate or self.unrolls_training
 
     def weakness_with(self, options: Mapping[str, object]) -> str:
         """What a reader must know who judges robustness to evasion by this attack with these options.
@@ -372,6 +380,11 @@ _BUILT_IN = (
         poisoning_options=(("nodes", "unlabelled"), ("labels", "self-training"), ("steps", 100)),
     ),
     AttackSpec(
+        name="meta-pgd", label="Meta-PGD", function="wtawp.attacks.meta_pgd_attack:meta_pgd", stages=("poisoning",),
+        cost=15_000.0, poisoning_options=(("nodes", "unlabelled"), ("labels", "self-training")), unrolls_training=True,
+        in_audit=False, searches_at_random=True,
+    ),
+    AttackSpec(
         name="prbcd", label="PRBCD", function="wtawp.attacks.prbcd_attack:prbcd", cost=20_000.0,
         strong_variants=((("steps", 60), ("block_size", 50_000)),), searches_at_random=True,
     ),
@@ -398,6 +411,10 @@ _BUILT_IN = (
         stages=("evasion",), cost=15_000.0, changes="features", in_audit=False,
     ),
     AttackSpec(
+        name="prbcd-features", label="PRBCD on features", stages=("evasion",), cost=20_000.0, changes="features",
+        function="wtawp.attacks.feature_block_attack:prbcd_features", searches_at_random=True, in_audit=False,
+    ),
+    AttackSpec(
         name="strongest", label="strongest of several", function="wtawp.attacks.strongest_attack:strongest",
         run_many="wtawp.attacks.strongest_attack:run_strongest", stages=("evasion",), needs="predictions",
         cost=80_000.0, uses_surrogate=True, title="the strongest of several attacks", in_audit=False,
@@ -418,7 +435,8 @@ def attack_names(stage: Stage | None = None) -> tuple[str, ...]:
 
     Example:
         >>> attack_names("evasion")
-        ('random', 'dice', 'pgd', 'prbcd', 'grbcd', 'lrbcd', 'eva', 'fga', 'nettack', 'pgd-features', 'strongest')
+        ('random', 'dice', 'pgd', 'prbcd', 'grbcd', 'lrbcd', 'eva', 'fga', 'nettack', 'pgd-features', 'prbcd-features',
+         'strongest')
     """
     return tuple(name for name, spec in _SPECS.items() if stage is None or stage in spec.stages)
 

@@ -37,6 +37,11 @@ class RelaxedFlips:
         position = torch.searchsorted(self.codes, codes).clamp_max(len(self.codes) - 1)
         return torch.where(self.codes[position] == codes, self.amounts[position], 0)
 
+    def applied_to(self, ones: Tensor, codes: Tensor) -> Tensor:  # [m], [k] -> [k]
+        """The values of some codes after the flips: 1 - p for those among the sorted `ones`, p for any other."""
+        amounts = self.at(codes)
+        return torch.where(contains(ones, codes), 1 - amounts, amounts)
+
 
 @dataclass(frozen=True, eq=False)
 class Target:
@@ -114,8 +119,7 @@ class Target:
 
     def pair_weights(self, codes: Tensor, flips: RelaxedFlips) -> Tensor:
         """The relaxed adjacency of some pairs: 1 - p for an edge of the graph, p for any other pair."""
-        amounts = flips.at(codes)
-        return torch.where(contains(self.edges, codes), 1 - amounts, amounts)
+        return flips.applied_to(self.edges, codes)
 
     def directed_weights(self, weight: Tensor) -> Tensor:
         """The weights of `directed_edges`, from those of the pairs."""

@@ -70,7 +70,7 @@ def attack(
         bool | None,
         typer.Option(
             help="Attack the model itself, or a plain GCN and apply the flips to the model.",
-            show_default="adaptive; with --poison, a plain GCN",
+            show_default="adaptive; with --poison, a plain GCN, but for meta-pgd the model itself",
         ),
     ] = None,
     plain: Plain = False,
@@ -106,9 +106,10 @@ def attack(
         budgets = budgets or [None if is_targeted else DEFAULT_BUDGET]
     rule, num_splits, num_inits = training.sizes(splits, inits, (5, 1))
     base, awp = training.setting(rule), None if plain else training.awp()
+    is_adaptive = not poison or attack_spec(attack).unrolls_training
     with as_bad_parameter():
         plan = attack_plan(
-            base, attack, budgets, awp=awp, poison=poison, adaptive=not poison if adaptive is None else adaptive,
+            base, attack, budgets, awp=awp, poison=poison, adaptive=is_adaptive if adaptive is None else adaptive,
             splits=num_splits, inits=num_inits, targets=targets, options=options,
         )  # fmt: skip
     engine = make_engine("local", workers, training.device, time_limit)

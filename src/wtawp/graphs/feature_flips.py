@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from wtawp.base import DataError
 from wtawp.graphs.checked import brief
 from wtawp.graphs.flip_files import Provenance, check_provenance, pack_codes, read_flips, unpack_codes, write_flips
+from wtawp.graphs.flips import number_of_flips
 
 MOST_ENTRIES = 2**63 - 1  # an entry is coded as i * num_features + j
 
@@ -260,18 +261,7 @@ def feature_budget_of(data: Data, budget: float | int) -> int:
     ones = int(binary_features(data).count_nonzero())
     if ones == 0:
         raise DataError("all features are 0, so a budget counted in ones means nothing")
-    if isinstance(budget, bool) or not isinstance(budget, int | float):
-        raise ValueError(f"budget must be a share in (0, 1] or a number of entries, got {budget!r}")
-    if isinstance(budget, float):
-        if not 0 < budget <= 1:
-            raise ValueError(f"a budget given as a share must lie in (0, 1], got {budget}; give a count as an int")
-        count = int(budget * ones + 1e-9)
-        if count == 0:
-            raise ValueError(f"a budget of {budget} of {ones} ones is less than one flip; ask for {1 / ones:.2g}")
-        return count
-    if not 1 <= budget <= ones:
-        raise ValueError(f"a budget given as a count must lie between 1 and the {ones} ones of x, got {budget}")
-    return budget
+    return number_of_flips(budget, ones, "ones of x")
 
 
 def _check_shape(num_nodes: object, num_features: object) -> None:

@@ -271,17 +271,38 @@ def budget_of(data: Data, budget: float | int) -> int:
     edges = undirected_pairs(data).shape[1]
     if edges == 0:
         raise DataError("the graph has no edges, so a budget counted in its edges means nothing")
+    return number_of_flips(budget, edges, "edges")
+
+
+def number_of_flips(budget: float | int, total: int, unit: str) -> int:
+    """The number of flips that a budget allows, given how many of the things it counts there are.
+
+    Args:
+        budget: A float in (0, 1] is a share of the total, rounded down; an int is the number itself.
+        total: How many there are.
+        unit: What is counted, in the plural, for messages.
+
+    Returns:
+        The number of flips, from 1 to the total.
+
+    Raises:
+        ValueError: If the budget is out of range, or less than one flip.
+
+    Example:
+        >>> number_of_flips(0.1, 20, "ones"), number_of_flips(3, 20, "ones")
+        (2, 3)
+    """
     if isinstance(budget, bool) or not isinstance(budget, int | float):
-        raise ValueError(f"budget must be a share in (0, 1] or a number of edges, got {budget!r}")
+        raise ValueError(f"budget must be a share in (0, 1] or a number of {unit}, got {budget!r}")
     if isinstance(budget, float):
         if not 0 < budget <= 1:
             raise ValueError(f"a budget given as a share must lie in (0, 1], got {budget}; give a count as an int")
-        count = int(budget * edges + 1e-9)  # 0.07 * 100 is a little more than 7, 0.29 * 100 a little less than 29
+        count = int(budget * total + 1e-9)  # 0.07 * 100 is a little more than 7, 0.29 * 100 a little less than 29
         if count == 0:
-            raise ValueError(f"a budget of {budget} of {edges} edges is less than one flip; ask for {1 / edges:.2g}")
+            raise ValueError(f"a budget of {budget} of {total} {unit} is less than one flip; ask for {1 / total:.2g}")
         return count
-    if not 1 <= budget <= edges:
-        raise ValueError(f"a budget given as a count must lie between 1 and the {edges} edges, got {budget}")
+    if not 1 <= budget <= total:
+        raise ValueError(f"a budget given as a count must lie between 1 and the {total} {unit}, got {budget}")
     return budget
 
 

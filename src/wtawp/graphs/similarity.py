@@ -17,6 +17,7 @@ from wtawp.base import DataError
 from wtawp.graphs.kernels import inner_products
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator, sparse_features
+from wtawp.graphs.row_norms import row_norms
 
 PAIRS = 1 << 18  # pairs of sparse rows that are compared at a time, to bound the memory
 
@@ -37,7 +38,7 @@ def cosine(rows: Tensor, cols: Tensor, x: Tensor | Operator) -> Tensor:  # [e], 
         tensor([0.9600, 0.0000])
     """
     if isinstance(x, Tensor) and x.layout == torch.strided:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        length = row_norms(x)[..., None]
         unit = x / torch.where(length == 0, 1, length)
         return inner_products(rows, cols, unit, unit)
     x = x if isinstance(x, Operator) else sparse_features(x)
@@ -242,7 +243,8 @@ def presence(x: Tensor | Operator) -> csr_array:  # [n, d] -> [n, d]
     """
     x = x if isinstance(x, Operator) else sparse_features(x.detach())
     ones = (x.values.detach() != 0).to(torch.float64).cpu().numpy()
-    has = csr_array((ones, x.indices.cpu().numpy(), x.indptr.cpu().numpy()), shape=x.shape)
+    # A copy: zeros are eliminated in place, and the indices belong to the operator.
+    has = csr_array((ones, x.indices.cpu().numpy(), x.indptr.cpu().numpy()), shape=x.shape, copy=True)
     has.eliminate_zeros()
     return has
 

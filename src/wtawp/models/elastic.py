@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from wtawp.graphs.normalisation import gcn_operator, row_sums
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import spmm
+from wtawp.graphs.row_norms import row_norms
 from wtawp.models.caches import LastCallCache, OperatorCache
 from wtawp.models.capabilities import Features, StackAware
 from wtawp.models.dropout import dropout
@@ -196,5 +197,5 @@ def clipped(dual: Tensor, bound: Tensor, penalty: Penalty) -> Tensor:  # [..., m
     """Project each row onto the ball of radius `bound`: a Euclidean one for "l21", a cube for "l1"."""
     if penalty == "l1":
         return dual.clamp(-bound, bound)
-    norm = torch.linalg.vector_norm(dual, dim=-1, keepdim=True)
+    norm = row_norms(dual)[..., None]
     return dual * torch.where(norm > bound, bound / norm.clamp_min(LEAST_NORM), 1)

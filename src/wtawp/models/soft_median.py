@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from wtawp.graphs.blocks import Blocks, receptive_field
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator
+from wtawp.graphs.row_norms import row_norms
 from wtawp.models.caches import OperatorCache
 from wtawp.models.capabilities import Features, StackAware
 from wtawp.models.dropout import dropout
@@ -115,7 +116,7 @@ def soft_median_entries(
     """Compute the entries of the operator, weighted by the distance of each column to the median of the row."""
     rows, cols, values = operator.rows, operator.indices.long(), operator.values
     median = dense.take_along_dim(median_columns(operator, dense), -2)  # [..., n, h]
-    distance = torch.linalg.vector_norm(dense[..., cols, :] - median[..., rows, :], dim=-1)
+    distance = row_norms(dense[..., cols, :] - median[..., rows, :])
     distance = distance / (temperature * math.sqrt(dense.shape[-1]))
     # The softmax's own denominator cancels. The nearest column that counts gets exp(0); what does not count stays 0.
     counted = torch.where(values > 0, distance, torch.inf).detach()

@@ -33,6 +33,17 @@ def test_what_is_not_given_comes_from_the_registry(model: str, weight_decay: flo
     assert Setting(dataset="karate", model=model, weight_decay=0.1).weight_decay == 0.1
 
 
+def test_an_attack_that_unrolls_trainings_attacks_the_model_itself_unless_a_surrogate_is_named() -> None:
+    options = (("attack", "meta-pgd"), ("budget", 4))
+    setting = replace(PLAIN, model="GNNGuard", options=(("threshold", 0.2),), poison=Measure("poison", options))
+    surrogate = setting.surrogate
+    assert surrogate is not None
+    assert (surrogate.model, surrogate.options) == ("GNNGuard", (("threshold", 0.2),))
+    named = replace(setting, poison=Measure("poison", (*options, ("surrogate", "GCN")))).surrogate
+    assert named is not None
+    assert named.model == "GCN"
+
+
 def test_the_surrogate_of_a_poisoned_setting_is_a_small_gcn_unless_another_is_named() -> None:
     options = (("attack", "dice"), ("budget", 0.05))
     poisoned = replace(PERTURBED, model="GAT", options=(("heads", 2),), poison=Measure("poison", options))

@@ -47,7 +47,7 @@ def _parse(**options: Any) -> TargetedOptions:
     attack = attack_spec(str(given.pop("attack")))
     if attack.is_user_code:
         add_cwd_to_sys_path()
-    if not attack.uses_victim or attack.trains_surrogate:
+    if not attack.uses_victim or attack.attacks_training:
         raise ValueError(f"{attack.name} attacks a whole graph, not single nodes; use the measure evasion or poison")
     given.pop("code", None)  # the hash of a user's attack, which is there for the key alone
     budget, targets = given.pop("budget", None), given.pop("targets", 40)

@@ -7,7 +7,7 @@ from dataclasses import InitVar, asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from wtawp.attacks.registry import attack_names
+from wtawp.attacks.registry import attack_names, attack_spec
 from wtawp.base import is_reference, matching_name
 from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
@@ -194,12 +194,14 @@ class Setting:
 
         By default it is a GCN with 16 hidden units, whatever model is trained afterwards, so that the rows of a table
         share the flips. It is trained to the last epoch, as DeepRobust's surrogates for PGD are: the attacker selects
-        nothing. The registry of models may say otherwise.
+        nothing. The registry of models may say otherwise. An attack that unrolls trainings attacks the model itself.
         """
         if self.poison is None:
             return None
         attack = dict(self.poison.options)
-        model = str(attack.pop("surrogate", SURROGATE))
+        name = str(attack["attack"])  # a user's attack may not be registered where its records are read
+        is_adaptive = name in attack_names() and attack_spec(name).unrolls_training
+        model = str(attack.pop("surrogate", self.model if is_adaptive else SURROGATE))
         attack.pop("draws", None)
         spec = model_spec(model)
         options = self.options if spec.surrogate_options is None else spec.surrogate_options

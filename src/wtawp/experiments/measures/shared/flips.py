@@ -30,6 +30,7 @@ LABELS = ("true", "predicted", "self-training")  # the last: true for training n
 SMOKE_STEPS = {
     "steps": 1,
     "samples": 0,
+    "training_steps": 1,
     "block_size": 250_000,
     "restarts": 1,
 }  # one step is enough to see whether an attack works
