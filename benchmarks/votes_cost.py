@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2000)
     parser.add_argument("--naive-samples", type=int, default=24)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--min-confidence", type=float, default=0.0, help="count only votes of this confidence")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")  # torch calls its sparse matrices a beta
     torch.set_num_threads(1)
@@ -105,7 +106,8 @@ def main() -> None:
     for on, noise in NOISES.items():
         g = rng("naive", device=chosen.device)
         slow = partial(naive_votes, data, model, on, chosen.naive_samples, g)
-        fast = partial(vote, data, model, **{on: noise}, samples=chosen.samples, seed=0)
+        how = {on: noise, "samples": chosen.samples, "seed": 0, "min_confidence": chosen.min_confidence}
+        fast = partial(vote, data, model, **how)
         with torch.no_grad():
             naive = milliseconds(slow, chosen.device) / chosen.naive_samples
         ours = milliseconds(fast, chosen.device) / chosen.samples

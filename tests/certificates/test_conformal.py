@@ -165,6 +165,18 @@ def test_plain_sets_do_not_withstand_the_attack() -> None:
     assert attacked_sets((1, 1), Noise(p_add=0.05, p_del=0.5), True, False) < 0.75
 
 
+def test_votes_that_do_not_count_are_part_of_no_score_and_of_every_denominator() -> None:
+    votes, labels = random_votes(40, 4, 100, 0)
+    counts, calibration = votes.counts.numpy() // 2, np.arange(0, 40, 2)
+    filtered = replace(votes, counts=torch.from_numpy(counts), min_confidence=0.5)
+    sets = conformal_sets(filtered, labels, calibration, alpha=0.2)
+    scores = sorted(counts[i, labels[i]] / 100 for i in calibration)
+    assert sets.threshold == scores[int(0.2 * 21) - 1]
+    assert np.array_equal(sets.members, counts / 100 >= sets.threshold)
+    robust = conformal_sets(filtered, labels, calibration, alpha=0.2, clean=filtered, features=(1, 0))
+    assert bool((robust.members >= sets.members).all())
+
+
 def test_too_few_calibration_nodes_give_sets_of_all_classes() -> None:
     votes, labels = random_votes(10, 3, 50, 0)
     assert conformal_sets(votes, labels, [0, 1, 2], alpha=0.1).members.all()
@@ -218,6 +230,7 @@ def test_wrong_arguments_are_named() -> None:
         ({"edges": (0, 1)}, "these votes are about features, not about edges"),
         ({"features": (0, -1)}, "a radius is"),
         ({"clean": votes_of(votes.counts.numpy(), Noise(p_add=0.0, p_del=0.1))}, "the same noise"),
+        ({"clean": replace(votes, min_confidence=0.5), "features": (1, 0)}, "the same min_confidence"),
     ]
     for named, message in wrong:
         with pytest.raises(ValueError, match=message):

@@ -32,13 +32,13 @@ def double(data: Data) -> Data:
     return Data(x=data.x.double(), edge_index=data.edge_index)
 
 
-def naive(victim: Callable[[Tensor, Tensor], Tensor], part: str, samples: int, first: int = 0) -> Tensor:
-    """One graph after the other."""
+def naive(victim: Callable[[Tensor, Tensor], Tensor], part: str, samples: int, least: float = 0.0) -> Tensor:
+    """One graph after the other, one node after the other."""
     graphs, counts = NoisyGraphs.of(double(DATA), *PARTS[part]), torch.zeros(60, 7, dtype=torch.int64)
-    for i in range(first, first + samples):
-        classes = victim(*graphs.together(seed=2, first=i, count=1)).argmax(1)
-        for node, c in enumerate(classes.tolist()):
-            counts[node, c] += 1
+    for i in range(samples):
+        probabilities = victim(*graphs.together(seed=2, first=i, count=1)).softmax(1)
+        for node, (confidence, c) in enumerate(zip(*(t.tolist() for t in probabilities.max(1)), strict=True)):
+            counts[node, c] += confidence >= least
     return counts
 
 
@@ -56,6 +56,32 @@ def test_the_fast_way_counts_as_a_plain_loop_does(
     assert found.samples == 25
     assert torch.equal(found.counts.sum(1), torch.full((60,), 25))
     assert found.counts.amax(1).min() < 25, "noise that never changes a vote would test nothing"
+
+
+@parts
+@pytest.mark.parametrize("way", ["compiled", "torch", "plain"])
+def test_votes_of_little_confidence_do_not_count(part: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(votes, "HAS_NUMBA", way == "compiled" and votes.HAS_NUMBA)
+    model = gcn().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight *= 4  # otherwise the model is not confident of anything
+    victim = model if way != "plain" else lambda x, edge_index: model(x, edge_index)
+    how = {"features": PARTS[part][0], "edges": PARTS[part][1], "samples": 25, "seed": 2}
+    found = vote(double(DATA), victim, min_confidence=0.4, **how)
+    with torch.no_grad():
+        assert torch.equal(found.counts, naive(model, part, 25, 0.4))
+    assert (found.samples, found.min_confidence) == (25, 0.4)
+    assert 0.1 < float(found.counted.mean()) < 0.9, "a filter that does nothing, or stops everything, tests nothing"
+    every = vote(double(DATA), victim, **how)
+    assert torch.equal(every.counts, vote(double(DATA), victim, min_confidence=1 / 8, **how).counts)
+    assert bool((found.counts <= every.counts).all())
+
+
+@pytest.mark.parametrize("least", [-0.1, 1.0, 70, True, float("nan")])
+def test_thresholds_that_are_no_probabilities_are_refused(least: float) -> None:
+    with pytest.raises(ValueError, match=r"min_confidence, .* must lie in \[0, 1\)"):
+        vote(double(DATA), gcn(), features=FEATURES, samples=5, seed=2, min_confidence=least)
 
 
 @parts
@@ -291,10 +317,24 @@ def test_votes_are_saved_and_go_on(tmp_path: Path) -> None:
     for match, options in (
         ("their seed was 7 and is now 8", {"seed": 8}),
         ("their noise", {"edges": None}),
+        (r"their min_confidence was 0.0 and is now 0.3", {"min_confidence": 0.3}),
         ("their graph and model", {"victim": gcn((9,))}),
     ):
         with pytest.raises(CertificateError, match=match):
             cast(1, loaded, **options)  # type: ignore[arg-type]
+
+
+def test_filtered_votes_are_saved_with_their_filter_and_go_on(tmp_path: Path) -> None:
+    path, how = tmp_path / "votes.npz", {"features": FEATURES, "seed": 7, "min_confidence": 0.2}
+    vote(double(DATA), gcn(), samples=5, **how).save(path)  # type: ignore[arg-type]
+    loaded = Votes.load(path)
+    assert loaded.min_confidence == 0.2
+    assert bool((loaded.counts.sum(1) < 5).any())
+    more, whole = (vote(double(DATA), gcn(), samples=k, after=a, **how) for k, a in ((6, loaded), (11, None)))  # type: ignore[arg-type]
+    assert torch.equal(more.counts, whole.counts)
+    for least in (0.0, 0.25):
+        with pytest.raises(CertificateError, match=f"their min_confidence was 0.2 and is now {least}"):
+            vote(double(DATA), gcn(), samples=1, after=loaded, **{**how, "min_confidence": least})  # type: ignore[arg-type]
 
 
 def test_files_that_are_not_votes_are_refused(tmp_path: Path) -> None:
@@ -321,6 +361,7 @@ def test_votes_that_are_not_those_that_were_written_are_refused(tmp_path: Path) 
     for name, value in (
         ("counts", members["counts"][:, ::-1]),  # of the two classes, swapped
         ("seed", np.int64(8)),
+        ("min_confidence", np.float64(0.5)),
         ("noise", np.array([("features", "0.0", "0.4")])),
         ("provenance", np.array([("graph", "b")])),
         ("checksum", np.str_("0123456789abcdef")),
@@ -328,6 +369,9 @@ def test_votes_that_are_not_those_that_were_written_are_refused(tmp_path: Path) 
         np.savez(path, **{**members, name: value})
         with pytest.raises(CertificateError, match=r"does not match its checksum.*cast them again"):
             Votes.load(path)
+    del members["min_confidence"]  # as before there were filters
+    np.savez(path, **members)
+    assert Votes.load(path).min_confidence == 0.0
     del members["checksum"]  # as before there were checksums
     np.savez(path, **members)
     assert Votes.load(path).counts.tolist() == [[1, 2], [0, 3]]
@@ -375,6 +419,10 @@ def test_no_samples_are_no_votes(samples: int) -> None:
     [
         ({"counts": np.array([[2**62, 2**62, 2**62, 2**62 + 3]])}, "not of 3 votes"),  # their sum wraps around to 3
         ({"counts": np.array([[-1, 4]])}, "not of 3 votes"),
+        ({"counts": np.array([[1, 1]])}, "not of 3 votes"),
+        ({"counts": np.array([[2, 2]]), "min_confidence": np.array(0.5)}, "not of 3 votes"),
+        ({"min_confidence": np.array(1.5)}, "other types or shapes"),
+        ({"min_confidence": np.array("0.5")}, "other types or shapes"),
         ({"samples": np.array([3])}, "other types or shapes"),
         ({"seed": np.array("0")}, "other types or shapes"),
         ({"counts": np.array([1, 2])}, "other types or shapes"),

@@ -12,10 +12,18 @@ votes_numba = pytest.importorskip("wtawp.certificates.votes_numba")
 def test_a_vote_goes_to_the_first_of_the_highest_classes() -> None:
     counts = np.zeros((3, 2), np.int64)
     logits = np.array([[1.0, 2.0, 9.0], [2.0, 1.0, 9.0], [1.0, 1.0, 9.0]])  # the last column is padding
-    votes_numba.tally(logits, np.zeros(2), counts)
+    votes_numba.tally(logits, np.zeros(2), counts, 0.0)
     assert counts.tolist() == [[0, 1], [1, 0], [1, 0]]
-    votes_numba.tally(logits, np.array([0.0, 5.0]), counts)
+    votes_numba.tally(logits, np.array([0.0, 5.0]), counts, 0.0)
     assert counts.tolist() == [[0, 2], [1, 1], [1, 1]]
+
+
+def test_a_vote_of_less_confidence_than_the_least_does_not_count() -> None:
+    logits = np.log([[0.6, 0.4, 9.0], [0.2, 0.8, 9.0], [0.5, 0.5, 9.0]])
+    for least, expected in ((0.55, [[1, 0], [0, 1], [0, 0]]), (0.7, [[0, 0], [0, 1], [0, 0]]), (0.9, [[0, 0]] * 3)):
+        counts = np.zeros((3, 2), np.int64)
+        votes_numba.tally(logits, np.zeros(2), counts, least)
+        assert counts.tolist() == expected
 
 
 @pytest.mark.parametrize("part", ["features", "edges"])

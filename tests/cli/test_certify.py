@@ -62,6 +62,7 @@ def test_training_under_the_noise_is_another_training(graph: Path) -> None:
     [
         (("--on", "features", "--on", "edges", "--train-under-noise"), "takes a single --on"),
         (("--on", "labels"), "on features or on edges"),
+        (("--min-confidence", 1.5), "less than or equal to"),
         (("--on", "features", "--on", "edges", "--p-add", 0.1), "need different noise"),
     ],
 )
@@ -71,6 +72,7 @@ def test_bad_options_are_refused_in_plain_words(graph: Path, options: tuple[obje
 
 def test_impossible_noise_and_features_are_refused_before_anything_is_trained(graph: Path) -> None:
     assert "less than 1" in invoke(graph, "--p-add", 0.5, "--p-del", 0.5, "--workers", 1, code=1)
+    assert "must lie in [0, 1), got 1.0" in invoke(graph, "--min-confidence", 1, "--workers", 1, code=1)
     assert "data.x > 0" in invoke("wine", "--samples", 20, "--workers", 1, code=1)
 
 

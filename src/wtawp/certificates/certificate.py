@@ -145,7 +145,7 @@ class Certificate:
         noise: The noise by part of the input: "features", "edges" or both.
         kind: "binary" or "multiclass", see `certificate_of`.
         alpha: The probability that a guarantee is wrong.
-        samples: The number of votes of each node.
+        samples: The number of votes of each node, counted or not.
         over_nodes: Whether alpha holds for all nodes together.
     """
 
@@ -274,19 +274,24 @@ def certificate_of(
     kind: Kind = "multiclass",
     chosen: ArrayLike | None = None,
     over_nodes: bool = False,
+    samples: int | None = None,
 ) -> Certificate:  # [n, c]
     """Compute the certificate that follows from votes.
 
     Args:
-        counts: The votes, [n, c]: how often each node got each class. All nodes must have the same number of votes.
+        counts: The votes, [n, c]: how often each node got each class. All nodes must have the same number of votes,
+            unless `samples` is given.
         noise: The noise that the votes were cast under, by part of the input: "features", "edges" or both.
         alpha: The probability that a guarantee is wrong, in (0, 1).
-        kind: "binary" requires that the predicted class keeps more than half of all votes under the worst flips;
-            "multiclass" that it keeps more than any other class, which usually certifies more although its confidence
-            bounds are wider.
+        kind: "binary" requires that the predicted class keeps more than half of all votes (also of those that a filter
+            does not count) under the worst flips; "multiclass" that it keeps more than any other class, which usually
+            certifies more although its confidence bounds are wider.
         chosen: The classes to certify, [n], if they were chosen without these votes; the confidence bounds are then
             tighter. None: the class with most votes, with bounds that hold for all classes at once.
         over_nodes: Whether alpha holds for all nodes together instead of for each node.
+        samples: The number of votes of each node, which must be given if some of them count for no class
+            (`Votes.samples` of votes with a filter). They remain part of every probability: shares of counted votes
+            alone would not be probabilities of one event under all inputs, and certify too much. None: all votes count.
 
     Returns:
         The certificate of all nodes.
@@ -305,12 +310,11 @@ def certificate_of(
     if votes.ndim != 2 or votes.shape[1] < 2 or not np.issubdtype(votes.dtype, np.integer):
         raise ValueError(f"votes must be whole numbers, one row for each node, 2 or more classes; got {votes.dtype} of "
                          f"shape {list(votes.shape)}")  # fmt: skip
-    if len(votes) == 0 or votes.min() < 0 or len(np.unique(votes.sum(1))) > 1 or votes[0].sum() == 0:
-        raise ValueError("every node needs the same number of votes, 1 or more; cast votes first")
+    samples = _checked_samples(votes, samples)
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"kind must be 'binary' or 'multiclass', got {kind!r}")
     _check_alpha(alpha)
-    (size, classes), samples = votes.shape, int(votes[0].sum())
+    size, classes = votes.shape
     prediction = votes.argmax(1) if chosen is None else _checked_classes(chosen, size, classes)
     # The bounds that must not be wrong: for "binary" the lower one of the prediction, for "multiclass" the upper one of
     # each other class too; of every class where any might have been predicted.
@@ -323,6 +327,30 @@ def certificate_of(
     if kind == "multiclass":
         p_upper = np.minimum(p_upper, clopper_pearson(others.max(1), samples, level)[1])
     return Certificate(prediction, lower, p_upper, dict(noise), kind, alpha, samples, over_nodes)
+
+
+def _checked_samples(votes: NDArray[np.integer], samples: int | None) -> int:  # [n, c]
+    """The number of votes of each node: as many as are counted, unless it is given."""
+    sums = votes.sum(1)
+    if samples is None and (len(votes) == 0 or votes.min() < 0 or len(np.unique(sums)) > 1 or sums[0] == 0):
+        raise ValueError(
+            "every node needs the same number of votes, 1 or more; cast votes first, or say how many there were if some"
+            " count for no class (samples=votes.samples)"
+        )
+    if samples is None:
+        return int(sums[0])
+    if (
+        isinstance(samples, bool)
+        or not isinstance(samples, int)
+        or samples < 1
+        or len(votes) == 0
+        or votes.min() < 0
+        or sums.max() > samples
+    ):
+        raise ValueError(
+            f"samples must be a whole number >= 1, and at least the counted votes of a node, got {samples}"
+        )
+    return samples
 
 
 def _checked_classes(chosen: ArrayLike, size: int, classes: int) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ def certify(
     alpha: float = 0.01,
     kind: Kind = "multiclass",
     over_nodes: bool = False,
+    min_confidence: float = 0.0,
     progress: Progress | None = None,
 ) -> Certificate:
     """Certify the smoothed version of a classifier against flips of features, edges or both.
@@ -36,6 +37,8 @@ def certify(
         kind: "multiclass" compares the predicted class with every other class; "binary" requires that it keeps more
             than half of all votes.
         over_nodes: Whether alpha holds for all nodes together instead of for each node.
+        min_confidence: A vote counts only if the largest probability of the softmax of its logits is at least this, in
+            [0, 1). 0: every vote counts.
         progress: Called after each batch of votes with the share that is done and a text.
 
     Returns:
@@ -49,5 +52,8 @@ def certify(
         >>> certify(data, model, edges=Noise(p_add=0.001, p_del=0.4), samples=100, seed=0).prediction.shape
         (60,)
     """
-    votes = vote(data, victim, features=features, edges=edges, samples=samples, seed=seed, progress=progress)
-    return certificate_of(votes.counts, votes.noise, alpha=alpha, kind=kind, over_nodes=over_nodes)
+    votes = vote(
+        data, victim, features=features, edges=edges, samples=samples, seed=seed, min_confidence=min_confidence,
+        progress=progress,
+    )  # fmt: skip
+    return certificate_of(votes.counts, votes.noise, alpha=alpha, kind=kind, over_nodes=over_nodes, samples=samples)

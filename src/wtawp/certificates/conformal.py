@@ -22,6 +22,9 @@ Both steps remove ones, because noise that seldom adds hides a removed one bette
 p_del, both steps add ones instead. If the calibration nodes, too, are only seen after the attack, scores are those of
 the clean x, and both steps go all the way back: r_del additions and r_add deletions.
 
+Votes that a filter does not count (`min_confidence`) are part of no score, and of the denominator of all: a score is
+the probability of a counted vote for a class, so that everything above holds for it.
+
 Probabilities are estimated from votes. With confidence 1 - eta all those of the true calibration classes are above
 lower bounds, and that of the true class of the node in question is below its upper bound (Clopper and Pearson, eta
 divided among all of them). The threshold is computed from the lower bounds with alpha - eta instead of alpha; the
@@ -173,8 +176,12 @@ def curves(
 
 def _check_clean(clean: Votes, votes: Votes, *, is_plain: bool) -> None:
     """Refuse votes on the clean graph whose scores cannot be compared with those of `votes`."""
-    if dict(clean.noise) != dict(votes.noise) or clean.counts.shape != votes.counts.shape:
-        raise ValueError("clean must be votes of the same nodes and classes under the same noise as votes")
+    is_comparable = dict(clean.noise) == dict(votes.noise) and clean.min_confidence == votes.min_confidence
+    if not is_comparable or clean.counts.shape != votes.counts.shape:
+        raise ValueError(
+            "clean must be votes of the same nodes and classes under the same noise as votes, with the same"
+            " min_confidence"
+        )
     if not is_same_model(clean.provenance, votes.provenance):
         raise ValueError(
             f"clean must be votes of the same model as votes: it is of {clean.provenance}, votes of {votes.provenance}"

@@ -4,6 +4,10 @@ Votes of samples 0, ..., m - 1 are the same counts whether they are cast at once
 of the seed and of i alone. Any callable `victim(x, edge_index) -> logits` can vote. It is called with several noisy
 graphs as one graph of separate components. A stack of graph convolutions, such as our GCN, has a faster implementation:
 noise on features does not change the operator, noise on edges does not change X W, and both need the ones alone.
+
+Votes can be filtered (conditional smoothing, Lai et al. 2025): a vote whose confidence, the largest probability of the
+softmax, is below `min_confidence` counts for no class. It is one more outcome of the base classifier, so that the
+counts of each node may add up to less than the number of samples, which stays the denominator of all probabilities.
 """
 
 import hashlib
@@ -57,10 +61,11 @@ class Votes:
 
     Attributes:
         counts: How often each node got each class, [n, c] int64, on the CPU.
-        samples: The number of votes of each node.
+        samples: The number of votes of each node, those that do not count included.
         noise: The noise by part of the input: "features", "edges" or both.
         seed: The seed of the noise.
         provenance: Names of the graph and of the model, see `provenance_of`.
+        min_confidence: The confidence below which votes do not count; 0 if all votes count.
     """
 
     counts: Tensor
@@ -68,11 +73,17 @@ class Votes:
     noise: Mapping[str, Noise]
     seed: int
     provenance: Provenance = field(default=())
+    min_confidence: float = 0.0
 
     @property
     def prediction(self) -> Tensor:
-        """The class with most votes, [n]."""
+        """The class with most votes, [n]; the first of several, also where no vote counts."""
         return self.counts.argmax(1)
+
+    @property
+    def counted(self) -> Tensor:
+        """The share of the votes of each node that count, [n]: 1 without a filter."""
+        return self.counts.sum(1) / self.samples
 
     def save(self, path: str | Path) -> None:
         """Write the votes to an npz file, atomically, with a checksum.
@@ -85,12 +96,13 @@ class Votes:
             content, counts=self.counts.numpy(), samples=np.int64(self.samples), seed=np.int64(self.seed),
             noise=np.array([(name, repr(p.p_add), repr(p.p_del)) for name, p in self.noise.items()], dtype=np.str_),
             provenance=np.array(self.provenance, dtype=np.str_), checksum=np.str_(_checksum_of(self)),
+            min_confidence=np.float64(self.min_confidence),
         )  # fmt: skip
         write_atomic(Path(path), content.getvalue())
 
     @staticmethod
     def load(path: str | Path) -> "Votes":
-        """Read votes that `save` wrote, and check them. Files from before there were checksums are read without.
+        """Read votes that `save` wrote, and check them. Older files, without checksums or filters, are read as well.
 
         Args:
             path: The file.
@@ -109,18 +121,21 @@ class Votes:
                     raise DataError(f"{path} is not a file of votes, it lacks {', '.join(absent)}")
                 counts, samples, seed, noise, provenance = (archive.array(name) for name in MEMBERS)
                 checksum = archive.array("checksum") if "checksum.npy" in archive.names else None
+                limit = archive.array("min_confidence") if "min_confidence.npy" in archive.names else np.float64(0)
             noises = _noises(noise, path)
         except DataError as error:
             raise CertificateError(str(error)) from error
-        kinds = [(str(array.dtype), array.ndim) for array in (counts, samples, seed)]
+        kinds = [(str(array.dtype), array.ndim) for array in (counts, samples, seed, limit)]
         is_text = provenance.dtype.kind == "U" and provenance.shape[1:] == (2,)
-        if kinds != [("int64", 2), ("int64", 0), ("int64", 0)] or not (is_text or not provenance.size):
+        expected = [("int64", 2), ("int64", 0), ("int64", 0), ("float64", 0)]
+        if kinds != expected or not 0 <= float(limit) < 1 or not (is_text or not provenance.size):
             raise CertificateError(f"{path} is not a file of votes: its arrays have other types or shapes; cast again")
         is_whole = 1 <= int(samples) <= MAX_SAMPLES and counts.min(initial=0) >= 0 and counts.max(initial=0) <= samples
-        if not is_whole or not (counts.sum(1) == samples).all():
+        sums = counts.sum(1)
+        if not is_whole or not (sums <= samples if limit > 0 else sums == samples).all():
             raise CertificateError(f"{path} holds counts that are not of {int(samples)} votes a node; cast them again")
         origin = tuple((str(name), str(value)) for name, value in provenance.reshape(-1, 2))
-        votes = Votes(torch.from_numpy(counts), int(samples), noises, int(seed), origin)
+        votes = Votes(torch.from_numpy(counts), int(samples), noises, int(seed), origin, float(limit))
         if checksum is not None and str(checksum) != _checksum_of(votes):  # older files have none
             raise CertificateError(f"{path} does not match its checksum: it was damaged, or changed; cast them again")
         return votes
@@ -130,6 +145,7 @@ def _checksum_of(votes: Votes) -> str:
     """Sixteen hexadecimal digits for all that is written of votes."""
     parts = {name: (float(noise.p_add), float(noise.p_del)) for name, noise in votes.noise.items()}
     rest = repr((tuple(votes.counts.shape), votes.samples, votes.seed, parts, votes.provenance))
+    rest += f" {votes.min_confidence!r}" if votes.min_confidence else ""  # older files have no filter
     return hashlib.sha256(rest.encode() + votes.counts.numpy().tobytes()).hexdigest()[:16]
 
 
@@ -154,6 +170,7 @@ def vote(
     edges: Noise | None = None,
     samples: int,
     seed: int,
+    min_confidence: float = 0.0,
     after: Votes | None = None,
     progress: Progress | None = None,
 ) -> Votes:
@@ -167,15 +184,18 @@ def vote(
         edges: The noise on edges. None: edges are not changed. At least one of the two is needed.
         samples: The number of noisy graphs, 1 or more.
         seed: The seed of the noise.
-        after: Earlier votes of the same victim on the same graph with the same noise and seed. The votes of the next
-            samples are added to them. None: start with the first sample.
+        min_confidence: A vote counts only if the largest probability of the softmax of its logits is at least this, in
+            [0, 1). 0: every vote counts. Pass `samples=votes.samples` to `certificate_of` with a filter.
+        after: Earlier votes of the same victim on the same graph with the same noise, seed and filter. The votes of the
+            next samples are added to them. None: start with the first sample.
         progress: Called after each batch with the share that is done and a text.
 
     Returns:
         The votes of all samples so far.
 
     Raises:
-        ValueError: If the number of samples is not a whole number >= 1, or no noise is named.
+        ValueError: If the number of samples is not a whole number >= 1, no noise is named, or `min_confidence` is not
+            in [0, 1).
         DataError: If `data` is not one graph without edge weights, or the victim fails on it.
         CertificateError: If the victim does not return logits of all nodes, or `after` belongs to something else.
 
@@ -189,23 +209,33 @@ def vote(
     """
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
+    check_min_confidence(min_confidence)
     _check_victim(victim, data)
     graphs = NoisyGraphs.of(data, features, edges)
     noise = {name: p for name, p in zip(PARTS, (features, edges), strict=True) if p is not None}
     provenance = provenance_of(data, victim)
     first, total = 0, torch.zeros((), dtype=torch.int64)
     if after is not None:
-        _check_continues(after, noise, seed, provenance)
+        _check_continues(after, noise, seed, provenance, min_confidence)
         first, total = after.samples, after.counts
     with torch.no_grad(), evaluating(victim):
-        cast, step = _voter(graphs, victim, seed)
+        cast, step = _voter(graphs, victim, seed, min_confidence)
         total = total.to(data.x.device)
         for start in range(first, first + samples, step):
             total = total + cast(start, min(step, first + samples - start))
             if progress is not None:
                 done = min(start + step - first, samples)
                 progress(done / samples, f"{first + done:,} samples")
-    return Votes(total.cpu(), first + samples, noise, seed, provenance)
+    return Votes(total.cpu(), first + samples, noise, seed, provenance, float(min_confidence))
+
+
+def check_min_confidence(min_confidence: float) -> None:
+    """Refuse a threshold of confidence that is not in [0, 1)."""
+    if isinstance(min_confidence, bool) or not 0 <= min_confidence < 1:
+        raise ValueError(
+            f"min_confidence, the probability from which on a vote counts, must lie in [0, 1), got {min_confidence!r};"
+            " 0 counts every vote"
+        )
 
 
 def _check_victim(victim: Victim, data: Data) -> None:
@@ -228,25 +258,28 @@ def _check_victim(victim: Victim, data: Data) -> None:
             raise explain_failure(error, victim, (data.x, data.edge_index)) from error
 
 
-def _check_continues(votes: Votes, noise: dict[str, Noise], seed: int, provenance: Provenance) -> None:
-    """Refuse to add to votes that belong to another noise, seed, graph or model."""
+def _check_continues(
+    votes: Votes, noise: dict[str, Noise], seed: int, provenance: Provenance, min_confidence: float
+) -> None:
+    """Refuse to add to votes that belong to another noise, seed, filter, graph or model."""
     for what, old, new, is_same in (
         ("noise", dict(votes.noise), noise, dict(votes.noise) == noise),
         ("seed", votes.seed, seed, votes.seed == seed),
+        ("min_confidence", votes.min_confidence, min_confidence, votes.min_confidence == min_confidence),
         ("graph and model", votes.provenance, provenance, is_same_origin(votes.provenance, provenance)),
     ):
         if not is_same:
             raise CertificateError(f"no votes can be added to these: their {what} was {old} and is now {new}")
 
 
-def _voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> tuple[Voter, int]:
+def _voter(graphs: NoisyGraphs, victim: Victim, seed: int, min_confidence: float) -> tuple[Voter, int]:
     """The function that casts votes, and the number of samples that it takes at once."""
-    fast = _fast_voter(graphs, victim, seed)
+    fast = _fast_voter(graphs, victim, seed, min_confidence)
     if isinstance(fast, _TorchVoter):
         return fast, at_once(graphs, is_shared=True)
     if fast is not None:  # compiled: sample after sample
         return fast, MOST_AT_ONCE["cpu"]
-    plain = _PlainVoter(graphs, victim, seed)
+    plain = _PlainVoter(graphs, victim, seed, min_confidence)
     return plain, (at_once(graphs) if plain.takes_graphs_together() else 1)
 
 
@@ -263,7 +296,9 @@ def at_once(graphs: NoisyGraphs, *, is_shared: bool = False) -> int:
     return max(1, min(MOST_AT_ONCE[device], CELLS_AT_ONCE[device] // max(cells, 1)))
 
 
-def _fast_voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> "CompiledVoter | _TorchVoter | None":
+def _fast_voter(
+    graphs: NoisyGraphs, victim: Victim, seed: int, min_confidence: float
+) -> "CompiledVoter | _TorchVoter | None":
     """A fast voter for a module that is a stack of graph convolutions and nothing else; None for any other victim."""
     model: object = victim
     if not isinstance(model, IsConvolutionStack) or not _has_plain_loops(graphs.data):
@@ -285,7 +320,7 @@ def _fast_voter(graphs: NoisyGraphs, victim: Victim, seed: int) -> "CompiledVote
         return None
     logits = kind(piece, layers, seed).logits(0, 1)
     is_close = logits.shape == expected.shape and bool((logits - expected).abs().max() <= CLOSE * expected.abs().max())
-    return kind(graphs, layers, seed) if is_close else None
+    return kind(graphs, layers, seed, min_confidence) if is_close else None
 
 
 def _fit_together(layers: list[tuple[Tensor, Tensor]], data: Data) -> bool:
@@ -318,22 +353,24 @@ def _has_plain_loops(data: Data) -> bool:
     return len(torch.unique(loops)) == len(loops)
 
 
-def tally(logits: Tensor) -> Tensor:  # [s, n, c] -> [n, c]
-    """How often each class has the largest logit."""
+def tally(logits: Tensor, min_confidence: float = 0.0) -> Tensor:  # [s, n, c] -> [n, c]
+    """How often each class has the largest logit, in votes of at least this confidence."""
     _, size, classes = logits.shape
     cell = torch.arange(size, device=logits.device) * classes + logits.argmax(-1)
+    if min_confidence > 0:  # the confidence is 1 over the sum of exp(logit - highest)
+        cell = cell[min_confidence * (logits - logits.amax(-1, keepdim=True)).exp().sum(-1) <= 1]
     return torch.bincount(cell.flatten(), minlength=size * classes).view(size, classes)
 
 
 class _PlainVoter:
     """Votes of any victim, called with several noisy graphs as one."""
 
-    def __init__(self, graphs: NoisyGraphs, victim: Victim, seed: int) -> None:
-        self.graphs, self.victim, self.seed = graphs, victim, seed
+    def __init__(self, graphs: NoisyGraphs, victim: Victim, seed: int, min_confidence: float = 0.0) -> None:
+        self.graphs, self.victim, self.seed, self.min_confidence = graphs, victim, seed, min_confidence
         self.classes: int | None = None
 
     def __call__(self, first: int, count: int) -> Tensor:
-        return tally(self.logits(first, count))
+        return tally(self.logits(first, count), self.min_confidence)
 
     def logits(self, first: int, count: int) -> Tensor:  # -> [s, n, c]
         """The logits of samples first, ..., first + count - 1."""
@@ -362,14 +399,16 @@ class _PlainVoter:
 class _TorchVoter:
     """Votes of a stack of graph convolutions in torch, on any device."""
 
-    def __init__(self, graphs: NoisyGraphs, layers: list[tuple[Tensor, Tensor]], seed: int) -> None:
-        self.graphs, self.layers, self.seed = graphs, layers, seed
+    def __init__(
+        self, graphs: NoisyGraphs, layers: list[tuple[Tensor, Tensor]], seed: int, min_confidence: float = 0.0
+    ) -> None:
+        self.graphs, self.layers, self.seed, self.min_confidence = graphs, layers, seed, min_confidence
         data, weight = graphs.data, layers[0][0]
         self.operator = gcn_operator(data.edge_index, None, int(data.num_nodes), weight.dtype)
         self.product = spmm(sparse_features(data.x.to(weight.dtype)), weight)
 
     def __call__(self, first: int, count: int) -> Tensor:
-        return tally(self.logits(first, count))
+        return tally(self.logits(first, count), self.min_confidence)
 
     def logits(self, first: int, count: int) -> Tensor:  # -> [s, n, c]
         """The logits of samples first, ..., first + count - 1."""

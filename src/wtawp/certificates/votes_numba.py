@@ -25,22 +25,31 @@ MARKS = 1 << 18  # bits that rule out most pairs without an edge; they fit into 
 
 
 @numba.njit(nogil=True, cache=True)
-def tally(logits: Array, bias: Array, counts: Array) -> None:  # [n, at least c], [c], [n, c]
-    """Add one vote of each node, for the class with the largest logit."""
+def tally(logits: Array, bias: Array, counts: Array, min_confidence: float) -> None:  # [n, at least c], [c], [n, c]
+    """Add one vote of each node, for the class with the largest logit, if its softmax is at least `min_confidence`."""
     for i in range(len(counts)):
         best, highest = 0, logits[i, 0] + bias[0]
         for k in range(1, counts.shape[1]):
             value = logits[i, k] + bias[k]
             if value > highest:
                 best, highest = k, value
+        if min_confidence > 0:
+            total = 0.0  # of exp(logit - highest), which is 1 over the confidence
+            for k in range(counts.shape[1]):
+                total += math.exp(logits[i, k] + bias[k] - highest)
+            if not min_confidence * total <= 1:
+                continue
         counts[i, best] += 1
 
 
 class CompiledVoter:
     """A `votes.Voter` that draws what depends on the sample, and computes everything else once, when it is made."""
 
-    def __init__(self, graphs: NoisyGraphs, layers: list[tuple[Tensor, Tensor]], seed: int) -> None:
+    def __init__(
+        self, graphs: NoisyGraphs, layers: list[tuple[Tensor, Tensor]], seed: int, min_confidence: float = 0.0
+    ) -> None:
         data, weight = graphs.data, layers[0][0]
+        self.min_confidence = float(min_confidence)
         self.size, self.classes = int(data.num_nodes), len(layers[-1][1])
         self.seed, dtype = seed, weight.numpy().dtype
         padded = [*layers[:-1], tuple(_padded(t) for t in layers[-1])]  # whole registers: a third of the time
@@ -68,7 +77,7 @@ class CompiledVoter:
         counts = torch.zeros(self.size, self.classes, dtype=torch.int64)
         table = counts.numpy()
         for logits in self._each(first, count):
-            tally(logits, self.biases[-1], table)
+            tally(logits, self.biases[-1], table, self.min_confidence)
         return counts
 
     def logits(self, first: int, count: int) -> Tensor:  # -> [s, n, c]

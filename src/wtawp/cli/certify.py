@@ -33,6 +33,9 @@ def certify(
     p_del: PDel = None,
     samples: Annotated[int, typer.Option(min=1, help="Noisy copies of the graph that vote.")] = 10_000,
     alpha: Annotated[float, typer.Option(help="Probability that the guarantee of a node is wrong.")] = 0.01,
+    min_confidence: Annotated[
+        float, typer.Option(min=0, max=1, help="Count only votes whose most likely class has this probability or more.")
+    ] = 0.0,
     together: Annotated[
         bool,
         typer.Option("--collective", help="Also count the nodes that withstand one attack on all of them together."),
@@ -67,7 +70,10 @@ def certify(
     with as_bad_parameter():
         if len(set(on)) > 1 and (p_add, p_del) != (None, None):
             raise ValueError("features and edges need different noise; use --p-add and --p-del with a single --on")
-        certificates = [certifying(part, samples, p_add=p_add, p_del=p_del, alpha=alpha) for part in dict.fromkeys(on)]
+        noise = {"p_add": p_add, "p_del": p_del}
+        certificates = [
+            certifying(part, samples, **noise, alpha=alpha, min_confidence=min_confidence) for part in dict.fromkeys(on)
+        ]
         if hops is not None and not together:
             raise ValueError("--hops is for --collective, which was not asked for")
         collective = [certifying_together(certificate, hops=hops) for certificate in certificates] if together else []
@@ -82,7 +88,7 @@ def certify(
     sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh)
     if out is not None:
         data, model = short_name(training.dataset), training.model.rpartition(":")[2]
-        suffix = "-trained-under-noise" * under_noise
+        suffix = "-trained-under-noise" * under_noise + f"-confidence-{min_confidence:g}" * bool(min_confidence)
         _write_figures(plan, store, out, f"{data}-{model}-{'-'.join(dict.fromkeys(on))}{suffix}", together=together)
 
 

@@ -92,6 +92,25 @@ def test_votes_of_a_model_with_other_options_are_not_reused(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_votes_with_another_filter_are_not_reused(tmp_path: Path) -> None:
+    for least in (0.0, 0.2, 0.3, 0.2):
+        kept = kept_votes(DATA, MODELS[0], "features", NOISE, 40, 3, tmp_path, min_confidence=least)
+        fresh = vote(DATA, MODELS[0], features=NOISE, samples=40, seed=3, min_confidence=least)
+        assert torch.equal(kept.counts, fresh.counts)
+    assert len(list(tmp_path.iterdir())) == 3
+    trained = TrainedModels(MODELS[:1], DATA, "citation", SPLITS[:1], [(0, 3)])
+    (result,) = run(trained, CertificateOptions(samples=40, min_confidence=0.2, **OPTIONS), folder=tmp_path)
+    votes = vote(DATA, MODELS[0], features=NOISE, samples=40, seed=3, min_confidence=0.2)
+    assert result["counted"] == pytest.approx(float(votes.counted[SPLITS[0].test].mean()), abs=1e-6)
+    assert result["min_confidence"] == 0.2
+    assert "counted" not in run(trained, CertificateOptions(samples=40, **OPTIONS), folder=tmp_path)[0]
+
+
+def test_plans_without_a_filter_keep_their_options() -> None:
+    assert "min_confidence" not in dict(certifying("edges", 30).options)
+    assert dict(certifying("edges", 30, min_confidence=0.5).options)["min_confidence"] == 0.5
+
+
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
@@ -101,6 +120,7 @@ def test_votes_of_a_model_with_other_options_are_not_reused(tmp_path: Path) -> N
         ({"samples": 0}, "whole number"),
         ({"alpha": 0.0}, r"\(0, 1\)"),
         ({"kind": "all"}, "kind must be one of"),
+        ({"min_confidence": 1.0}, "min_confidence"),
     ],
 )
 def test_options_are_checked_before_anything_is_trained(changed: dict[str, object], match: str) -> None:

@@ -47,6 +47,19 @@ def test_edges_are_certified_against_deletions(tmp_path: Path) -> None:
     assert set(result["curves"]) == {"deletions"}
 
 
+def test_filtered_votes_are_certified_together_too(tmp_path: Path) -> None:
+    (result,) = run(
+        TrainedModels([MODEL], DATA, "citation", [SPLIT], [(0, 5)]),
+        CollectiveOptions(**OPTIONS, min_confidence=0.2),
+        folder=tmp_path,
+    )
+    votes = vote(DATA, MODEL, features=Noise(p_add=0.02, p_del=0.5), samples=200, seed=5, min_confidence=0.2)
+    certificate = certificate_of(votes.counts, votes.noise, alpha=0.05, over_nodes=True, samples=200)
+    expected = collective(certificate, receptive_fields(DATA, MODEL), labels=DATA.y, nodes=SPLIT.test)
+    assert result["curves"]["deletions"]["average"] == pytest.approx(expected.average, abs=1e-6)
+    assert 0 < result["counted"] < 1
+
+
 def test_options_that_are_not_sound_or_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="needs noise that only deletes, p_add = 0"):
         CollectiveOptions(**{**OPTIONS, "on": "edges"})

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from wtawp.base import CertificateError, DamagedCacheWarning, find_stack_level, home, report_progress
 from wtawp.certificates import Kind, Noise, Votes, certificate_of, provenance_of, vote
 from wtawp.certificates.noise import NoisyGraphs
+from wtawp.certificates.votes import check_min_confidence
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
 from wtawp.experiments.measures.shared.option_checks import check_choice, check_count
 from wtawp.graphs import Split
@@ -33,6 +34,7 @@ class CertificateOptions:
         samples: Votes for each model.
         alpha: The probability with which a guarantee may be wrong.
         kind: How the certificate compares classes.
+        min_confidence: The confidence below which votes do not count.
     """
 
     on: str
@@ -41,6 +43,7 @@ class CertificateOptions:
     samples: int
     alpha: float = 0.01
     kind: Kind = "multiclass"
+    min_confidence: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("on", self.on, PARTS)
@@ -48,6 +51,7 @@ class CertificateOptions:
         check_choice("kind", self.kind, get_args(Kind))
         Noise(p_add=self.p_add, p_del=self.p_del)  # which refuses what are no probabilities
         certificate_of([[1, 0]], {}, alpha=self.alpha, kind=self.kind)
+        check_min_confidence(self.min_confidence)
 
     @property
     def noise(self) -> Noise:
@@ -66,7 +70,7 @@ def run(
 
     "certified" is S(r_add, r_del), a list of rows: the share of nodes that are classified correctly and certified
     there; "accuracy" is the share of correct majority votes, certified or not; "abstained" the share of nodes whose
-    votes settle nothing.
+    votes settle nothing; with a filter, "counted" is the share of votes that count.
 
     Args:
         trained: The models.
@@ -88,8 +92,13 @@ def run(
             if progress is not None:
                 progress((place + share) / len(trained.models), what)
 
-        votes = kept_votes(trained.data, model, options.on, options.noise, options.samples, seed, folder, report)
-        certificate = certificate_of(votes.counts, votes.noise, alpha=options.alpha, kind=options.kind)
+        votes = kept_votes(
+            trained.data, model, options.on, options.noise, options.samples, seed, folder, report,
+            options.min_confidence,
+        )  # fmt: skip
+        certificate = certificate_of(
+            votes.counts, votes.noise, alpha=options.alpha, kind=options.kind, samples=votes.samples
+        )
         nodes, labels = split.test.cpu().numpy(), trained.data.y.cpu().numpy()
         grid = certificate.certified_ratio(labels, nodes)
         results.append({
@@ -97,9 +106,17 @@ def run(
             "alpha": options.alpha, "kind": options.kind,
             "accuracy": float((certificate.prediction == labels)[nodes].mean()),
             "abstained": float(certificate.abstained[nodes].mean()),
-            "certified": np.round(grid, 6).tolist(),
+            "certified": np.round(grid, 6).tolist(), **filter_results(votes, nodes),
         })  # fmt: skip
     return results
+
+
+def filter_results(votes: Votes, nodes: np.ndarray) -> Result:
+    """The filter of the votes and the share of them that count, for records; nothing without a filter."""
+    if votes.min_confidence == 0:
+        return {}
+    counted = round(float(votes.counted.numpy()[nodes].mean()), 6)
+    return {"min_confidence": votes.min_confidence, "counted": counted}
 
 
 def _check(options: CertificateOptions, _: nn.Module, data: Data, __: Split) -> None:
@@ -116,12 +133,14 @@ def kept_votes(
     seed: int,
     folder: Path | None,
     progress: Callable[[float, str], None] | None = None,
+    min_confidence: float = 0.0,
 ) -> Votes:
-    """`samples` votes, going on from those in `folder`, if there are any of just this model, graph, noise and seed."""
+    """`samples` votes, going on from those in `folder` of just this model, graph, noise, seed and filter, if any."""
     votes, path = None, None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        name = (*provenance_of(data, model), on, noise, seed, str(data.x.device.type))
+        limit = (min_confidence,) if min_confidence else ()  # names of files without a filter stay as they were
+        name = (*provenance_of(data, model), on, noise, seed, str(data.x.device.type), *limit)
         path = folder / f"{hashlib.sha256(repr(name).encode()).hexdigest()[:16]}.npz"
         votes = _load_or_warn(path) if path.is_file() else None
     if votes is not None and votes.samples > samples:
@@ -135,7 +154,9 @@ def kept_votes(
                 progress((first + share * step) / samples, f"{first + round(share * step):,} samples")
 
         parts: dict[str, Any] = {on: noise}
-        votes = vote(data, model, **parts, samples=step, seed=seed, after=votes, progress=report)
+        votes = vote(
+            data, model, **parts, samples=step, seed=seed, min_confidence=min_confidence, after=votes, progress=report
+        )
         if path is not None:
             votes.save(path)
     return votes

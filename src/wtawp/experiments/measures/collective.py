@@ -21,7 +21,7 @@ from wtawp.certificates import (
     receptive_fields,
 )
 from wtawp.certificates.noise import NoisyGraphs
-from wtawp.experiments.measures.certificate import PARTS, CertificateOptions, kept_votes
+from wtawp.experiments.measures.certificate import PARTS, CertificateOptions, filter_results, kept_votes
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
 from wtawp.experiments.measures.shared.option_checks import check_count
 from wtawp.graphs import Split
@@ -43,6 +43,7 @@ class CollectiveOptions:
         alpha: The probability with which any of the guarantees may be wrong.
         kind: How the certificate compares classes.
         hops: How far the model reaches into the graph. None: as the model states it.
+        min_confidence: The confidence below which votes do not count.
     """
 
     on: str
@@ -52,11 +53,13 @@ class CollectiveOptions:
     alpha: float = 0.01
     kind: Kind = "multiclass"
     hops: int | None = None
+    min_confidence: float = 0.0
 
     def __post_init__(self) -> None:
         CertificateOptions(
-            on=self.on, p_add=self.p_add, p_del=self.p_del, samples=self.samples, alpha=self.alpha, kind=self.kind
-        )
+            on=self.on, p_add=self.p_add, p_del=self.p_del, samples=self.samples, alpha=self.alpha, kind=self.kind,
+            min_confidence=self.min_confidence,
+        )  # fmt: skip
         if self.hops is not None:
             check_count("hops", self.hops, 0)
         if self.on == "edges" and self.p_add > 0:
@@ -102,9 +105,12 @@ def run(
             if progress is not None:
                 progress(done, what)
 
-        votes = kept_votes(trained.data, model, options.on, options.noise, options.samples, seed, folder, report)
+        votes = kept_votes(
+            trained.data, model, options.on, options.noise, options.samples, seed, folder, report,
+            options.min_confidence,
+        )  # fmt: skip
         certificate = certificate_of(
-            votes.counts, votes.noise, alpha=options.alpha, kind=options.kind, over_nodes=True
+            votes.counts, votes.noise, alpha=options.alpha, kind=options.kind, over_nodes=True, samples=votes.samples
         )  # fmt: skip
         fields = receptive_fields(trained.data, model, hops=options.hops, on=options.on)
         nodes, labels = split.test.cpu().numpy(), trained.data.y.cpu().numpy()
@@ -113,6 +119,7 @@ def run(
             "alpha": options.alpha, "kind": options.kind, "nodes": len(nodes),
             "accuracy": float((certificate.prediction == labels)[nodes].mean()),
             "curves": {flips: _curve(certificate, fields, labels, nodes, flips) for flips in FLIPS[options.on]},
+            **filter_results(votes, nodes),
         })  # fmt: skip
         report_progress((place + 1) / len(trained.models))
         if progress is not None:

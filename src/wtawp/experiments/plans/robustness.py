@@ -169,7 +169,7 @@ def _targeted_plan(
             f"poisoning single nodes would need a training for each of them; attack trained models (without --poison),"
             f" or call wtawp.attack(data, model, method={attack.name!r}, nodes=[node]) and train on the result"
         )
-    if not attack.uses_victim or attack.trains_surrogate:
+    if not attack.uses_victim or attack.attacks_training:
         raise ValueError(f"{attack.name} attacks a whole graph, not single nodes; leave out --targets")
     if any(isinstance(budget, float) for budget in budgets):
         raise ValueError(
@@ -198,7 +198,13 @@ def _flips_name(budget: int | None) -> str:
 
 
 def certifying(
-    on: str, samples: int, *, p_add: float | None = None, p_del: float | None = None, alpha: float = 0.01
+    on: str,
+    samples: int,
+    *,
+    p_add: float | None = None,
+    p_del: float | None = None,
+    alpha: float = 0.01,
+    min_confidence: float = 0.0,
 ) -> Measure:
     """Describe a certificate against flips of features or edges.
 
@@ -208,6 +214,7 @@ def certifying(
         p_add: The probability of an addition under the noise; by default the paper's.
         p_del: The probability of a deletion under the noise; by default the paper's.
         alpha: The probability that the guarantee of a node is wrong.
+        min_confidence: The confidence below which votes do not count; 0 counts all.
 
     Returns:
         The measure that certifies.
@@ -222,6 +229,8 @@ def certifying(
         "on": on, "p_add": paper[0] if p_add is None else p_add, "p_del": paper[1] if p_del is None else p_del,
         "samples": samples, "alpha": alpha,
     }  # fmt: skip
+    if min_confidence != 0:  # left out otherwise: records without a filter keep their keys
+        options["min_confidence"] = min_confidence
     return Measure("certificate", tuple(options.items()))
 
 
@@ -284,7 +293,9 @@ def certificate_plan(
             column = f"{head}, {dict(certificate.options)['on']}"
             cells.append(Cell(row, column, setting, splits, inits, measure=index))
     noise = "" if base.noise is None else ", trained under noise"
-    title = f"{base.model} on {base.dataset}{noise}, certified by randomized smoothing"
+    limits = {limit for measure in certificates if (limit := dict(measure.options).get("min_confidence"))}
+    counted = f" of votes of confidence {', '.join(map(str, sorted(limits)))} or more" if limits else ""
+    title = f"{base.model} on {base.dataset}{noise}, certified by randomized smoothing{counted}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     figures = ("certified_accuracy", "certified_together") if together else ("certified_accuracy",)
     return Plan("certificate", title, tuple(cells), pairs, figures=figures)
