@@ -39,6 +39,18 @@ def test_headlines_count_verdicts(small_plan: Plan, make_records: MakeRecords) -
     ]
 
 
+def test_cells_that_are_measured_once_more_are_counted_apart(small_plan: Plan, make_records: MakeRecords) -> None:
+    repeated = replace(small_plan, name="released:small", repeats="tab:small")
+    off = {cell: (cell.printed or (0.0,))[0] + (0.1 if cell.column == "cora" else 2.0) for cell in repeated.cells}
+    reports = [summarise(p, make_records(p, lambda cell, *_: off[cell])) for p in (small_plan, repeated)]
+    alone, once_more = headlines(reports[:1]), headlines(reports)
+    assert once_more == [
+        *alone,
+        "Of 4 judged cells that are measured once more, by the protocol of the released code, 2 agree and 2 differ; "
+        "0 are incomplete.",
+    ]
+
+
 def test_the_headline_on_robustness_follows_from_the_drops(
     poisoned_plan: Plan, poisoned_records: list[Record], small_plan: Plan, make_records: MakeRecords
 ) -> None:

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from wtawp.experiments.results.summary import PlanReport, summarise
 from wtawp.experiments.spec import Cell, Plan, Record, Setting
 
 MakeRecords = Callable[..., list[Record]]
+OF_ROBUSTNESS = "robustness|attacked|pairs|drops|mean gain"
 WT, AUTO = AwpConfig(rho=1.0, lam=0.7), AwpConfig(rho=1.0, lam="auto")
 
 
@@ -20,13 +22,7 @@ def test_cells_and_pairs_that_stand_in_two_tables_count_once(
     names = ("tab:natacc", "tab:poison", "tab:dicepoison", "tab:evasion")
     reports = {name: summarise(replace(plan, name=name), poisoned_records) for name in names}
     found = facts(reports)
-    numbers = {
-        name: found[name]()
-        for name in found
-        if not name.startswith(
-            ("clean", "study", "fixed", "auto", "least", "most", "league", "correlation", "flatness")
-        )
-    }
+    numbers = {name: fact() for name, fact in found.items() if re.match(OF_ROBUSTNESS, name)}
     assert numbers["robustness cells"] == 4
     assert numbers["attacked cells"] == 2
     assert (numbers["robustness cells that agree"], numbers["attacked cells that agree"]) == (1, 0)
@@ -36,6 +32,30 @@ def test_cells_and_pairs_that_stand_in_two_tables_count_once(
     assert numbers["drops that are smaller"] + numbers["drops that are undecided"] == 1
     assert numbers["mean gain under attack"] == pytest.approx(3.0)
     assert numbers["mean gain on clean graphs"] == pytest.approx(2.0)
+
+
+def test_distances_of_repeated_tables_are_those_of_a_loop_over_their_cells(
+    small_plan: Plan, make_records: MakeRecords
+) -> None:
+    off = {"GCN": 0.3, "WT-AWP": -0.1}
+    names = ("natacc", "ablation", "evasion")
+    reports = {}
+    for protocol, factor in (("tab", 1.0), ("released", 2.0)):
+        records = make_records(
+            small_plan, lambda cell, split, _init, f=factor: cell.printed[0] + f * (off[cell.row] + (split % 2) - 0.5)
+        )
+        reports |= {f"{protocol}:{name}": summarise(small_plan, records) for name in names}
+    found = facts(reports)
+    for table in names:
+        assert found[f"{table} offset"]() == pytest.approx(0.1)
+        assert found[f"{table} distance"]() == pytest.approx(0.2)
+        assert found[f"{table} offset, released"]() == pytest.approx(0.2)
+        assert found[f"{table} distance, released"]() == pytest.approx(0.4)
+        assert found[f"{table} deviation, printed"]() == 0.5
+        assert found[f"{table} deviation, released"]() == pytest.approx(2 * found[f"{table} deviation"]())
+        assert found[f"{table} cells"]() == found[f"{table} cells, released"]() == 4
+        assert found[f"{table} cells that agree"]() == 4
+        assert found[f"{table} cells that agree, released"]() == 2
 
 
 def test_the_study_without_tuning_counts_real_data_and_clear_changes(make_records: MakeRecords) -> None:

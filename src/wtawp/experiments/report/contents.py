@@ -21,16 +21,24 @@ def headlines(reports: Sequence[PlanReport]) -> list[str]:
         reports: Plans with their measurements.
 
     Returns:
-        A sentence each on the cells that the paper prints, its claims, and robustness; those that say nothing are left
-        out.
+        A sentence each on the cells that the paper prints, those that are measured once more by another protocol, the
+        paper's claims, and robustness; those that say nothing are left out.
     """
     sentences = []
+    repeated = Counter(c.verdict for r in reports if r.plan.repeats for c in r.cells)
+    reports = [r for r in reports if not r.plan.repeats]
     verdicts = Counter(c.verdict for r in reports for c in r.cells)
     if any(r.is_printed for r in reports):
         sentences.append(
             f"Of {verdicts['agrees'] + verdicts['differs']} judged cells, {verdicts['agrees']} agree with the paper "
             f"within 0.5 points and {verdicts['differs']} differ; {verdicts['reported']} are reported without a "
             f"verdict, {verdicts['incomplete']} are incomplete."
+        )
+    if repeated:
+        sentences.append(
+            f"Of {repeated['agrees'] + repeated['differs']} judged cells that are measured once more, by the protocol "
+            f"of the released code, {repeated['agrees']} agree and {repeated['differs']} differ; "
+            f"{repeated['incomplete']} are incomplete."
         )
     outcomes = Counter(verdict for r in reports for verdict in claim_verdicts(r))
     if outcomes:

@@ -15,6 +15,7 @@ from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDiffe
 from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
 
 CLEAN = ("tab:natacc", "tab:ablation", "tab:ablation2", "tab:ablationlast")
+REPEATED = ("natacc", "ablation", "evasion")  # tables that are measured by the protocol of the released code, too
 ROBUSTNESS = ("tab:poison", "tab:dicepoison", "tab:evasion")
 WITHOUT_TUNING = ("extra:auto", "extra:auto-small")
 GENERATED = ("citation", "toy-moons", "toy-rings")
@@ -48,6 +49,7 @@ def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
     """
     reports = Reports(of_plans)
     return {
+        **_distances(reports),
         **{f"clean {name}": count for name, count in _judged(reports, CLEAN).items()},
         **{f"robustness {name}": count for name, count in _judged(reports, ROBUSTNESS).items()},
         **{f"attacked {name}": count for name, count in _judged(reports, ROBUSTNESS, attacked=True).items()},
@@ -72,6 +74,24 @@ def _judged(reports: Reports, names: tuple[str, ...], *, attacked: bool = False)
         return list(found.values())
 
     return {"cells": lambda: len(cells()), "cells that agree": lambda: sum(c.verdict == "agrees" for c in cells())}
+
+
+def _distances(reports: Reports) -> dict[str, Callable[[], float]]:
+    """How far tables lie from the printed ones, by our protocol and by that of the released code."""
+
+    def mean_over(name: str, value: Callable[[CellReport], float]) -> float:
+        return fmean(value(c) for c in reports[name].cells if c.verdict in ("agrees", "differs"))
+
+    found: dict[str, Callable[[], float]] = {}
+    for table in REPEATED:
+        for protocol, name in (("", f"tab:{table}"), (", released", f"released:{table}")):
+            mean = partial(mean_over, name)
+            found[f"{table} distance{protocol}"] = partial(mean, lambda c: abs(c.difference or 0.0))
+            found[f"{table} offset{protocol}"] = partial(mean, lambda c: c.difference or 0.0)
+            found[f"{table} deviation{protocol}"] = partial(mean, lambda c: c.std or 0.0)
+            found[f"{table} deviation, printed"] = partial(mean, lambda c: (c.cell.printed or (0, 0))[1] or 0.0)
+            found |= {f"{table} {what}{protocol}": count for what, count in _judged(reports, (name,)).items()}
+    return found
 
 
 def _pairs(reports: Reports) -> dict[str, Callable[[], float]]:

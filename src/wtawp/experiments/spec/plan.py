@@ -120,6 +120,8 @@ class Plan:
         figures: The names of the figures that show the plan.
         claims: Sentences of the paper that the plan checks.
         league: Methods that are tuned with equally many trials and then compared; the first one is the reference.
+        repeats: The label of the table whose printed cells are measured once more here, by another protocol; None if
+            the cells are the plan's own. Counts over all plans leave repeated cells out.
     """
 
     name: str
@@ -129,6 +131,7 @@ class Plan:
     figures: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     league: tuple[Contender, ...] = ()
+    repeats: str | None = None
 
     def runs(self) -> tuple[Run, ...]:
         """Unroll the plan into runs.
