@@ -2,13 +2,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from typer.testing import CliRunner
 
 from wtawp import __version__
 from wtawp.cli import app
-from wtawp.cli.shared import StopSignal, stop_signals_as_interrupts
+from wtawp.cli.shared import StopSignal, progress_bar, stop_signals_as_interrupts
 
 RUN = CliRunner()
 
@@ -76,3 +77,27 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_log_gets_a_line_of_progress_a_minute_with_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with progress_bar("training") as progress:
+        for now, share in ((30.0, 0.1), (90.0, 0.25), (100.0, 0.3), (150.0, 0.5)):  # noqa: B007
+            progress(share, "GCN on cora")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "25% done in 0:01:30, left: 0:04:30 (GCN on cora)",
+        "50% done in 0:02:30, left: 0:02:30 (GCN on cora)",
+    ]
+
+
+def test_a_log_gets_no_progress_if_it_is_to_be_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("wtawp.cli.shared.SECONDS_BETWEEN_LINES", 0)
+    with progress_bar("training", quiet=True) as progress:
+        progress(0.5, "GCN on cora")
+    assert capsys.readouterr().err == ""

@@ -64,7 +64,7 @@ def complete_attack(incomplete: str) -> Offers:
 
     Example:
         >>> complete_attack("m")
-        [('minmax', 'poisoning'), ('metattack', 'poisoning')]
+        [('minmax', 'poisoning'), ('metattack', 'poisoning'), ('meta-pgd', 'poisoning')]
     """
     return [(name, " and ".join(attack_spec(name).stages)) for name in _beginning_with(incomplete, attack_names())]
 

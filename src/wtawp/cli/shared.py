@@ -4,9 +4,11 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Annotated
 from unicodedata import category
 
@@ -21,6 +23,7 @@ from wtawp.base import WtawpError, fast_imports
 app = typer.Typer(no_args_is_help=True, help="Adversarial weight perturbation for graph networks.")
 console = Console(emoji=False)  # ":x:" in a reference is no picture
 stderr_console = Console(stderr=True, emoji=False)  # errors and progress, so that standard output can be parsed
+SECONDS_BETWEEN_LINES = 60  # of progress in a log
 
 
 def escape_controls(text: str, *, keep: str = "") -> str:
@@ -196,7 +199,7 @@ def end_by_signal(number: int) -> None:
 
 @contextmanager
 def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
-    """Show a progress bar with the remaining time on standard error.
+    """Show progress with the remaining time on standard error: a bar, or lines where that is a file or a pipe.
 
     Args:
         label: The label until the first report.
@@ -212,6 +215,30 @@ def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[float
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=stderr_console, disable=quiet) as bar:
+    print_line = _progress_lines()
+    is_live = stderr_console.is_terminal
+    with Progress(*columns, console=stderr_console, disable=quiet or not is_live) as bar:
         task = bar.add_task(label, total=1.0)
-        yield lambda share, last: bar.update(task, completed=share, description=last[:44])
+
+        def report(share: float, last: str) -> None:
+            bar.update(task, completed=share, description=last[:44])
+            if not (quiet or is_live):
+                print_line(share, last)
+
+        yield report
+
+
+def _progress_lines() -> Callable[[float, str], None]:
+    """A function that prints one line of progress a minute, for logs of batch systems."""
+    start = printed = time.monotonic()
+
+    def print_line(share: float, last: str) -> None:
+        nonlocal printed
+        now = time.monotonic()
+        if now - printed < SECONDS_BETWEEN_LINES:
+            return
+        printed, elapsed = now, now - start
+        left = timedelta(seconds=round(elapsed / share - elapsed)) if share > 0 else "unknown"
+        announce(f"{share:.0%} done in {timedelta(seconds=round(elapsed))}, left: {left} ({last})")
+
+    return print_line
