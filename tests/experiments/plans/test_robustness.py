@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from wtawp.core import AwpConfig
@@ -23,6 +25,19 @@ def test_poisoned_rows_share_a_plain_gcn_as_surrogate_or_have_their_own() -> Non
     surrogates = {c.setting.surrogate for c in plain.cells if c.setting.poison is not None}
     assert [(s.model, s.options, s.select_on) for s in surrogates if s] == [("GCN", (("hidden", (16,)),), "last")]
     assert {s.model for c in adaptive.cells if (s := c.setting.surrogate)} == {"GCNSVD"}
+
+
+def test_an_adaptive_attack_on_trainings_is_on_the_model_with_its_options() -> None:
+    def surrogate(adaptive: bool, **options: Any) -> Setting:
+        base = Setting(dataset="wine", options=tuple(options.items()))
+        plan = attack_plan(base, "meta-pgd", [0.05], poison=True, adaptive=adaptive, **HOW)
+        (one,) = {setting for c in plan.cells if (setting := c.setting.surrogate) is not None}
+        return one
+
+    assert surrogate(adaptive=True, hidden=(8, 8), norm="batch").options == (("hidden", (8, 8)), ("norm", "batch"))
+    assert surrogate(adaptive=True).options == ()  # those of the registry: 64 hidden units
+    assert surrogate(adaptive=False, hidden=(8, 8)).options == (("hidden", (16,)),)
+    assert surrogate(adaptive=True, hidden=(16,)) == surrogate(adaptive=False)
 
 
 def test_what_makes_no_sense_is_refused() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from wtawp.attacks.registry import AttackSpec, register_attack, unregister_attack
 from wtawp.core import AwpConfig
 from wtawp.experiments.spec import Measure, Setting, SplitRule
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
@@ -39,9 +40,54 @@ def test_an_attack_that_unrolls_trainings_attacks_the_model_itself_unless_a_surr
     surrogate = setting.surrogate
     assert surrogate is not None
     assert (surrogate.model, surrogate.options) == ("GNNGuard", (("threshold", 0.2),))
+    assert surrogate.measures == (Measure("poison", options),)
     named = replace(setting, poison=Measure("poison", (*options, ("surrogate", "GCN")))).surrogate
     assert named is not None
     assert named.model == "GCN"
+
+
+@pytest.mark.parametrize("model", ["GCN", "LinearGCN"])
+def test_a_model_that_has_options_as_a_surrogate_keeps_its_own_where_it_is_attacked_itself(model: str) -> None:
+    options = (("hidden", (64,)), ("norm", "layer"), ("residual", True))
+    attack = (("attack", "meta-pgd"), ("budget", 4))
+    poisoned = replace(PERTURBED, model=model, options=options, poison=Measure("poison", attack))
+    itself = poisoned.surrogate
+    named = replace(poisoned, poison=Measure("poison", (*attack, ("surrogate", model)))).surrogate
+    assert itself is not None
+    assert named is not None
+    assert (itself.model, itself.options, itself.awp, itself.select_on) == (model, options, None, named.select_on)
+    assert named.options == (("hidden", (16,)),)
+
+
+def test_the_surrogate_is_the_same_where_the_attack_is_not_registered() -> None:
+    def flip_nothing(data: object, *, budget: float, train: object) -> None: ...
+
+    register_attack(AttackSpec(name="unrolling", label="U", function=flip_nothing, unrolls_training=True))  # type: ignore[arg-type]
+    try:
+        attack = (("attack", "unrolling"), ("budget", 4))
+        setting = replace(PLAIN, model="GAT", options=(("heads", 2),), poison=Measure("poison", attack))
+        registered = setting.surrogate
+    finally:
+        unregister_attack("unrolling")
+    read = Setting.from_content(json.loads(setting.content_json))
+    assert read == setting
+    assert read.surrogate == registered
+    assert registered is not None
+    assert (registered.model, registered.options) == ("GAT", (("heads", 2),))
+
+
+def test_a_surrogate_that_is_the_users_model_has_the_hash_of_its_code() -> None:
+    poison = Measure("poison", (("attack", "meta-pgd"), ("budget", 4)))
+    content = replace(PLAIN, poison=poison).content | {"model": "my.module:Net", "code": "0123456789abcdef"}
+    surrogate = Setting.from_content(content).surrogate
+    assert surrogate is not None
+    assert (surrogate.model, surrogate.code) == ("my.module:Net", "0123456789abcdef")
+
+
+def test_a_poisoning_that_names_no_attack_can_be_read() -> None:
+    surrogate = replace(PLAIN, poison=Measure("poison")).surrogate
+    assert surrogate is not None
+    assert surrogate.model == "GCN"
 
 
 def test_the_surrogate_of_a_poisoned_setting_is_a_small_gcn_unless_another_is_named() -> None:

@@ -136,8 +136,10 @@ def attack_plan(
     for row, method in rows.items():
         setting = replace(base, awp=method)
         if poison:
-            surrogate = base.model if adaptive else SURROGATE
-            attacked = [replace(setting, poison=poisoning(attack, b, surrogate=surrogate, **own)) for b in given]
+            surrogate: dict[str, Option] = {"surrogate": base.model if adaptive else SURROGATE}
+            if adaptive and spec.unrolls_training:
+                surrogate = {}  # the setting names the model itself, with its options
+            attacked = [replace(setting, poison=poisoning(attack, b, **surrogate, **own)) for b in given]
             settings: list[tuple[Setting, int | None]] = [(each, None) for each in (setting, *attacked)]
         else:
             surrogate_option: dict[str, Option] = {} if adaptive or not spec.uses_victim else {"adaptive": False}

@@ -20,6 +20,7 @@ from wtawp.training.options import Average, SelectOn, check_average
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
 SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they name another
+ITSELF = "itself"  # in place of the name of a surrogate: the model that is poisoned, with its own options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,7 @@ class Setting:
         object.__setattr__(self, "model", model_spec(self.model).name)
         object.__setattr__(self, "dataset", matching_name(self.dataset, dataset_names()) or self.dataset)
         if self.poison is not None:
-            object.__setattr__(self, "poison", _with_registered_names(self.poison))
+            object.__setattr__(self, "poison", _with_surrogate(_with_registered_names(self.poison)))
         object.__setattr__(self, "measures", tuple(map(_with_registered_names, self.measures)))
 
     @property
@@ -194,19 +195,21 @@ class Setting:
 
         By default it is a GCN with 16 hidden units, whatever model is trained afterwards, so that the rows of a table
         share the flips. It is trained to the last epoch, as DeepRobust's surrogates for PGD are: the attacker selects
-        nothing. The registry of models may say otherwise. An attack that unrolls trainings attacks the model itself.
+        nothing. The registry of models may say otherwise. An attack that unrolls trainings attacks the model itself,
+        with its options.
         """
         if self.poison is None:
             return None
         attack = dict(self.poison.options)
-        name = str(attack["attack"])  # a user's attack may not be registered where its records are read
-        is_adaptive = name in attack_names() and attack_spec(name).unrolls_training
-        model = str(attack.pop("surrogate", self.model if is_adaptive else SURROGATE))
+        named = str(attack.pop("surrogate", SURROGATE))
         attack.pop("draws", None)
+        model = self.model if named == ITSELF else named
         spec = model_spec(model)
-        options = self.options if spec.surrogate_options is None else spec.surrogate_options
-        return Setting(dataset=self.dataset, model=model, options=options, digest=self.digest,  # type: ignore[arg-type]
-                       select_on=spec.surrogate_select_on, epochs=self.epochs, split=self.split,  # type: ignore[arg-type]
+        keeps_options = named == ITSELF or spec.surrogate_options is None
+        return Setting(dataset=self.dataset, model=model, digest=self.digest,
+                       options=self.options if keeps_options else spec.surrogate_options,  # type: ignore[arg-type]
+                       code=self.code if model == self.model else None, epochs=self.epochs, split=self.split,
+                       select_on=spec.surrogate_select_on,  # type: ignore[arg-type]
                        measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
 
     @property
@@ -236,6 +239,18 @@ def _with_registered_names(measure: Measure) -> Measure:
         if isinstance(written := options.get(option), str):
             options[option] = matching_name(written, registered) or written
     return measure if options == dict(measure.options) else Measure(measure.name, tuple(options.items()))
+
+
+def _with_surrogate(poison: Measure) -> Measure:
+    """A poisoning that names the model itself as its surrogate, if the attack unrolls trainings and names no other.
+
+    It is written into the options because the attack may not be registered where records are read.
+    """
+    options = dict(poison.options)
+    attack = options.get("attack")
+    if "surrogate" in options or attack not in attack_names() or not attack_spec(str(attack)).unrolls_training:
+        return poison
+    return Measure(poison.name, (*poison.options, ("surrogate", ITSELF)))
 
 
 def _digest(dataset: str) -> str | None:
