@@ -409,6 +409,8 @@ _BUILT_IN = (
     AttackSpec(
         name="pgd-features", label="PGD on features", function="wtawp.attacks.feature_attack:pgd_features",
         stages=("evasion",), cost=15_000.0, changes="features", in_audit=False,
+        # The loss is stated, so that records of the earlier default, the margin, do not pass for those of this one.
+        evasion_options=(("nodes", "test"), ("labels", "true"), ("loss", "tanh_margin")),
     ),
     AttackSpec(
         name="prbcd-features", label="PRBCD on features", stages=("evasion",), cost=20_000.0, changes="features",

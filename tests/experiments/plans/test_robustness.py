@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
+from wtawp.attacks.registry import attack_spec
 from wtawp.core import AwpConfig
-from wtawp.experiments.plans.robustness import attack_plan, budget_name, targeting
+from wtawp.experiments.plans.robustness import attack_plan, budget_name, evading, targeting
 from wtawp.experiments.spec import Setting
 
 BASE = Setting(dataset="wine", model="GCNSVD", epochs=20)
@@ -47,6 +48,14 @@ def test_what_makes_no_sense_is_refused() -> None:
         attack_plan(BASE, "pgd", [0.05, 1], poison=False, adaptive=True, **HOW)
     with pytest.raises(ValueError, match=r"metattack attacks the training, .* ask for poisoning"):
         attack_plan(BASE, "metattack", [0.05], poison=False, adaptive=True, **HOW)
+
+
+def test_the_loss_of_pgd_on_features_is_part_of_the_key_since_its_default_has_changed() -> None:
+    assert attack_spec("pgd-features").options["loss"] == "tanh_margin"
+    for measure in (evading("pgd-features", 0.01), targeting("pgd-features", 3, 5)):
+        assert dict(measure.options)["loss"] == "tanh_margin"
+    assert dict(evading("pgd-features", 0.01, loss="margin").options)["loss"] == "margin"
+    assert dict(targeting("fga", 3, 5).options).keys() == {"attack", "budget", "targets"}
 
 
 def test_budgets_are_told_as_people_say_them() -> None:

@@ -55,7 +55,9 @@ def targeting(attack: str, budget: int | None, targets: int, **options: Option) 
     Returns:
         The measure that attacks and evaluates.
     """
-    own = {"attack": attack, "budget": budget, "targets": targets, **_code_of(attack_spec(attack)), **options}
+    spec = attack_spec(attack)
+    stated = {name: value for name, value in spec.evasion_options if name not in ("nodes", "labels")}
+    own = {"attack": attack, "budget": budget, "targets": targets, **stated, **_code_of(spec), **options}
     return Measure("targeted", tuple(own.items()))
 
 
