@@ -97,7 +97,7 @@ def main() -> None:
         fit(model, data, split, seed=0, awp=awp, augment=augment)
         votes = vote(data, model, features=NOISE, samples=args.samples, seed=0)
         start, cpu = time.perf_counter(), time.process_time()
-        certificate = certificate_of(votes.counts, votes.noise, over_nodes=True)
+        certificate = certificate_of(votes, over_nodes=True)
         fields = receptive_fields(data, model)
         results = {
             flips: collective(certificate, fields, labels=labels, nodes=nodes, **how) for flips, how in AXES.items()

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 import wtawp
 from wtawp.base import rng
-from wtawp.certificates import Noise, certificate_of, certify, vote
+from wtawp.certificates import Noise, Votes, certificate_of, certify, vote
 from wtawp.graphs import citation
 from wtawp.models import GCN
 
@@ -19,7 +19,7 @@ NOISE = Noise(p_add=0.02, p_del=0.5)
 def test_one_call_is_votes_and_their_certificate() -> None:
     found = certify(DATA, VICTIM, features=NOISE, samples=300, seed=1, alpha=0.05)
     votes = vote(DATA, VICTIM, features=NOISE, samples=300, seed=1)
-    same = certificate_of(votes.counts, votes.noise, alpha=0.05)
+    same = certificate_of(votes, alpha=0.05)
     assert np.array_equal(found.radii, same.radii)
     assert np.array_equal(found.prediction, votes.prediction.numpy())
     assert found.samples == 300
@@ -90,17 +90,31 @@ def test_a_filter_is_passed_on_and_votes_without_their_number_are_refused() -> N
     how = {"features": NOISE, "samples": 300, "seed": 1, "min_confidence": 0.2}
     votes = vote(DATA, VICTIM, **how)  # type: ignore[arg-type]
     found = certify(DATA, VICTIM, **how)  # type: ignore[arg-type]
-    same = certificate_of(votes.counts, votes.noise, samples=300)
-    assert np.array_equal(found.radii, same.radii)
+    for same in (certificate_of(votes), certificate_of(votes.counts, votes.noise, samples=300)):
+        assert np.array_equal(found.radii, same.radii)
     assert found.samples == 300
     assert bool((found.p_lower <= votes.counts.amax(1).numpy() / 300).all()), "of all votes, not of those that count"
-    with pytest.raises(ValueError, match=r"samples=votes\.samples"):
+    with pytest.raises(ValueError, match=r"pass what vote\(\) returned"):
         certificate_of(votes.counts, votes.noise)
     for samples in (200, 0, True, 300.0):
         with pytest.raises(ValueError, match="samples must be a whole number >= 1, and at least the counted votes"):
             certificate_of(votes.counts + 100, votes.noise, samples=samples)  # type: ignore[arg-type]
     nothing = certificate_of(np.zeros((2, 3), dtype=np.int64), votes.noise, samples=300)
     assert nothing.abstained.all(), "where no vote counts, nothing is certified"
+
+
+def test_votes_of_one_node_are_certified_by_all_of_them_and_not_by_those_that_count() -> None:
+    votes = Votes(torch.tensor([[60, 0]]), 100, {"features": NOISE}, seed=0, min_confidence=0.5)
+    certificate = certificate_of(votes)
+    assert (certificate.samples, certificate.noise) == (100, {"features": NOISE})
+    assert float(certificate.p_lower[0]) < 0.6
+    assert float(certificate_of(votes.counts, votes.noise).p_lower[0]) > 0.9, "counts alone do not say what is missing"
+    assert certificate_of(votes, votes.noise, samples=100).p_lower == certificate.p_lower
+    for wrong in ({"samples": 60}, {"noise": {"edges": NOISE}}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} of these votes is .*; leave it out"):
+            certificate_of(votes, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="counts do not hold the noise"):
+        certificate_of(votes.counts)
 
 
 def test_it_stands_in_the_front_door() -> None:

@@ -1,4 +1,4 @@
-"""What votes under noise guarantee (Bojchevski, Klicpera, Guennemann 2020): a pure function of vote counts.
+"""What votes under noise guarantee (Bojchevski, Klicpera, Guennemann 2020): a pure function of votes.
 
 Noise flips a 0 with probability p_add and a 1 with p_del. Let x' differ from x by r_add additions and r_del deletions.
 Only those r_add + r_del coordinates of a noisy copy z depend on whether it was made from x or from x', and only through
@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
 
 from wtawp.certificates.noise import Noise
+from wtawp.certificates.votes import NO_CLASS, Votes
 
 Floats = NDArray[np.float64]
 Kind = Literal["binary", "multiclass"]
@@ -139,7 +141,7 @@ class Certificate:
     each node (for all nodes together if `over_nodes`), no input within a certified radius has another prediction.
 
     Attributes:
-        prediction: The class with most votes, [n].
+        prediction: The class with most votes, [n]; -1, which is no class, where a filter left no vote.
         p_lower: A lower bound on the probability of the predicted class under noise, [n].
         p_upper: An upper bound on the probability of every other class, [n].
         noise: The noise by part of the input: "features", "edges" or both.
@@ -267,21 +269,22 @@ class Certificate:
 
 
 def certificate_of(
-    counts: ArrayLike,
-    noise: Mapping[str, Noise],
+    votes: Votes | ArrayLike,
+    noise: Mapping[str, Noise] | None = None,
     *,
     alpha: float = 0.01,
     kind: Kind = "multiclass",
     chosen: ArrayLike | None = None,
     over_nodes: bool = False,
     samples: int | None = None,
-) -> Certificate:  # [n, c]
+) -> Certificate:
     """Compute the certificate that follows from votes.
 
     Args:
-        counts: The votes, [n, c]: how often each node got each class. All nodes must have the same number of votes,
-            unless `samples` is given.
-        noise: The noise that the votes were cast under, by part of the input: "features", "edges" or both.
+        votes: What `vote` returned, which holds the noise and the number of samples. Or counts alone, [n, c]: how often
+            each node got each class; all nodes must then have the same number of votes, unless `samples` is given.
+        noise: The noise that counts were cast under, by part of the input: "features", "edges" or both. None: the noise
+            of `votes`.
         alpha: The probability that a guarantee is wrong, in (0, 1).
         kind: "binary" requires that the predicted class keeps more than half of all votes (also of those that a filter
             does not count) under the worst flips; "multiclass" that it keeps more than any other class, which usually
@@ -289,68 +292,81 @@ def certificate_of(
         chosen: The classes to certify, [n], if they were chosen without these votes; the confidence bounds are then
             tighter. None: the class with most votes, with bounds that hold for all classes at once.
         over_nodes: Whether alpha holds for all nodes together instead of for each node.
-        samples: The number of votes of each node, which must be given if some of them count for no class
-            (`Votes.samples` of votes with a filter). They remain part of every probability: shares of counted votes
-            alone would not be probabilities of one event under all inputs, and certify too much. None: all votes count.
+        samples: The number of votes of each node, which must be given with counts of which a filter has left out some
+            votes (`Votes.samples`). They remain part of every probability: shares of counted votes alone would not be
+            probabilities of one event under all inputs, and certify too much. None: that of `votes`; all votes count if
+            these are counts.
 
     Returns:
         The certificate of all nodes.
 
     Raises:
-        ValueError: If votes, alpha, kind or chosen are not what they must be.
+        ValueError: If votes, alpha, kind or chosen are not what they must be, the noise of counts is not given, or
+            `noise` or `samples` contradict those of `votes`.
 
     Example:
         >>> import numpy as np
-        >>> votes, noise = np.array([[990, 10], [600, 400]]), {"edges": Noise(p_add=0.001, p_del=0.4)}
-        >>> certificate_of(votes, noise).radii
+        >>> counts, noise = np.array([[990, 10], [600, 400]]), {"edges": Noise(p_add=0.001, p_del=0.4)}
+        >>> certificate_of(counts, noise).radii
         array([[0, 3],
                [0, 0]])
     """
-    votes = np.asarray(counts)
-    if votes.ndim != 2 or votes.shape[1] < 2 or not np.issubdtype(votes.dtype, np.integer):
-        raise ValueError(f"votes must be whole numbers, one row for each node, 2 or more classes; got {votes.dtype} of "
-                         f"shape {list(votes.shape)}")  # fmt: skip
-    samples = _checked_samples(votes, samples)
+    counts, noise, samples = _checked_votes(votes, noise, samples)
     if kind not in ("binary", "multiclass"):
         raise ValueError(f"kind must be 'binary' or 'multiclass', got {kind!r}")
     _check_alpha(alpha)
-    size, classes = votes.shape
-    prediction = votes.argmax(1) if chosen is None else _checked_classes(chosen, size, classes)
+    size, classes = counts.shape
+    predicted = counts.argmax(1) if chosen is None else _checked_classes(chosen, size, classes)
     # The bounds that must not be wrong: for "binary" the lower one of the prediction, for "multiclass" the upper one of
     # each other class too; of every class where any might have been predicted.
     events = {"binary": 1 if chosen is not None else classes, "multiclass": (1 if chosen is not None else 2) * classes}
     level = alpha / events[kind] / (size if over_nodes else 1)
-    others = votes.copy()
-    others[np.arange(size), prediction] = NOTHING
-    lower, _ = clopper_pearson(votes[np.arange(size), prediction], samples, level)
+    others = counts.copy()
+    others[np.arange(size), predicted] = NOTHING
+    lower, _ = clopper_pearson(counts[np.arange(size), predicted], samples, level)
     p_upper = 1 - lower
     if kind == "multiclass":
         p_upper = np.minimum(p_upper, clopper_pearson(others.max(1), samples, level)[1])
+    prediction = np.where(counts.any(1), predicted, NO_CLASS) if chosen is None else predicted
     return Certificate(prediction, lower, p_upper, dict(noise), kind, alpha, samples, over_nodes)
 
 
-def _checked_samples(votes: NDArray[np.integer], samples: int | None) -> int:  # [n, c]
+def _checked_votes(
+    votes: Votes | ArrayLike, noise: Mapping[str, Noise] | None, samples: int | None
+) -> tuple[NDArray[np.integer], Mapping[str, Noise], int]:
+    """The counts, the noise and the number of votes of each node."""
+    if isinstance(votes, Votes):
+        for name, given, held in (("noise", noise, votes.noise), ("samples", samples, votes.samples)):
+            if given is not None and given != held:
+                raise ValueError(f"{name} of these votes is {held}, got {given}; leave it out")
+        noise, samples = votes.noise, votes.samples
+    counts = np.asarray(votes.counts if isinstance(votes, Votes) else votes)
+    if counts.ndim != 2 or counts.shape[1] < 2 or not np.issubdtype(counts.dtype, np.integer):
+        raise ValueError(f"votes must be whole numbers, one row for each node, 2 or more classes; got {counts.dtype} of"
+                         f" shape {list(counts.shape)}")  # fmt: skip
+    if noise is None:
+        raise ValueError("counts do not hold the noise they were cast under; pass noise=, or what vote() returned")
+    return counts, noise, _checked_samples(counts, samples)
+
+
+def _checked_samples(counts: NDArray[np.integer], samples: int | None) -> int:  # [n, c]
     """The number of votes of each node: as many as are counted, unless it is given."""
-    sums = votes.sum(1)
-    if samples is None and (len(votes) == 0 or votes.min() < 0 or len(np.unique(sums)) > 1 or sums[0] == 0):
+    if counts.size and counts.min() < 0:
+        raise ValueError(f"counts of votes must be >= 0, got {counts.min()}; pass what vote() returned")
+    sums = counts.sum(1)
+    if len(counts) == 0 or (samples is None and (len(np.unique(sums)) > 1 or sums[0] == 0)):
         raise ValueError(
-            "every node needs the same number of votes, 1 or more; cast votes first, or say how many there were if some"
-            " count for no class (samples=votes.samples)"
+            "every node needs the same number of votes, 1 or more; cast votes first, or pass what vote() returned if"
+            " some count for no class"
         )
     if samples is None:
         return int(sums[0])
-    if (
-        isinstance(samples, bool)
-        or not isinstance(samples, int)
-        or samples < 1
-        or len(votes) == 0
-        or votes.min() < 0
-        or sums.max() > samples
-    ):
+    if isinstance(samples, bool) or not isinstance(samples, Integral) or samples < max(1, int(sums.max())):
         raise ValueError(
-            f"samples must be a whole number >= 1, and at least the counted votes of a node, got {samples}"
+            f"samples must be a whole number >= 1, and at least the counted votes of a node, up to {sums.max()}, got"
+            f" {samples!r}; pass the number of votes that were cast for each node"
         )
-    return samples
+    return int(samples)
 
 
 def _checked_classes(chosen: ArrayLike, size: int, classes: int) -> NDArray[np.int64]:

@@ -56,4 +56,4 @@ def certify(
         data, victim, features=features, edges=edges, samples=samples, seed=seed, min_confidence=min_confidence,
         progress=progress,
     )  # fmt: skip
-    return certificate_of(votes.counts, votes.noise, alpha=alpha, kind=kind, over_nodes=over_nodes, samples=samples)
+    return certificate_of(votes, alpha=alpha, kind=kind, over_nodes=over_nodes)

@@ -191,7 +191,7 @@ def _checked_stairs(certificate: Certificate, fields: ReceptiveFields, most: int
     if not certificate.over_nodes:
         raise ValueError(
             "the certificates of all nodes must hold together: compute this one with over_nodes=True"
-            " (certify(..., over_nodes=True), or certificate_of(votes.counts, votes.noise, over_nodes=True))"
+            " (certify(..., over_nodes=True), or certificate_of(votes, over_nodes=True))"
         )
     if fields.on not in certificate.noise:
         raise ValueError(f"this certificate is about {' and '.join(certificate.noise)}, the fields about {fields.on}")

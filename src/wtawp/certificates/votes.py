@@ -53,6 +53,7 @@ MAX_SAMPLES = 2**40  # votes of a node, so that their sum over classes cannot wr
 MOST_AT_ONCE = {"cpu": 64, "cuda": 512}  # graphs
 PIECE, CELLS_OF_PIECE = 128, 1 << 19  # nodes, and entries of their features, on which the fast voter is checked
 CLOSE = 1e-3  # of the largest logit: more than rounding changes, also that of TF32
+NO_CLASS = -1  # the prediction where no vote counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +78,8 @@ class Votes:
 
     @property
     def prediction(self) -> Tensor:
-        """The class with most votes, [n]; the first of several, also where no vote counts."""
-        return self.counts.argmax(1)
+        """The class with most votes, [n]; the first of several, and -1 where no vote counts, which is no class."""
+        return self.counts.argmax(1).where(self.counts.sum(1) > 0, NO_CLASS)
 
     @property
     def counted(self) -> Tensor:
@@ -185,7 +186,7 @@ def vote(
         samples: The number of noisy graphs, 1 or more.
         seed: The seed of the noise.
         min_confidence: A vote counts only if the largest probability of the softmax of its logits is at least this, in
-            [0, 1). 0: every vote counts. Pass `samples=votes.samples` to `certificate_of` with a filter.
+            [0, 1). 0: every vote counts.
         after: Earlier votes of the same victim on the same graph with the same noise, seed and filter. The votes of the
             next samples are added to them. None: start with the first sample.
         progress: Called after each batch with the share that is done and a text.

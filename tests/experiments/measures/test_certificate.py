@@ -34,7 +34,7 @@ def test_each_model_is_certified_on_the_test_nodes_of_its_split(tmp_path: Path) 
         votes = vote(DATA, model, features=NOISE, samples=300, seed=seed)
         right = (votes.prediction == DATA.y)[split.test]
         assert result["accuracy"] == pytest.approx(float(right.double().mean()))
-        certificate = certificate_of(votes.counts, votes.noise, alpha=0.05)
+        certificate = certificate_of(votes, alpha=0.05)
         grid = np.array(result["certified"])
         assert grid[0, 0] == pytest.approx(
             (certificate.certified() & (votes.prediction == DATA.y).numpy())[split.test].mean()

@@ -29,7 +29,7 @@ def test_curves_are_those_of_the_test_nodes_from_the_same_votes(tmp_path: Path) 
     assert told[-1] == 1.0
     assert len(list(tmp_path.iterdir())) == 2
     votes = vote(DATA, MODEL, features=Noise(p_add=0.02, p_del=0.5), samples=200, seed=5)
-    certificate = certificate_of(votes.counts, votes.noise, alpha=0.05, over_nodes=True)
+    certificate = certificate_of(votes, alpha=0.05, over_nodes=True)
     expected = collective(certificate, receptive_fields(DATA, MODEL), labels=DATA.y, nodes=SPLIT.test)
     curve = results[0]["curves"]["deletions"]
     assert curve["together"] == pytest.approx(expected.ratio[0][curve["budgets"]], abs=1e-6)
@@ -54,7 +54,7 @@ def test_filtered_votes_are_certified_together_too(tmp_path: Path) -> None:
         folder=tmp_path,
     )
     votes = vote(DATA, MODEL, features=Noise(p_add=0.02, p_del=0.5), samples=200, seed=5, min_confidence=0.2)
-    certificate = certificate_of(votes.counts, votes.noise, alpha=0.05, over_nodes=True, samples=200)
+    certificate = certificate_of(votes, alpha=0.05, over_nodes=True)
     expected = collective(certificate, receptive_fields(DATA, MODEL), labels=DATA.y, nodes=SPLIT.test)
     assert result["curves"]["deletions"]["average"] == pytest.approx(expected.average, abs=1e-6)
     assert 0 < result["counted"] < 1

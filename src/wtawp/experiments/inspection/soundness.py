@@ -62,7 +62,7 @@ def check_soundness(
     """
     parts: dict[str, Any] = {on: noise}
     votes = vote(data, model, **parts, samples=samples, seed=seed)
-    certificate = certificate_of(votes.counts, votes.noise, alpha=alpha)
+    certificate = certificate_of(votes, alpha=alpha)
     prediction = torch.from_numpy(certificate.prediction).to(data.y.device)
     attacks = FEATURE_ATTACKS if on == "features" else EDGE_ATTACKS
     attempts: list[dict[str, Any]] = []
@@ -73,7 +73,7 @@ def check_soundness(
         targets = torch.from_numpy(nodes).to(data.y.device)
         changed = attacks[name](data, model, targets, prediction, radius, number)
         votes_after = vote(changed, model, **parts, samples=samples, seed=seed + 1 + number)
-        after = certificate_of(votes_after.counts, votes_after.noise, alpha=alpha)
+        after = certificate_of(votes_after, alpha=alpha)
         is_broken = (after.prediction != certificate.prediction) & ~after.abstained
         shares = votes_after.counts[nodes] / samples
         certified = shares.gather(1, prediction.cpu()[nodes][:, None])[:, 0]

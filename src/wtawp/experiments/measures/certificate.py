@@ -96,9 +96,7 @@ def run(
             trained.data, model, options.on, options.noise, options.samples, seed, folder, report,
             options.min_confidence,
         )  # fmt: skip
-        certificate = certificate_of(
-            votes.counts, votes.noise, alpha=options.alpha, kind=options.kind, samples=votes.samples
-        )
+        certificate = certificate_of(votes, alpha=options.alpha, kind=options.kind)
         nodes, labels = split.test.cpu().numpy(), trained.data.y.cpu().numpy()
         grid = certificate.certified_ratio(labels, nodes)
         results.append({

@@ -109,9 +109,7 @@ def run(
             trained.data, model, options.on, options.noise, options.samples, seed, folder, report,
             options.min_confidence,
         )  # fmt: skip
-        certificate = certificate_of(
-            votes.counts, votes.noise, alpha=options.alpha, kind=options.kind, over_nodes=True, samples=votes.samples
-        )  # fmt: skip
+        certificate = certificate_of(votes, alpha=options.alpha, kind=options.kind, over_nodes=True)
         fields = receptive_fields(trained.data, model, hops=options.hops, on=options.on)
         nodes, labels = split.test.cpu().numpy(), trained.data.y.cpu().numpy()
         results.append({
