@@ -70,6 +70,10 @@ class DamagedCacheWarning(UserWarning):
     """Warns that a file of intermediate results is damaged, and that they are computed again."""
 
 
+class UncountedVotesWarning(UserWarning):
+    """Warns that no vote under noise is confident enough to count, so that nothing is predicted."""
+
+
 class UnusedDataWarning(UserWarning):
     """Warns that a file holds something about a graph that is not used, such as the weights of its edges."""
 

@@ -292,9 +292,30 @@ def test_bad_votes_and_levels_are_refused() -> None:
         certificate_of(np.array([[1, 2], [1, 1]]), FEATURES)
     with pytest.raises(ValueError, match="whole numbers"):
         certificate_of(VOTES / 2, FEATURES)
+    for samples in (None, 9):
+        with pytest.raises(ValueError, match=r"counts of votes must be >= 0, got -1; pass what vote\(\) returned"):
+            certificate_of(np.array([[3, -1], [1, 1]]), FEATURES, samples=samples)
     with pytest.raises(ValueError, match="'binary' or 'multiclass'"):
         certificate_of(VOTES, FEATURES, kind="exact")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="chosen must be a class"):
         certificate_of(VOTES, FEATURES, chosen=[0, 1, 2, 3, 0])
     with pytest.raises(ValueError, match="hits must lie"):
         clopper_pearson(3, 2, 0.1)
+
+
+def test_the_number_of_votes_may_be_one_of_numpy() -> None:
+    counts = np.array([[3, 1], [0, 0]])
+    one, other = (certificate_of(counts, FEATURES, samples=samples) for samples in (np.int64(9), 9))  # type: ignore[arg-type]
+    assert np.array_equal(one.p_lower, other.p_lower)
+    assert type(one.samples) is int
+    for samples in (3, 0, True, 9.0, "9"):
+        with pytest.raises(ValueError, match=r"at least the counted votes of a node, up to 4, got .*; pass the number"):
+            certificate_of(counts, FEATURES, samples=samples)  # type: ignore[arg-type]
+
+
+def test_a_node_without_a_counted_vote_has_no_class_and_is_never_right() -> None:
+    found = certificate_of(np.array([[0, 0, 0], [90, 5, 0]]), FEATURES, samples=100)
+    assert found.prediction.tolist() == [-1, 0]
+    assert found.certified_ratio([0, 0])[0, 0] == 0.5
+    chosen = certificate_of(np.array([[0, 0, 0], [90, 5, 0]]), FEATURES, samples=100, chosen=[2, 0])
+    assert chosen.prediction.tolist() == [2, 0]

@@ -10,7 +10,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_undirected
 
-from wtawp.base import CertificateError, DataError, WtawpError, rng
+from wtawp.base import CertificateError, DataError, UncountedVotesWarning, WtawpError, rng
 from wtawp.certificates import Noise, Votes, vote, votes
 from wtawp.certificates.noise import NoisyGraphs
 from wtawp.graphs import citation
@@ -78,10 +78,34 @@ def test_votes_of_little_confidence_do_not_count(part: str, way: str, monkeypatc
     assert bool((found.counts <= every.counts).all())
 
 
-@pytest.mark.parametrize("least", [-0.1, 1.0, 70, True, float("nan")])
-def test_thresholds_that_are_no_probabilities_are_refused(least: float) -> None:
-    with pytest.raises(ValueError, match=r"min_confidence, .* must lie in \[0, 1\)"):
+@pytest.mark.parametrize("least", [-0.1, 1.0, 70, True, float("nan"), "high", None, [0.5]])
+def test_thresholds_that_are_no_probabilities_are_refused(least: Any) -> None:
+    with pytest.raises(ValueError, match=r"min_confidence, .* must lie in \[0, 1\), got .*; 0 counts every vote"):
         vote(double(DATA), gcn(), features=FEATURES, samples=5, seed=2, min_confidence=least)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    how = {"features": FEATURES, "seed": 2}
+    numpys = vote(double(DATA), gcn(), samples=np.int64(5), min_confidence=np.float32(0.1875), **how)  # type: ignore[arg-type]
+    ours = vote(double(DATA), gcn(), samples=5, min_confidence=0.1875, **how)  # type: ignore[arg-type]
+    assert torch.equal(numpys.counts, ours.counts)
+    assert (type(numpys.samples), type(numpys.min_confidence)) == (int, float)
+
+
+def test_where_no_vote_counts_nothing_is_predicted() -> None:
+    counts = torch.tensor([[0, 0, 0], [2, 0, 1], [0, 1, 3]])
+    filtered = Votes(counts, 5, {"features": FEATURES}, seed=0, min_confidence=0.5)
+    assert filtered.prediction.tolist() == [-1, 0, 2]
+
+
+def test_a_filter_that_stops_every_vote_of_every_node_is_warned_of() -> None:
+    def probabilities(x: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG001
+        return torch.eye(2).repeat(len(x), 1)[: len(x)]  # certain, but the softmax of them is (0.73, 0.27)
+
+    how = {"features": FEATURES, "samples": 5, "seed": 2, "min_confidence": 0.8}
+    with pytest.warns(UncountedVotesWarning, match=r"min_confidence=0\.8 \(5 votes .* and not probabilities"):
+        assert not bool(vote(DATA, probabilities, **how).counts.any())  # type: ignore[arg-type]
+    assert bool(vote(DATA, lambda x, e: 9 * probabilities(x, e), **how).counts.any())  # type: ignore[arg-type]
 
 
 @parts

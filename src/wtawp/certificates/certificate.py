@@ -15,7 +15,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from numbers import Integral
 from typing import Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
 
 from wtawp.certificates.noise import Noise
-from wtawp.certificates.votes import NO_CLASS, Votes
+from wtawp.certificates.votes import NO_CLASS, Votes, is_whole_number
 
 Floats = NDArray[np.float64]
 Kind = Literal["binary", "multiclass"]
@@ -361,7 +360,7 @@ def _checked_samples(counts: NDArray[np.integer], samples: int | None) -> int:  
         )
     if samples is None:
         return int(sums[0])
-    if isinstance(samples, bool) or not isinstance(samples, Integral) or samples < max(1, int(sums.max())):
+    if not is_whole_number(samples) or samples < max(1, int(sums.max())):
         raise ValueError(
             f"samples must be a whole number >= 1, and at least the counted votes of a node, up to {sums.max()}, got"
             f" {samples!r}; pass the number of votes that were cast for each node"

@@ -27,8 +27,8 @@ def certify(
 
     Args:
         data: The graph, with binary features if `features` are noisy.
-        victim: The classifier, called as `victim(x, edge_index)`, which returns logits. A module is used in evaluation
-            mode.
+        victim: The classifier, called as `victim(x, edge_index)`, which returns logits or log-probabilities; with
+            `min_confidence` these must not be probabilities. A module is used in evaluation mode.
         features: The noise on features. None: features are not changed.
         edges: The noise on edges. None: edges are not changed. At least one of the two is needed.
         samples: The number of noisy graphs that the classifier votes on. More votes certify larger radii.

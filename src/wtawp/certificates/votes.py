@@ -12,9 +12,11 @@ counts of each node may add up to less than the number of samples, which stays t
 
 import hashlib
 import io
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
-from wtawp.base import CertificateError, DataError, write_atomic
+from wtawp.base import CertificateError, DataError, UncountedVotesWarning, find_stack_level, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs, pairs_of
 from wtawp.certificates.provenance import Provenance, is_same_origin, provenance_of
 from wtawp.graphs.archives import Archive
@@ -179,14 +181,15 @@ def vote(
 
     Args:
         data: The graph, with binary features if `features` are noisy.
-        victim: The classifier, called as `victim(x, edge_index)`, which returns logits. A module votes in evaluation
-            mode, and must be on the device of the data.
+        victim: The classifier, called as `victim(x, edge_index)`, which returns logits or log-probabilities. With
+            `min_confidence` these must not be probabilities, as the softmax of them is never far from uniform. A module
+            votes in evaluation mode, and must be on the device of the data.
         features: The noise on features. None: features are not changed.
         edges: The noise on edges. None: edges are not changed. At least one of the two is needed.
         samples: The number of noisy graphs, 1 or more.
         seed: The seed of the noise.
         min_confidence: A vote counts only if the largest probability of the softmax of its logits is at least this, in
-            [0, 1). 0: every vote counts.
+            [0, 1). 0: every vote counts. There is a warning if no vote of any node counts.
         after: Earlier votes of the same victim on the same graph with the same noise, seed and filter. The votes of the
             next samples are added to them. None: start with the first sample.
         progress: Called after each batch with the share that is done and a text.
@@ -208,8 +211,9 @@ def vote(
         >>> vote(data, model, edges=Noise(p_add=0.001, p_del=0.4), samples=10, seed=0).counts.sum(1).unique()
         tensor([10])
     """
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+    if not is_whole_number(samples) or samples < 1:
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
+    samples = int(samples)
     check_min_confidence(min_confidence)
     _check_victim(victim, data)
     graphs = NoisyGraphs.of(data, features, edges)
@@ -227,16 +231,38 @@ def vote(
             if progress is not None:
                 done = min(start + step - first, samples)
                 progress(done / samples, f"{first + done:,} samples")
-    return Votes(total.cpu(), first + samples, noise, seed, provenance, float(min_confidence))
+    votes = Votes(total.cpu(), first + samples, noise, seed, provenance, float(min_confidence))
+    if votes.min_confidence > 0 and not bool(votes.counts.any()):
+        warnings.warn(_nothing_counts(votes), UncountedVotesWarning, stacklevel=find_stack_level())
+    return votes
+
+
+def is_whole_number(value: object) -> bool:
+    """Whether a value is a whole number, of Python or of numpy; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number, of Python or of numpy; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_min_confidence(min_confidence: float) -> None:
-    """Refuse a threshold of confidence that is not in [0, 1)."""
-    if isinstance(min_confidence, bool) or not 0 <= min_confidence < 1:
+    """Refuse a threshold of confidence that is not a number in [0, 1)."""
+    if not _is_number(min_confidence) or not 0 <= min_confidence < 1:
         raise ValueError(
             f"min_confidence, the probability from which on a vote counts, must lie in [0, 1), got {min_confidence!r};"
             " 0 counts every vote"
         )
+
+
+def _nothing_counts(votes: Votes) -> str:
+    """What to do where no vote of any node counts, so that nothing is predicted and nothing can be certified."""
+    return (
+        f"no vote of any node reaches min_confidence={votes.min_confidence} ({votes.samples} votes of each of"
+        f" {len(votes.counts)} nodes): lower it, or check that the victim returns logits or log-probabilities and not"
+        " probabilities, whose softmax is never far from uniform"
+    )
 
 
 def _check_victim(victim: Victim, data: Data) -> None:

@@ -93,7 +93,7 @@ def test_votes_of_a_model_with_other_options_are_not_reused(tmp_path: Path) -> N
 
 
 def test_votes_with_another_filter_are_not_reused(tmp_path: Path) -> None:
-    for least in (0.0, 0.2, 0.3, 0.2):
+    for least in (0.0, 0.2, 0.25, 0.2):
         kept = kept_votes(DATA, MODELS[0], "features", NOISE, 40, 3, tmp_path, min_confidence=least)
         fresh = vote(DATA, MODELS[0], features=NOISE, samples=40, seed=3, min_confidence=least)
         assert torch.equal(kept.counts, fresh.counts)
@@ -104,6 +104,18 @@ def test_votes_with_another_filter_are_not_reused(tmp_path: Path) -> None:
     assert result["counted"] == pytest.approx(float(votes.counted[SPLITS[0].test].mean()), abs=1e-6)
     assert result["min_confidence"] == 0.2
     assert "counted" not in run(trained, CertificateOptions(samples=40, **OPTIONS), folder=tmp_path)[0]
+
+
+def test_test_nodes_without_a_counted_vote_are_not_right(tmp_path: Path) -> None:
+    trained = TrainedModels(MODELS[:1], DATA, "citation", SPLITS[:1], [(0, 3)])
+    (result,) = run(trained, CertificateOptions(samples=40, min_confidence=0.25, **OPTIONS), folder=tmp_path)
+    counts = vote(DATA, MODELS[0], features=NOISE, samples=40, seed=3, min_confidence=0.25).counts.tolist()
+    test, labels = SPLITS[0].test.tolist(), DATA.y.tolist()
+    assert any(sum(counts[node]) == 0 and labels[node] == 0 for node in test), (
+        "which the first class would be right for"
+    )
+    right = [sum(counts[node]) > 0 and counts[node].index(max(counts[node])) == labels[node] for node in test]
+    assert result["accuracy"] == pytest.approx(sum(right) / len(test))
 
 
 def test_plans_without_a_filter_keep_their_options() -> None:

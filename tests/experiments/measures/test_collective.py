@@ -60,6 +60,16 @@ def test_filtered_votes_are_certified_together_too(tmp_path: Path) -> None:
     assert 0 < result["counted"] < 1
 
 
+def test_a_test_node_without_a_counted_vote_is_not_right(tmp_path: Path) -> None:
+    trained = TrainedModels([MODEL], DATA, "citation", [SPLIT], [(0, 5)])
+    (result,) = run(trained, CollectiveOptions(**OPTIONS, min_confidence=0.21), folder=tmp_path)
+    votes = vote(DATA, MODEL, features=Noise(p_add=0.02, p_del=0.5), samples=200, seed=5, min_confidence=0.21)
+    is_empty = votes.counts.sum(1) == 0
+    assert bool((is_empty & (DATA.y == 0))[SPLIT.test].any()), "which the first class would be right for"
+    right = (votes.counts.argmax(1) == DATA.y) & ~is_empty
+    assert result["accuracy"] == pytest.approx(float(right[SPLIT.test].double().mean()))
+
+
 def test_options_that_are_not_sound_or_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="needs noise that only deletes, p_add = 0"):
         CollectiveOptions(**{**OPTIONS, "on": "edges"})

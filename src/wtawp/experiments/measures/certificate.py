@@ -69,8 +69,9 @@ def run(
     """Certified accuracy of each model on the test nodes of its split.
 
     "certified" is S(r_add, r_del), a list of rows: the share of nodes that are classified correctly and certified
-    there; "accuracy" is the share of correct majority votes, certified or not; "abstained" the share of nodes whose
-    votes settle nothing; with a filter, "counted" is the share of votes that count.
+    there; "accuracy" is the share of correct majority votes, certified or not, where a node without any counted vote is
+    not correct; "abstained" the share of nodes whose votes settle nothing; with a filter, "counted" is the share of
+    votes that count.
 
     Args:
         trained: The models.

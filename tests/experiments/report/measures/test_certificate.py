@@ -58,6 +58,18 @@ def test_the_table_tells_radii_and_abstentions(report: PlanReport) -> None:
     assert "certified-accuracy" in render_markdown([report], figures="figures").replace("_", "-")
 
 
+def test_the_table_tells_how_many_votes_count_if_they_were_filtered(make_record: Callable[..., Record]) -> None:
+    records = []
+    for run in plan().runs():
+        results = [{"accuracy": 0.8, "abstained": 0.1, "certified": [[0.5]]} for _ in WANTED]
+        results[0] |= {"counted": 0.5 + 0.25 * run.split, "min_confidence": 0.5}
+        records.append(make_record(key=run.key, setting=run.setting.content, split=run.split, measured=results))
+    (table,) = certified_tables(summarise(plan(), records))
+    rows = {(row[0].text, row[1].text): [entry.text for entry in row[2:]] for row in table.rows}
+    assert rows["smoothed, features", "votes that count"] == ["62.50 ± 17.68"] * 2
+    assert ("smoothed, edges", "votes that count") not in rows
+
+
 def test_the_figure_has_a_map_for_each_method_and_cuts(report: PlanReport, plotted: list[list[Any]]) -> None:
     certified_accuracy(report)
     (axes,) = plotted

@@ -70,6 +70,8 @@ def certified_tables(report: PlanReport) -> list[Table]:
             continue
         abstained = {c.cell.row: np.array([100 * r["abstained"] for r in _results(c)]) for c in report.column(column)}
         lines = {"abstains": abstained}
+        if counted := _counted(report, column):
+            lines["votes that count"] = counted
         for a, d in RADII:
             shares = {name: _at(runs, (a, d)) for name, runs in grids.items()}
             if any(values.any() for values in shares.values()):
@@ -110,6 +112,12 @@ def _results(cell: CellReport) -> list[dict[str, Any]]:
     index = cell.cell.measure
     results = [] if index is None else [(record.measured or [])[index] for record in cell.records]
     return [result for result in results if "certified" in result]
+
+
+def _counted(report: PlanReport, column: str) -> dict[str, Grids]:
+    """The share of the votes of each row that count, [runs], in per cent; nothing where no votes were filtered."""
+    by_row = {c.cell.row: [100 * r["counted"] for r in _results(c) if "counted" in r] for c in report.column(column)}
+    return {row: np.array(shares) for row, shares in by_row.items() if shares}
 
 
 def _grids(report: PlanReport, column: str) -> dict[str, Grids]:
