@@ -1,12 +1,15 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
-from wtawp.attacks.registry import AttackRequest
+from wtawp.attacks.registry import AttackRequest, Stage
+from wtawp.base import AttackError
 from wtawp.experiments.measures.shared.flips import (
     LABELS,
     NODES,
+    check_attack,
     find_flips,
     parse_attack_options,
 )
@@ -50,3 +53,39 @@ def test_the_named_nodes_are_parts_of_the_split() -> None:
     assert sizes["unlabelled"] == sizes["all"] - sizes["train"]
     assert sizes["train+test"] == sizes["train"] + sizes["test"]
     assert sizes["all"] == 178
+
+
+@pytest.mark.parametrize(
+    ("attack", "given", "expected"),
+    [
+        ("meta-pgd", {}, {"steps": 1, "samples": 0, "training_steps": 1, "block_size": 20_000}),
+        ("meta-pgd", {"block_size": 300_000, "steps": 9}, {"block_size": 300_000, "training_steps": 1, "steps": 1}),
+        ("meta-pgd", {"lr": 0.1, "weight_decay": 0.0}, {"lr": 0.1, "weight_decay": 0.0, "block_size": 20_000}),
+        ("meta-pgd", {"lr": 0.1, "training_steps": 7}, {"lr": 0.1, "training_steps": 7, "steps": 1}),
+        ("prbcd", {}, {"steps": 1, "block_size": 250_000}),
+        ("minmax", {"lr": 0.5}, {"steps": 1, "lr": 0.5}),
+        ("strongest", {}, {"steps": 1, "restarts": 1}),
+    ],
+)
+def test_a_check_before_training_has_the_blocks_and_trainings_of_the_attack(
+    attack: str, given: dict[str, Any], expected: dict[str, Any], trained: TrainedModels
+) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def run_many(_: AttackRequest, **options: Any) -> list[EdgeFlips]:
+        calls.append(options)
+        return [EdgeFlips(torch.zeros(2, 0, dtype=torch.int64), 178)]
+
+    stage: Stage = "evasion" if attack == "strongest" else "poisoning"
+    options = parse_attack_options(stage, {"attack": attack, "budget": 0.1, **given})
+    options = replace(options, attack=replace(options.attack, run_many=run_many))
+    check_attack(options, trained.models[0], trained.data, trained.splits[0])
+    assert calls[0].items() >= expected.items()
+    assert "training_steps" not in calls[0] or "training_steps" in expected
+    assert "block_size" not in calls[0] or attack != "strongest"
+
+
+def test_a_learning_rate_that_learns_nothing_is_refused_before_training(trained: TrainedModels) -> None:
+    options = parse_attack_options("poisoning", {"attack": "meta-pgd", "budget": 0.1, "lr": 1e9})
+    with pytest.raises(AttackError, match="do not lower the loss of the training nodes"):
+        check_attack(options, trained.models[0], trained.data, trained.splits[0])

@@ -27,13 +27,14 @@ NODES: dict[str, Callable[[Split], Tensor]] = {
     "all": lambda split: torch.cat([split.train, split.val, split.test]),
 }
 LABELS = ("true", "predicted", "self-training")  # the last: true for training nodes, predicted for all others
-SMOKE_STEPS = {
+SMOKE_OPTIONS = {
     "steps": 1,
     "samples": 0,
     "training_steps": 1,
-    "block_size": 250_000,
     "restarts": 1,
 }  # one step is enough to see whether an attack works
+SMOKE_BLOCK = 250_000  # the most draws of a block then, unless the plan says otherwise
+TRAINING_OPTIONS = ("lr", "weight_decay")  # which decide whether a training inside an attack learns anything
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,25 @@ def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Sp
     (budget_of if options.attack.changes == "edges" else feature_budget_of)(data, options.budget)
     refuse_cached(model)
     if (options.attack.uses_gradient or options.attack.uses_surrogate) and options.adaptive:
-        few: dict[str, Option] = {name: value for name, value in SMOKE_STEPS.items() if name in options.attack.options}
-        few |= {name: options.own[name] for name in ("block_size",) if name in options.own}
         nodes, train = NODES["all"](split), split.train
         request = AttackRequest.single(
             data, model, budget=options.budget, nodes=nodes, labels=data.y, seed=0, train=train,
             surrogate=_surrogate(data, 0) if options.attack.uses_surrogate else None,
         )  # fmt: skip
-        options.attack.run(request, **few)
+        options.attack.run(request, **_smoke_options(options))
+
+
+def _smoke_options(options: AttackOptions) -> dict[str, Option]:
+    """The options of an attack of one step, on blocks and with trainings inside it as the plan and the attack say."""
+    defaults = options.attack.options
+    few: dict[str, Option] = {name: value for name, value in SMOKE_OPTIONS.items() if name in defaults}
+    if isinstance(block_size := defaults.get("block_size"), int):  # None: each attack of several has its own
+        few["block_size"] = min(SMOKE_BLOCK, block_size)
+    kept = {"block_size", *TRAINING_OPTIONS}
+    if not options.own.keys().isdisjoint(TRAINING_OPTIONS):  # one step of training would not show what they do
+        few.pop("training_steps", None)
+        kept.add("training_steps")
+    return few | {name: value for name, value in options.own.items() if name in kept}
 
 
 def find_flips(trained: TrainedModels, options: AttackOptions, surrogates: TrainedModels | None = None) -> list[Flips]:
