@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from wtawp.attacks import attack, meta_pgd, metattack, random_flips, self_training_labels
 from wtawp.attacks.relaxed import target_of
-from wtawp.attacks.unrolled_training import TrainingOptions, UnrolledTraining
+from wtawp.attacks.unrolled_training import RATES, TrainingOptions, UnrolledTraining
 from wtawp.base import AttackError, rng
 from wtawp.graphs import EdgeFlips, Split, citation, stratified
 from wtawp.models import GCN, GNNGuard
@@ -104,7 +104,11 @@ def test_its_options_are_in_the_provenance_and_the_victim_keeps_mode_and_weights
     before = {name: value.clone() for name, value in model.state_dict().items()}
     one, other = (meta_pgd(data, v, labels=data.y, **FEW) for v in (model, black_box(model)))  # type: ignore[arg-type]
     assert torch.equal(one.pairs, other.pairs)  # it needs nothing but the forward pass
-    assert dict(one.provenance).items() >= {"training_steps": "3", "lr": "None", "step_size": "0.2"}.items()
+    assert dict(one.provenance).items() >= {"training_steps": "3", "step_size": "0.2"}.items()
+    rate = float(dict(one.provenance)["lr"])
+    assert rate in RATES
+    again = meta_pgd(data, model, labels=data.y, lr=rate, **FEW)  # type: ignore[arg-type]
+    assert torch.equal(again.pairs, one.pairs)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.training
     assert all(p.grad is None for p in model.parameters())

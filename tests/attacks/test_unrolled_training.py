@@ -114,19 +114,36 @@ def test_first_weights_are_the_victims_in_another_order_and_the_victim_stays(sma
     assert all(torch.equal(p, b) and p.grad is None for p, b in zip(victim.parameters(), before, strict=True))
 
 
+def test_batch_norms_use_the_statistics_of_the_victim_and_leave_them(small: Callable[..., Data]) -> None:
+    data = small()
+    graph, victim = soft_graph(data), GCN(4, CLASSES, hidden=(5,), norm="batch", generator=rng("init"))
+    start, first = unrolled(data, victim).first_weights(rng("start")), dict[float, Tensor]()
+    for mean in (0.0, 0.5):
+        before = {name: (buffer + mean).clone() for name, buffer in victim.named_buffers()}
+        victim.load_state_dict(before, strict=False)
+        training = unrolled(data, victim)
+        training.gradient(start, graph)
+        first[mean] = training.train(start, graph)[1][0][0]
+        assert all(torch.equal(buffer, before[name]) for name, buffer in victim.named_buffers())
+    assert not torch.allclose(first[0.0], first[0.5])
+
+
 def test_the_learning_rate_is_the_best_before_the_loss_rises_again(small: Callable[..., Data]) -> None:
     data = small()
     graph, training = soft_graph(data), unrolled(data, DEFENCES["GCN"](), lr=None)
-    start = training.first_weights(rng("start"))
-    training.choose_rate(start, graph)
+    starts = [training.first_weights(rng("start", i)) for i in range(2)]
 
-    def loss_at(rate: float) -> float:
+    def loss_at(rate: float, starts: list[State]) -> float:
         given = unrolled(data, DEFENCES["GCN"](), lr=rate)
-        weights = given.train(start, graph)[-1][0]
-        return float(F.cross_entropy(given._logits(weights, graph, 0)[0][TRAIN], data.y[TRAIN]).detach())
+        last = [given.train(start, graph)[-1][0] for start in starts]
+        losses = [F.cross_entropy(given._logits(w, graph, 0)[0][TRAIN], data.y[TRAIN]) for w in last]
+        return float(torch.stack(losses).mean().detach())
 
-    neighbours = [rate for rate in (2 * training.rate, training.rate / 2) if rate <= 0.5]
-    assert all(loss_at(training.rate) <= loss_at(rate) for rate in neighbours)
+    for judged in ([starts[0]], [starts[1]], starts):
+        training.choose_rate(judged, graph)
+        losses = [loss_at(0.5 / 2**power, judged) for power in range(8)]
+        first_rise = next(i for i in range(1, 9) if i == 8 or losses[i] >= losses[i - 1])
+        assert training.rate == 0.5 / 2 ** (first_rise - 1)
 
 
 def test_what_cannot_be_unrolled_says_what_to_do(small: Callable[..., Data], broken: nn.Module) -> None:
@@ -143,7 +160,7 @@ def test_what_cannot_be_unrolled_says_what_to_do(small: Callable[..., Data], bro
         unrolled(data, broken)
     wild = unrolled(data, DEFENCES["GCN"](), lr=1e9)
     with pytest.raises(AttackError, match=r"do not lower the loss of the training nodes.* lr=1e"):
-        wild.choose_rate(start(wild), graph)
+        wild.choose_rate([start(wild)], graph)
     for bad in ({"steps": 0}, {"lr": 0.0}, {"weight_decay": -1.0}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             TrainingOptions(**{"steps": 1, "lr": 0.1, "weight_decay": 0.0, **bad})  # type: ignore[arg-type]

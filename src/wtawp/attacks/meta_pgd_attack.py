@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from wtawp.attacks.block_ascent import check_block_options
 from wtawp.attacks.checks import refuse_without_weights
 from wtawp.attacks.flip_blocks import EPS, RESAMPLED, FlipBlock, draw_pairs
-from wtawp.attacks.losses import Loss, loss_spec
+from wtawp.attacks.losses import Loss
 from wtawp.attacks.projection import project_onto_budget
 from wtawp.attacks.relaxed import RelaxedFlips, contains, target_of
 from wtawp.attacks.unrolled_training import State, TrainingOptions, UnrolledTraining
@@ -48,6 +49,10 @@ def meta_pgd(
     loss of `nodes` after that through the whole training, and moves the relaxed flips of a random block of pairs. The
     victim is not changed; of its weights, only their sizes count. There may be fewer flips than the budget allows.
 
+    The trainings are in evaluation mode: batch norms use the means and variances that the victim has learned on the
+    clean graph, where a real training would learn them anew. So a victim with batch norms must have been trained, and
+    the flips are found for a training that is less like the real one than those of other victims.
+
     Args:
         data: The graph.
         victim: A model of the architecture to poison, trained or not, called as `victim(x, edge_index, edge_weight)`
@@ -60,8 +65,9 @@ def meta_pgd(
         train: The training nodes, as indices or a mask.
         steps: The number of steps of the attack. The block changes in the first 80 % of them.
         training_steps: The number of steps of each training, gradient descent with momentum 0.9.
-        lr: The learning rate of the trainings. None: the one of 0.5, 0.25, ... 0.0039 that leaves the lowest loss
-            of the training nodes on the clean graph.
+        lr: The learning rate of the trainings. None: of 0.5, 0.25, ... 0.0039, tried in this order until one does no
+            better than the best before it, the one that leaves the lowest loss of the training nodes on the clean
+            graph, as a mean over two starts. The provenance of the flips holds the rate that was used.
         weight_decay: The weight decay of the trainings.
         loss: The loss to raise, as for `pgd`.
         block_size: The number of draws of random pairs that make a block; time and memory grow with it.
@@ -89,12 +95,9 @@ def meta_pgd(
     """
     options = TrainingOptions(steps=training_steps, lr=lr, weight_decay=weight_decay)
     count, size = _checked_count(data, budget, block_size), int(data.num_nodes)
-    for name, value, least in (("steps", steps, 1), ("samples", samples, 0)):
-        if value < least:
-            raise ValueError(f"{name} must be >= {least}, got {value}")
-    if not 0 < step_size <= 1:
-        raise ValueError(f"step_size must lie in (0, 1], got {step_size}")
-    loss_spec(loss)
+    check_block_options(loss, steps, samples, block_size, step_size)
+    if step_size > 1:
+        raise ValueError(f"step_size is the mean step of relaxed flips and must be at most 1, got {step_size}")
     refuse_without_weights(victim, "the attack")
     aim, training = target_of(data, [nodes], [labels], loss), target_of(data, [train], [labels], "ce")
     with evaluating(victim):
@@ -102,7 +105,7 @@ def meta_pgd(
         flips = _Ascent(unrolled, count, block_size, seed).run(steps, step_size, samples)
     origin = {
         "attack": "meta-pgd", "budget": budget, "seed": seed, "steps": steps, "training_steps": training_steps,
-        "lr": lr, "weight_decay": weight_decay, "loss": loss, "block_size": block_size, "samples": samples,
+        "lr": unrolled.rate, "weight_decay": weight_decay, "loss": loss, "block_size": block_size, "samples": samples,
         "step_size": step_size,
     }  # fmt: skip
     return EdgeFlips.of(flips, size, tuple((name, str(value)) for name, value in origin.items()))
@@ -131,9 +134,10 @@ class _Ascent:
     def run(self, steps: int, step_size: float, samples: int) -> Tensor:  # -> [2, k]
         """Ascend, then draw sets of flips, and return the best of them."""
         changing = max(1, round(RESAMPLED * steps))
-        start, clean = self._start("judge", 0), self.aim.graph(self.aim.no_flips())
-        self.unrolled.choose_rate(start, clean)
-        self.unrolled.damage(start, clean)  # refuses labels that are no classes of the victim's
+        starts = [self._start("judge", judge) for judge in range(JUDGES)]
+        clean = self.aim.graph(self.aim.no_flips())
+        self.unrolled.choose_rate(starts, clean)
+        self.unrolled.damage(starts[0], clean)  # refuses labels that are no classes of the victim's
         for step in range(steps):
             report_progress(step / (steps + 1))
             self._move(step, step_size / math.sqrt(max(0, step - changing) + 1))

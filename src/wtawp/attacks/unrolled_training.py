@@ -5,8 +5,10 @@ derivative goes back through all its steps exactly. Only the weights after each 
 step is computed again and differentiated by itself, so that memory holds one step, whatever their number.
 """
 
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from statistics import fmean
 from typing import cast
 
 import torch
@@ -54,6 +56,9 @@ class TrainingOptions:
 
 class UnrolledTraining:
     """Trainings of a victim's architecture on graphs with edge weights, in the mode that the victim is in.
+
+    Only parameters are trained. Buffers are the victim's and stay: in evaluation mode, batch norms use the means and
+    variances that the victim has learned.
 
     Args:
         victim: The model, called as `victim(x, edge_index, edge_weight)`. Tensors take the place of its parameters,
@@ -114,24 +119,25 @@ class UnrolledTraining:
             states.append(_detached(self._step((leaves, velocity), graph, step, create_graph=False)))
         return states
 
-    def choose_rate(self, start: State, graph: Graph) -> None:
-        """Choose the learning rate, unless it is given: the one of `RATES` that leaves the lowest training loss.
+    def choose_rate(self, starts: Sequence[State], graph: Graph) -> None:
+        """Choose the learning rate, unless it is given: that of `RATES` with the lowest mean training loss afterwards.
 
-        They are tried from the largest to the smallest, until one does no better than the one before it.
+        They are tried from the largest to the smallest, and no further once one does no better than the best before
+        it: a smaller rate that were better still would be missed.
 
         Args:
-            start: The first weights.
+            starts: First weights of one or more trainings, over which losses are averaged.
             graph: The edges and their weights.
 
         Raises:
-            AttackError: If the training does not lower the loss of the training nodes at any rate, or at the given one.
+            AttackError: If the trainings do not lower the loss of the training nodes at any rate, or at the given one.
         """
-        before = lowest = self._training_loss(start, graph)
+        before = lowest = fmean(self._training_loss(start, graph) for start in starts)
         best, rates = None, RATES if self.options.lr is None else (self.options.lr,)
         for rate in rates:
             self.rate = rate
             with suppress(AttackError):  # it diverges at this rate
-                after = self._training_loss(self.train(start, graph)[-1], graph)
+                after = fmean(self._training_loss(self.train(start, graph)[-1], graph) for start in starts)
                 if after < lowest:
                     best, lowest = rate, after
                     continue
