@@ -108,7 +108,7 @@ def test_other_models_and_defences_that_compare_features_are_attacked_too(kind: 
     flips = prbcd_features(DATA, victim, budget=4, steps=3, block_size=600, loss="ce", **HOW)
     assert 0 < len(flips) <= 4
     none = FeatureFlips.of(torch.zeros(2, 0, dtype=torch.int64), 60, 20)
-    assert loss_after(flips, victim) != loss_after(none, victim)
+    assert loss_after(flips, victim) > loss_after(none, victim)
 
 
 def test_what_cannot_be_attacked_is_refused() -> None:
