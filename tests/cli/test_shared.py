@@ -85,12 +85,26 @@ def test_a_log_gets_a_line_of_progress_a_minute_with_the_time_left(
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     with progress_bar("training") as progress:
-        for now, share in ((30.0, 0.1), (90.0, 0.25), (100.0, 0.3), (150.0, 0.5)):  # noqa: B007
+        for now, share in ((0.0, 0.0), (30.0, 0.1), (90.0, 0.25), (100.0, 0.3), (150.0, 0.5)):  # noqa: B007
             progress(share, "GCN on cora")
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
         "25% done in 0:01:30, left: 0:04:30 (GCN on cora)",
         "50% done in 0:02:30, left: 0:02:30 (GCN on cora)",
+    ]
+
+
+def test_the_time_left_of_work_that_continues_follows_from_what_was_done_since(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with progress_bar("votes") as progress:
+        for now, share in ((10.0, 0.8), (70.0, 0.8), (130.0, 0.84)):  # noqa: B007
+            progress(share, "GCN on cora")
+    assert capsys.readouterr().err.splitlines() == [
+        "80% done in 0:01:10, left: unknown (GCN on cora)",
+        "84% done in 0:02:10, left: 0:08:00 (GCN on cora)",  # 0.04 in two minutes, and 0.16 left
     ]
 
 

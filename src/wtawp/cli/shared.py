@@ -229,16 +229,21 @@ def progress_bar(label: str, *, quiet: bool = False) -> Iterator[Callable[[float
 
 
 def _progress_lines() -> Callable[[float, str], None]:
-    """A function that prints one line of progress a minute, for logs of batch systems."""
+    """A function that prints one line of progress a minute, for logs of batch systems.
+
+    The time left follows from the progress since the first report: work that continues does not begin at 0.
+    """
     start = printed = time.monotonic()
+    first: tuple[float, float] | None = None  # the time and the share of the first report
 
     def print_line(share: float, last: str) -> None:
-        nonlocal printed
+        nonlocal printed, first
         now = time.monotonic()
+        first = first or (now, share)
         if now - printed < SECONDS_BETWEEN_LINES:
             return
-        printed, elapsed = now, now - start
-        left = timedelta(seconds=round(elapsed / share - elapsed)) if share > 0 else "unknown"
-        announce(f"{share:.0%} done in {timedelta(seconds=round(elapsed))}, left: {left} ({last})")
+        printed, gained = now, share - first[1]
+        left = timedelta(seconds=round((now - first[0]) * (1 - share) / gained)) if gained > 0 else "unknown"
+        announce(f"{share:.0%} done in {timedelta(seconds=round(now - start))}, left: {left} ({last})")
 
     return print_line
