@@ -52,7 +52,7 @@ def main() -> None:
                 accuracies[method].append(measured(data, split, name, method, number, chosen))
                 shown = "  ".join(f"{each:.2f}" for each in accuracies[method][-1])
                 print(f"# {name}, split {number}, {method}: {shown}", flush=True)
-        tell(name, accuracies)
+        print_rows(name, accuracies)
     print(f"{time.process_time() - start:.0f} s of one thread")
 
 
@@ -74,15 +74,15 @@ def measured(data: Data, split: Split, name: str, method: str, seed: int, chosen
     return [100 * evaluate(model, graph, split.test)[1] for graph in (data, *(flips.apply(data) for flips in attacks))]
 
 
-def tell(name: str, accuracies: dict[str, list[list[float]]]) -> None:
+def print_rows(name: str, accuracies: dict[str, list[list[float]]]) -> None:
     """Print the rows of a table: means, and differences from plain training with their intervals."""
     for method, rows in accuracies.items():
         cells = []
         for column in range(1 + len(BUDGETS)):
-            plain, own = ([row[column] for row in each] for each in (accuracies["plain"], rows))
-            cells.append(f"{mean(own):.2f}")
-            if method != "plain" and len(own) > 1:
-                difference = paired_difference(plain, own)
+            plain, treated = ([row[column] for row in each] for each in (accuracies["plain"], rows))
+            cells.append(f"{mean(treated):.2f}")
+            if method != "plain" and len(treated) > 1:
+                difference = paired_difference(plain, treated)
                 cells[-1] += f" ({difference.mean:+.2f}, {difference.interval('+.2f')})"
         print(f"| {name}, {method} | {' | '.join(cells)} |", flush=True)
 

@@ -11,6 +11,7 @@ from wtawp.experiments.spec import Cell, Plan, Record, Setting
 
 MakeRecords = Callable[..., list[Record]]
 OF_ROBUSTNESS = "robustness|attacked|pairs|drops|mean gain"
+NATACC = ("tab:natacc", "released:natacc")
 WT, AUTO = AwpConfig(rho=1.0, lam=0.7), AwpConfig(rho=1.0, lam="auto")
 
 
@@ -56,6 +57,22 @@ def test_distances_of_repeated_tables_are_those_of_a_loop_over_their_cells(
         assert found[f"{table} cells"]() == found[f"{table} cells, released"]() == 4
         assert found[f"{table} cells that agree"]() == 4
         assert found[f"{table} cells that agree, released"]() == 2
+
+
+def test_a_number_that_a_repeated_table_lacks_is_not_taken_for_zero(
+    small_plan: Plan, make_records: MakeRecords
+) -> None:
+    cells = tuple(
+        replace(c, printed=(c.printed[0], None)) if c.row == "GCN" else c for c in small_plan.cells if c.printed
+    )
+    plan = replace(small_plan, cells=cells)
+    found = facts({"tab:natacc": summarise(plan, make_records(plan, lambda cell, *_: cell.printed[0] + 0.5))})
+    assert found["natacc offset"]() == pytest.approx(0.5)
+    with pytest.raises(ValueError, match=r"this needs the plan released:natacc"):
+        found["natacc offset, released"]()
+    both = facts({name: summarise(plan, make_records(plan, lambda c, *_: c.printed[0])) for name in NATACC})
+    with pytest.raises(ValueError, match=r"released:natacc lacks this number in 2 cells, first in GCN, "):
+        both["natacc deviation, printed"]()
 
 
 def test_the_study_without_tuning_counts_real_data_and_clear_changes(make_records: MakeRecords) -> None:

@@ -79,19 +79,27 @@ def _judged(reports: Reports, names: tuple[str, ...], *, attacked: bool = False)
 def _distances(reports: Reports) -> dict[str, Callable[[], float]]:
     """How far tables lie from the printed ones, by our protocol and by that of the released code."""
 
-    def mean_over(name: str, value: Callable[[CellReport], float]) -> float:
-        return fmean(value(c) for c in reports[name].cells if c.verdict in ("agrees", "differs"))
+    def mean_over(name: str, value: Callable[[CellReport], float | None]) -> float:
+        judged = [(value(c), c.cell) for c in reports[name].cells if c.verdict in ("agrees", "differs")]
+        if absent := [f"{cell.row}, {cell.column}" for number, cell in judged if number is None]:
+            raise ValueError(f"{name} lacks this number in {len(absent)} cells, first in {absent[0]}")
+        return fmean(number for number, _ in judged if number is not None)
 
-    found: dict[str, Callable[[], float]] = {}
+    distances: dict[str, Callable[[], float]] = {}
     for table in REPEATED:
         for protocol, name in (("", f"tab:{table}"), (", released", f"released:{table}")):
             mean = partial(mean_over, name)
-            found[f"{table} distance{protocol}"] = partial(mean, lambda c: abs(c.difference or 0.0))
-            found[f"{table} offset{protocol}"] = partial(mean, lambda c: c.difference or 0.0)
-            found[f"{table} deviation{protocol}"] = partial(mean, lambda c: c.std or 0.0)
-            found[f"{table} deviation, printed"] = partial(mean, lambda c: (c.cell.printed or (0, 0))[1] or 0.0)
-            found |= {f"{table} {what}{protocol}": count for what, count in _judged(reports, (name,)).items()}
-    return found
+            distances[f"{table} distance{protocol}"] = partial(mean, _distance)
+            distances[f"{table} offset{protocol}"] = partial(mean, lambda c: c.difference)
+            distances[f"{table} deviation{protocol}"] = partial(mean, lambda c: c.std)
+            distances[f"{table} deviation, printed"] = partial(mean, lambda c: c.cell.printed and c.cell.printed[1])
+            distances |= {f"{table} {what}{protocol}": count for what, count in _judged(reports, (name,)).items()}
+    return distances
+
+
+def _distance(cell: CellReport) -> float | None:
+    """How far the mean of a cell lies from the printed one."""
+    return None if cell.difference is None else abs(cell.difference)
 
 
 def _pairs(reports: Reports) -> dict[str, Callable[[], float]]:
