@@ -1,6 +1,5 @@
 import errno
 import gc
-import inspect
 import math
 import os
 import stat
@@ -31,7 +30,6 @@ from wtawp.base import (
     report_progress,
     resolve,
     rng,
-    with_signature,
     write_atomic,
 )
 
@@ -204,16 +202,6 @@ def test_the_stack_level_names_the_caller_outside_of_the_package() -> None:
     inside = {"__name__": "wtawp.somewhere", "find_stack_level": find_stack_level}
     exec("def outer(): return inner()\ndef inner(): return find_stack_level()", inside)
     assert inside["outer"]() == 3  # type: ignore[operator]
-
-
-def test_a_signature_is_computed_once_and_stays_right() -> None:
-    def function(a: int, b: int = 2, *, c: str = "x") -> int:
-        return a + b + len(c)
-
-    expected = inspect.signature(function)
-    assert with_signature(function) is function
-    assert inspect.signature(function) == expected
-    assert inspect.signature(function) is inspect.signature(function)
 
 
 def test_a_name_is_found_in_any_case_and_only_whole() -> None:

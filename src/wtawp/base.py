@@ -6,7 +6,6 @@ This module does not import torch before a function needs it, so that reading op
 import errno
 import gc
 import hashlib
-import inspect
 import os
 import stat
 import sys
@@ -17,12 +16,11 @@ from contextvars import ContextVar
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     import torch
 
-Function = TypeVar("Function", bound=Callable[..., object])
 _PROGRESS: ContextVar[Callable[[float], None] | None] = ContextVar("progress", default=None)
 
 
@@ -419,29 +417,6 @@ def part_of_progress(start: float, end: float) -> Iterator[None]:
     finally:
         _PROGRESS.reset(token)
     receive(end)
-
-
-def with_signature(function: Function) -> Function:
-    """Compute the signature of a function once, and keep it with the function.
-
-    torch asks for the signature of an autograd function's `forward` in every call, which takes a good part of the time
-    of a small step.
-
-    Args:
-        function: The function.
-
-    Returns:
-        The same function.
-
-    Example:
-        >>> @with_signature
-        ... def double(x):
-        ...     return 2 * x
-        >>> inspect.signature(double) is double.__signature__
-        True
-    """
-    function.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return function
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from wtawp.base import rng
 from wtawp.graphs import sparse_features, spmm
+from wtawp.graphs.products import multiply
 
 
 @pytest.mark.parametrize("stack", [(), (3,)])
@@ -39,3 +40,31 @@ def test_the_vmap_rule_equals_a_loop(x_dim: int | None, v_dim: int | None, rando
     mapped = torch.func.vmap(lambda x, v: spmm(operator, x, v), in_dims=(x_dim, v_dim))(moved_x, moved_v)
     loop = [spmm(operator, x if x_dim is None else x[i], v if v_dim is None else v[i]) for i in range(3)]
     torch.testing.assert_close(mapped, torch.stack(loop), rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("width", [3, 20])
+@pytest.mark.parametrize("stack", [(), (2,)])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_dense_products_and_their_derivatives_whatever_the_width(
+    stack: tuple[int, ...], width: int, is_constant: bool
+) -> None:
+    g = rng("dense")
+    left = torch.randn(*(() if is_constant else stack), 6, 5, generator=g, dtype=torch.float64)
+    left.requires_grad_(not is_constant)
+    right = torch.randn(*stack, 5, width, generator=g, dtype=torch.float64, requires_grad=True)
+    wanted = [t for t in (left, right) if t.requires_grad]
+    upstream = torch.randn(*stack, 6, width, generator=g, dtype=torch.float64)
+    out, expected = multiply(left, right), left @ right
+    torch.testing.assert_close(out, expected, rtol=1e-13, atol=1e-13)
+    gradients = [torch.autograd.grad(t, wanted, upstream) for t in (out, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-13, atol=1e-13)
+    assert torch.autograd.gradgradcheck(
+        lambda *some: multiply(*((left, *some) if is_constant else some)), tuple(wanted)
+    )
+
+
+def test_a_narrow_product_of_variables_can_be_mapped() -> None:
+    left, right = (torch.randn(3, *shape, generator=rng("map"), dtype=torch.float64) for shape in ((6, 5), (5, 2)))
+    left.requires_grad_()
+    mapped = torch.func.vmap(multiply)(left, right)
+    torch.testing.assert_close(mapped, left @ right, rtol=1e-13, atol=1e-13)

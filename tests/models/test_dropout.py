@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.func import vmap
 
+from wtawp.models import dropout_kernels
 from wtawp.models.dropout import dropout, masks, mixed, normal
 
 X = torch.ones(40, 8, dtype=torch.float64)
@@ -78,14 +79,19 @@ def test_without_a_stream_torch_decides() -> None:
         assert not torch.equal(first, second)
 
 
-def test_mixing_is_splitmix64_s_finaliser() -> None:
+def test_mixing_is_splitmix64_s_finaliser(monkeypatch: pytest.MonkeyPatch) -> None:
     def reference(z: int) -> int:
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
         return z ^ (z >> 31)
 
-    for value in (0, 1, 12345678901234567, -5):
-        assert int(mixed(torch.tensor(value))) % 2**64 == reference(value % 2**64)
+    values = torch.tensor([[0, 1], [12345678901234567, -5]])
+    for is_compiled in (dropout_kernels.HAS_NUMBA, False):
+        monkeypatch.setattr(dropout_kernels, "HAS_NUMBA", is_compiled)
+        for value in values.flatten():
+            assert int(mixed(value)) % 2**64 == reference(int(value) % 2**64)
+        assert mixed(values.T).tolist() == [[int(mixed(value)) for value in row] for row in values.T]
+        assert torch.func.vmap(mixed)(values).tolist() == mixed(values).tolist()
 
 
 def test_normal_draws_are_standard_and_belong_to_their_place_and_key() -> None:

@@ -62,3 +62,35 @@ def test_weights_travel_both_ways() -> None:
 def test_models_must_be_of_one_architecture(models: list[nn.Module]) -> None:
     with pytest.raises(ValueError, match="models of one architecture"):
         Ensemble(models)
+
+
+def test_the_template_has_its_own_tensors_again_also_after_an_error() -> None:
+    data, model = load("wine"), GCN(13, 3, norm="batch", generator=rng("init"))
+    ensemble, own = Ensemble([model]), {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    stacked = {name: t + 1 for name, t in ensemble.parameters().items()}
+    ensemble.logits(stacked, ensemble.buffers(), (data.x, data.edge_index), KEYS[:1])
+    with pytest.raises(ValueError, match="5 columns"):
+        ensemble.logits(stacked, ensemble.buffers(), (data.x[:, :5], data.edge_index), KEYS[:1])
+    again = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    assert again.keys() == own.keys()
+    assert all(again[name] is t for name, t in own.items())
+
+
+def test_a_shared_weight_is_replaced_everywhere() -> None:
+    model = GCN(3, 3, hidden=(3,), dropout=0.0, generator=rng("init"))
+    model.convs[1].weight = model.convs[0].weight
+    data, ensemble = load("karate"), Ensemble([model])
+    x = torch.randn(34, 3, generator=rng("x"))
+    shifted = {name: t + 1 for name, t in ensemble.parameters().items()}
+    together = ensemble.logits(shifted, {}, (x, data.edge_index), None)
+    ensemble.write_back(shifted)
+    torch.testing.assert_close(together[0], model.eval()(x, data.edge_index))
+
+
+def test_the_mode_of_all_modules_follows_the_pass() -> None:
+    data, model = load("wine"), GCN(13, 3, generator=rng("init"))
+    ensemble = Ensemble([model])
+    for keys in (KEYS[:1], None, KEYS[:1]):
+        model.convs[0].eval()  # by somebody else
+        ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), keys)
+        assert {module.training for module in model.modules()} == {keys is not None}

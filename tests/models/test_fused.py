@@ -64,6 +64,48 @@ def test_propagate_can_be_differentiated_twice_and_by_its_entries() -> None:
     assert values.grad.abs().sum() > 0
 
 
+@cache
+def words() -> Operator:  # [7, 9]
+    g = torch.Generator().manual_seed(5)
+    rows, cols = (torch.rand(7, 9, generator=g) < 0.4).nonzero(as_tuple=True)
+    return Operator.from_entries(rows, cols, torch.rand(len(rows), generator=g, dtype=torch.float64), (7, 9))
+
+
+def convolved(weight: Tensor, bias: Tensor, key: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    with masks(key):
+        return fused.convolve(words(), weight, operator(), bias, p=p, training=training, positions=POSITIONS)
+
+
+@pytest.mark.parametrize(("p", "training"), [(0.5, True), (0.0, True), (0.5, False)])
+def test_convolve_is_a_product_and_propagate(p: float, training: bool) -> None:
+    weight, bias = draw(2, 9, 70), draw(2, 70, seed=1)
+    once, steps = convolved(weight, bias, KEYS, p, training), propagated(spmm(words(), weight), bias, KEYS, p, training)
+    assert torch.equal(once, steps)
+    upstream = draw(*once.shape, seed=2).detach()
+    for ours, theirs in zip(*(torch.autograd.grad(t, (weight, bias), upstream) for t in (once, steps)), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_convolve_alone_stacked_and_mapped_is_the_same() -> None:
+    weight, bias = draw(2, 9, 5), draw(2, 5, seed=1)
+    alone = torch.stack([convolved(weight[i], bias[i], KEYS[i]) for i in range(2)])
+    torch.testing.assert_close(convolved(weight, bias, KEYS), alone, rtol=0, atol=1e-14)
+    torch.testing.assert_close(vmap(convolved)(weight, bias, KEYS), alone, rtol=0, atol=1e-14)
+
+
+def test_convolve_can_be_differentiated_twice_and_by_its_entries() -> None:
+    weight, bias = draw(9, 3), draw(3, seed=1)
+    assert gradcheck(lambda w, b: convolved(w, b, KEYS[0]), (weight, bias))
+    assert gradgradcheck(lambda w, b: convolved(w, b, KEYS[0]), (weight, bias))
+    for of_words in (True, False):
+        values = (words() if of_words else operator()).values.clone().requires_grad_()
+        inputs = replace(words(), values=values) if of_words else words()
+        graph = operator() if of_words else replace(operator(), values=values)
+        with masks(KEYS[0]):
+            out = fused.convolve(inputs, weight, graph, bias, p=0.5, training=True, positions=POSITIONS)
+        assert torch.autograd.grad(out.sum(), values)[0].abs().sum() > 0
+
+
 def attended(projected: Tensor, source: Tensor, target: Tensor, key: Tensor, p: float = 0.5) -> Tensor:
     structure = operator()
     entries = POSITIONS[structure.rows] * 100 + structure.indices
@@ -118,7 +160,8 @@ def test_attention_can_be_differentiated_twice() -> None:
 def test_without_a_compiler_the_numbers_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     dense, bias = draw(7, 3), draw(3, seed=1)
     inputs = draw(7, 2, 3), draw(7, 2, seed=1), draw(6, 2, seed=2)
-    compiled = propagated(dense, bias, KEYS[0]), attended(*inputs, KEYS[0])
+    weight = draw(9, 3, seed=3)
+    compiled = propagated(dense, bias, KEYS[0]), attended(*inputs, KEYS[0]), convolved(weight, bias, KEYS[0])
     monkeypatch.setattr(fused, "is_compiled", lambda _: False)
-    plain = propagated(dense, bias, KEYS[0]), attended(*inputs, KEYS[0])
+    plain = propagated(dense, bias, KEYS[0]), attended(*inputs, KEYS[0]), convolved(weight, bias, KEYS[0])
     torch.testing.assert_close(compiled, plain, rtol=1e-11, atol=1e-12)

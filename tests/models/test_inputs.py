@@ -8,11 +8,11 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from wtawp.base import DataError, rng
-from wtawp.graphs import Operator, gcn_operator, load, memory_mapped, receptive_field
+from wtawp.graphs import Operator, gcn_operator, load, memory_mapped, receptive_field, sparse_features
 from wtawp.graphs.collection import batched
 from wtawp.graphs.kernels import HAS_NUMBA
 from wtawp.graphs.products import multiply
-from wtawp.models import GCN, PPNP, PooledGCN
+from wtawp.models import GCN, PPNP, PooledGCN, inputs
 from wtawp.models.caches import OperatorCache
 from wtawp.models.inputs import features, first_product, operators_by_layer, prepare
 
@@ -57,6 +57,27 @@ def test_memory_mapped_features_are_given_whole_where_the_device_of_the_edges_ne
     prepare(model, data, torch.tensor([1, 2]))
     prepare(model, data, None)
     assert [x.device.type for x in given] == ["meta" if is_whole else "cpu", "meta"]
+
+
+def test_constant_features_are_looked_through_once_and_changes_by_torch_are_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, rows = torch.eye(20), torch.tensor([5, 2])
+    counted: list[Tensor] = []
+    monkeypatch.setattr(inputs, "sparse_features", lambda t: (counted.append(t), sparse_features(t))[1])
+    with inputs.constant_features():
+        for _ in range(3):
+            assert torch.equal(features(x, rows).to_dense(), x[rows])
+            assert torch.equal(features(x).to_dense(), x)
+        assert len(counted) == 1
+        x[5, 7] = 3.0
+        assert features(x, rows).to_dense()[0, 7] == 3.0
+        x.fill_(1.0)
+        assert torch.equal(features(x, rows), x[rows])
+    assert len(counted) == 2
+    x.zero_()[0, 0] = 1.0
+    x.numpy()[2, 2] = 4.0  # outside of the context nothing is remembered
+    assert features(x, rows).to_dense()[1, 2] == 4.0
 
 
 def test_a_foreign_module_gets_the_graph_as_it_is() -> None:

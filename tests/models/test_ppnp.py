@@ -28,9 +28,12 @@ def test_logits_and_gradients_equal_pyg_s(steps: int | None) -> None:
 
 def test_prepared_rows_give_the_loss_and_gradients_of_the_whole_graph(check_rows: Callable[..., None]) -> None:
     data = load("citation")
-    rows, x = torch.tensor([3, 700, 12, 1999]), data.x.double()
-    model = PPNP(data.num_features, 7, generator=rng("init")).double()
-    check_rows(model, x, data.edge_index, rows)  # dropout on sparse features draws what dropout on dense ones does
+    x, model = data.x.double(), PPNP(data.num_features, 7, generator=rng("init")).double()
+    few, many = torch.tensor([3, 700, 12, 1999]), torch.arange(1999, 100, -1)
+    assert model.prepare(x, data.edge_index, few)[1].shape == (4, 2000)
+    assert model.prepare(x, data.edge_index, many)[1].shape == (2000, 2000)  # the operator itself
+    for rows in (few, many):
+        check_rows(model, x, data.edge_index, rows)  # dropout on sparse features draws what dropout on dense ones does
 
 
 def test_its_first_linear_map_is_what_the_paper_perturbs() -> None:

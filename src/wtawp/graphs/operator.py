@@ -161,6 +161,11 @@ class Operator:
             An operator whose `values` are not yet those of the transpose: pass `t_values`, or other values in that
             order, beside it.
         """
+        return self._mirrored
+
+    @cached_property
+    def _mirrored(self) -> "Operator":
+        """What `mirrored` returns."""
         turned = self.shape[::-1]
         mirror = Transposed(turned, self.t_indptr, self.t_indices, mirror=self._transposed)
         return Operator(turned, self.t_indptr, self.t_indices, self.values, mirror)

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wtawp.base import with_signature
 from wtawp.graphs import kernels
+from wtawp.graphs.autograd_calls import call_function
 from wtawp.graphs.operator import Operator
 
 NARROW = 64  # columns of a dense matrix up to which a CPU multiplies it with each member of a stack by itself
+WIDE = 16  # columns from which a CPU multiplies with a matrix as fast as with its transpose
 
 
 def spmm(operator: Operator, dense: Tensor, values: Tensor | None = None) -> Tensor:  # [n, m], [m, h] -> [n, h]
@@ -36,7 +37,7 @@ def spmm(operator: Operator, dense: Tensor, values: Tensor | None = None) -> Ten
                 [1.]])
     """
     values = operator.values if values is None else values
-    product: Tensor = _SpMM.apply(values, dense, operator)  # type: ignore[no-untyped-call]
+    product: Tensor = call_function(_SpMM, values, dense, operator)
     return product
 
 
@@ -60,9 +61,11 @@ def multiply(left: Operator | Tensor | Multiplies, dense: Tensor, values: Tensor
     """
     if isinstance(left, Operator):
         return spmm(left, dense, values)
-    if not isinstance(left, Tensor) or left.requires_grad or left.dim() > 2:
+    if not isinstance(left, Tensor):
         return left @ dense
-    product: Tensor = _SharedLeft.apply(left, dense)  # type: ignore[no-untyped-call]
+    if left.requires_grad or left.dim() > 2:
+        return call_function(_NarrowRight, left, dense) if _is_narrow(left, dense) else left @ dense
+    product: Tensor = call_function(_SharedLeft, left, dense)
     return product
 
 
@@ -86,16 +89,15 @@ class _SharedLeft(torch.autograd.Function):
     """
 
     @staticmethod
-    @with_signature
     def forward(left: Tensor, dense: Tensor) -> Tensor:
         missing = left.shape[1] - dense.shape[-2]
         dense = F.pad(dense, (0, 0, 0, missing)) if missing else dense  # a padding by nothing would copy
         if dense.dim() == 2:
-            return left @ dense
+            return _product(left, dense)
         if left.device.type == "cpu" and min(left.shape) <= NARROW:
             return left.expand(*dense.shape[:-2], *left.shape) @ dense
         stack = dense.movedim(-2, 0)  # [m, ..., h]
-        return (left @ stack.reshape(stack.shape[0], -1)).view(-1, *stack.shape[1:]).movedim(0, -2)
+        return _product(left, stack.reshape(stack.shape[0], -1)).view(-1, *stack.shape[1:]).movedim(0, -2)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004
@@ -116,11 +118,45 @@ class _SharedLeft(torch.autograd.Function):
         return left.movedim(in_dims[0], 0) @ stack, 0
 
 
+class _NarrowRight(torch.autograd.Function):
+    """[..., n, m] times [..., m, h] for a small h, such as the number of classes, on the CPU."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(left: Tensor, right: Tensor) -> Tensor:
+        return _product(left, right)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        left, right = ctx.saved_tensors
+        to_left = grad @ right.mT if ctx.needs_input_grad[0] else None
+        to_right = _product(left.mT, grad) if ctx.needs_input_grad[1] else None
+        return to_left, to_right
+
+
+def _is_narrow(left: Tensor, right: Tensor) -> bool:
+    """Whether a product is faster if its transpose is computed."""
+    return left.device.type == "cpu" and right.shape[-1] < WIDE and left.dim() == right.dim()
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:  # [..., n, m], [..., m, h] -> [..., n, h]
+    """The product of two matrices, or stacks of them.
+
+    On a CPU torch is up to four times slower where the result has few columns than where it has few rows, so that the
+    transposed product is computed there.
+    """
+    return (right.mT @ left.mT).mT.contiguous() if _is_narrow(left, right) else left @ right
+
+
 class _SpMM(torch.autograd.Function):
     """values [..., e], dense [..., m, h] -> [..., n, h]; leading dimensions broadcast (models, heads)."""
 
     @staticmethod
-    @with_signature
     def forward(values: Tensor, dense: Tensor, operator: Operator) -> Tensor:
         lead: torch.Size = dense.shape[:-2]
         if values.dim() > 1:
@@ -162,7 +198,7 @@ class _SpMM(torch.autograd.Function):
         for t, d, num_heads in ((values, in_dims[0], heads[0]), (dense, in_dims[1], heads[1])):
             front = t if d is None else t.movedim(d, 0)
             fronted.append(front if d is None else front[(slice(None), *[None] * (max(heads) - num_heads))])
-        return _SpMM.apply(*fronted, operator), 0  # type: ignore[no-untyped-call]
+        return call_function(_SpMM, *fronted, operator), 0
 
 
 def _folded(t: Tensor, lead: torch.Size, dims: int) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wtawp.base import with_signature
+from wtawp.graphs.autograd_calls import call_function
 
 
 def row_norms(x: Tensor) -> Tensor:  # [..., n, h] -> [..., n]
@@ -23,7 +23,7 @@ def row_norms(x: Tensor) -> Tensor:  # [..., n, h] -> [..., n]
         >>> row_norms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
         tensor([5., 0.])
     """
-    norms: Tensor = _RowNorms.apply(x)  # type: ignore[no-untyped-call]
+    norms: Tensor = call_function(_RowNorms, x)
     return norms
 
 
@@ -33,7 +33,6 @@ class _RowNorms(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    @with_signature
     def forward(x: Tensor) -> Tensor:
         norms: Tensor = torch.linalg.vector_norm(x, dim=-1)
         return norms

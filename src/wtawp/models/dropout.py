@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
-from wtawp.base import with_signature
+from wtawp.graphs.autograd_calls import call_function
 from wtawp.models import dropout_kernels
 
 
@@ -62,7 +63,7 @@ def dropout(
         return x
     if positions is None:
         positions = torch.arange(x.shape[-2], device=x.device)
-    out: Tensor = _Dropout.apply(x, next_key(x.device), positions, p)  # type: ignore[no-untyped-call]
+    out: Tensor = call_function(_Dropout, x, next_key(x.device), positions, p)
     return out
 
 
@@ -95,6 +96,8 @@ def next_key(device: torch.device) -> Tensor:  # -> [], or [b] inside a stack
 
 def mixed(key: Tensor) -> Tensor:
     """Map 64-bit integers one to one to integers without visible pattern (the finaliser of splitmix64)."""
+    if key.device.type == "cpu" and dropout_kernels.HAS_NUMBA and not is_functorch_wrapped_tensor(key):
+        return dropout_kernels.mixed(key)
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
         key = (key ^ _shifted(key, shift)) * factor
     return key ^ _shifted(key, 31)
@@ -109,7 +112,6 @@ class _Dropout(torch.autograd.Function):
     """x [n, h] or [b, n, h], key [] or [b] -> x * mask / (1 - p). The derivative is the same function."""
 
     @staticmethod
-    @with_signature
     def forward(x: Tensor, key: Tensor, positions: Tensor, p: float) -> Tensor:
         stack, keys = (x, key) if x.dim() == 3 else (x[None], key.reshape(-1))
         out = dropout_kernels.apply(stack, keys, positions, p)
@@ -124,7 +126,7 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         key, positions = ctx.saved_tensors
-        back = _Dropout.apply(grad, key, positions, ctx.p)  # type: ignore[no-untyped-call]
+        back = call_function(_Dropout, grad, key, positions, ctx.p)
         return (back.sum(0) if ctx.shared else back), None, None, None
 
     @staticmethod
@@ -133,4 +135,4 @@ class _Dropout(torch.autograd.Function):
     ) -> tuple[Tensor, int]:
         x = x if in_dims[0] is None else x.movedim(in_dims[0], 0)
         key = key.expand(info.batch_size) if in_dims[1] is None else key
-        return _Dropout.apply(x, key, positions, p), 0  # type: ignore[no-untyped-call]
+        return call_function(_Dropout, x, key, positions, p), 0

@@ -5,7 +5,9 @@ one after another, with a warning.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +52,7 @@ class Ensemble:
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.draws_in_evaluation = isinstance(models[0], StackAware) and models[0].draws_in_evaluation
         self.is_mapped = len(models) > 1 and not self.is_ours
+        self._modules, self._places = list(self.template.modules()), _places(self.template)
 
     def parameters(self) -> Stack:
         """Stack the parameters of the members.
@@ -101,17 +104,18 @@ class Ensemble:
         Returns:
             Logits, [b, k, c].
         """
-        self.template.train(is_training and keys is not None)
+        self._set_mode(is_training=is_training and keys is not None)
         keys = next(iter(parameters.values())).new_zeros(len(self.models), dtype=torch.int64) if keys is None else keys
 
         def one(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], key: Tensor) -> Tensor:
             with masks(key):
                 tensors = {f"{self._prefix}{n}": t for n, t in {**parameters, **buffers}.items()}
-                out = functional_call(self.called, tensors, arguments)
-                return out if self.is_ours else checked_output(out, self.template)
+                return checked_output(functional_call(self.called, tensors, arguments), self.template)
 
         if self.is_ours:
-            return one(parameters, buffers, keys)
+            with masks(keys), self._holding(parameters, buffers):
+                logits: Tensor = self.template(*arguments)
+                return logits
         if self.is_mapped:
             try:
                 mapped: Tensor = torch.func.vmap(one, randomness="different")(parameters, buffers, keys)
@@ -144,12 +148,49 @@ class Ensemble:
         Returns:
             Logits [b, k, c], and the extra loss of each member, [b].
         """
-        self.template.train()
-        with masks(keys):
-            logits_and_term: tuple[Tensor, Tensor] = functional_call(
-                self.template, (dict(parameters), dict(buffers)), arguments, {"with_extra_loss": True}
-            )
+        self._set_mode(is_training=True)
+        with masks(keys), self._holding(parameters, buffers):
+            logits_and_term: tuple[Tensor, Tensor] = self.template(*arguments, with_extra_loss=True)
         return logits_and_term
+
+    def _set_mode(self, *, is_training: bool) -> None:
+        """Put the template into training or evaluation mode, unless it is in it."""
+        if all(module.training == is_training for module in self._modules):
+            return
+        if self.is_ours:  # `train` would look up each module by name
+            for module in self._modules:
+                module.__dict__["training"] = is_training
+        else:
+            self.template.train(is_training)
+
+    @contextmanager
+    def _holding(self, *stacks: Mapping[str, Tensor]) -> Iterator[None]:
+        """Let the template compute with stacked tensors in place of its own: `functional_call`, but ten times cheaper.
+
+        The difference matters in a step of a small model. Stacks have other shapes than a parameter may be given, so
+        that they are put into the modules' dicts directly.
+        """
+        held = [(place, name, t) for stack in stacks for key, t in stack.items() for place, name in self._places[key]]
+        own = [(place, name, place[name]) for place, name, _ in held]
+        try:
+            for place, name, t in held:
+                place[name] = t
+            yield
+        finally:
+            for place, name, before in own:
+                place[name] = before
+
+
+def _places(model: nn.Module) -> dict[str, list[tuple[dict[str, Tensor | None], str]]]:
+    """Where a model holds each parameter and buffer: dicts of its modules and the names there, several if shared."""
+    names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
+    places: dict[str, list[tuple[dict[str, Tensor | None], str]]] = {name: [] for name in names.values()}
+    for module in model.modules():
+        for place in (module._parameters, module._buffers):
+            for name, t in place.items():
+                if t is not None:
+                    places[names[id(t)]].append((cast(dict[str, Tensor | None], place), name))
+    return places
 
 
 def _member(stack: Mapping[str, Tensor], i: int) -> Stack:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wtawp.base import with_signature
+from wtawp.graphs.autograd_calls import call_function
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import spmm
 from wtawp.models import dropout_kernels
@@ -53,15 +53,99 @@ def propagate(
     key = next_key(dense.device) if training and p > 0 else None
     keys = None if key is None else key.reshape(-1)
     stack, shift = (dense[None], bias[None]) if is_alone else (dense, bias)
-    out: Tensor = _Propagate.apply(stack, shift, keys, operator, positions, p if training else 0.0)  # type: ignore[no-untyped-call]
+    out: Tensor = call_function(_Propagate, stack, shift, keys, operator, positions, p if training else 0.0)
     return out[0] if is_alone else out
+
+
+def convolve(
+    inputs: Operator, weight: Tensor, operator: Operator, bias: Tensor, *, p: float, training: bool,
+    positions: Tensor | None = None,
+) -> Tensor:  # [m, d], [..., d, h], [n, m], [..., h] -> [..., n, h]  # fmt: skip
+    """Compute dropout(relu(A X W + b)) for sparse features X, the hidden layer of a GCN.
+
+    On a CPU the product X W of one model stays in its cache. Otherwise it is `propagate` after a product.
+
+    Args:
+        inputs: X, [m, d].
+        weight: W, [..., d, h].
+        operator: A, [n, m].
+        bias: b, [..., h].
+        p: Probability of dropping a unit.
+        training: Whether to drop anything.
+        positions: Positions of the rows in the whole graph, [n], as in `dropout`.
+
+    Returns:
+        The hidden layer, [..., n, h].
+    """
+    is_constant = not (inputs.values.requires_grad or operator.values.requires_grad)
+    if not (weight.device.type == "cpu" and is_compiled(weight.device) and is_constant):
+        return propagate(operator, spmm(inputs, weight), bias, p=p, training=training, positions=positions)
+    is_alone = weight.dim() == 2
+    key = next_key(weight.device) if training and p > 0 else None
+    keys = None if key is None else key.reshape(-1)
+    stack, shift = (weight[None], bias[None]) if is_alone else (weight, bias)
+    options = inputs, operator, positions, p if training else 0.0
+    out: Tensor = call_function(_Convolve, stack, shift, keys, *options)
+    return out[0] if is_alone else out
+
+
+class _Convolve(torch.autograd.Function):
+    """weight [b, d, h], bias [b, h], keys [b] -> [b, n, h], on the CPU; as `_Propagate` after a product."""
+
+    @staticmethod
+    def forward(weight: Tensor, bias: Tensor, keys: Tensor | None, inputs: Operator, operator: Operator,
+                positions: Tensor | None, p: float) -> Tensor:  # fmt: skip
+        size, h, (n, m) = weight.shape[0], weight.shape[2], operator.shape
+        threshold, scale = limits(p)
+        keys = torch.zeros(size, dtype=torch.int64) if keys is None else keys
+        positions = torch.arange(n) if positions is None else positions
+        product, out = torch.empty(1, m, h, dtype=weight.dtype), torch.empty(size, n, h, dtype=weight.dtype)
+        fused_numba.convolve(threshold, *_arrays(
+            torch.tensor([scale], dtype=weight.dtype), inputs.indptr, inputs.indices, inputs.values[None], weight,
+            operator.indptr, operator.indices, operator.values, bias, keys, positions, product, out,
+        ))  # fmt: skip
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.inputs, ctx.operator, ctx.scale = inputs[3], inputs[4], limits(inputs[6])[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (out,) = ctx.saved_tensors
+        inputs: Operator = ctx.inputs
+        operator: Operator = ctx.operator
+        passed = torch.ops.aten.threshold_backward(grad, out, 0)
+        values = operator.t_values * ctx.scale  # e values, not n h, are scaled
+        back, back_to_words = operator.mirrored(), inputs.mirrored()
+        if torch.is_grad_enabled():  # a second derivative is wanted
+            to_weight = spmm(back_to_words, spmm(back, passed, values), inputs.t_values)
+        else:
+            size, _, h = passed.shape
+            product = torch.empty(1, operator.shape[1], h, dtype=passed.dtype)
+            to_weight = torch.empty(size, inputs.shape[1], h, dtype=passed.dtype)
+            fused_numba.multiply_twice(*_arrays(
+                back.indptr, back.indices, values[None], back_to_words.indptr, back_to_words.indices,
+                inputs.t_values[None], passed, product, to_weight,
+            ))  # fmt: skip
+        return to_weight, ctx.scale * passed.sum(-2), None, None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], weight: Tensor, bias: Tensor, keys: Tensor | None,
+             *options: Any) -> tuple[Tensor, int]:  # fmt: skip
+        size = info.batch_size
+        folded = [
+            None if t is None else _folded(t, d, size) for t, d in zip((weight, bias, keys), in_dims, strict=False)
+        ]
+        out: Tensor = call_function(_Convolve, *folded, *options)
+        return out.view(size, -1, *out.shape[1:]), 0
 
 
 class _Propagate(torch.autograd.Function):
     """dense [b, m, h], bias [b, h], keys [b] -> [b, n, h]. Entries that are zero in the output get no gradient."""
 
     @staticmethod
-    @with_signature
     def forward(dense: Tensor, bias: Tensor, keys: Tensor | None, operator: Operator, positions: Tensor | None,
                 p: float) -> Tensor:  # fmt: skip
         n, h = operator.shape[0], dense.shape[2]
@@ -98,7 +182,7 @@ class _Propagate(torch.autograd.Function):
         folded = [
             None if t is None else _folded(t, d, size) for t, d in zip((dense, bias, keys), in_dims, strict=False)
         ]
-        out: Tensor = _Propagate.apply(*folded, operator, positions, p)  # type: ignore[no-untyped-call]
+        out: Tensor = call_function(_Propagate, *folded, operator, positions, p)
         return out.view(size, -1, *out.shape[1:]), 0
 
 
@@ -135,7 +219,7 @@ def attend(
     keys = next_key(projected.device).reshape(-1) if training and p > 0 else None
     options = (operator, entries, p if training else 0.0)
     if weights is None and is_compiled(projected.device):
-        out: Tensor = _Attend.apply(projected, source, target, keys, *options)[0]  # type: ignore[no-untyped-call]
+        out: Tensor = call_function(_Attend, projected, source, target, keys, *options)[0]
     else:
         out = attend_in_steps(projected, source, target, keys, *options, weights)
     return out[0] if is_alone else out
@@ -161,7 +245,6 @@ class _Attend(torch.autograd.Function):
     """projected [b, m, heads, w], source [b, m, heads], target [b, n, heads], keys [b] -> [b, n, heads, w]."""
 
     @staticmethod
-    @with_signature
     def forward(projected: Tensor, source: Tensor, target: Tensor, keys: Tensor | None, operator: Operator,
                 entries: Tensor, p: float) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the output and what the backward pass starts from: the attention [b, e, heads] or its log-sums."""
@@ -210,7 +293,7 @@ class _Attend(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
         size = info.batch_size
         folded = [None if t is None else _folded(t, d, size) for t, d in zip(inputs[:4], in_dims, strict=False)]
-        out, kept = _Attend.apply(*folded, *inputs[4:])  # type: ignore[no-untyped-call]
+        out, kept = call_function(_Attend, *folded, *inputs[4:])
         return (out.view(size, -1, *out.shape[1:]), kept.view(size, -1, *kept.shape[1:])), (0, 0)
 
 

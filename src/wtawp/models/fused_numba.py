@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from wtawp.graphs.kernels_numba import multiply_row
+from wtawp.graphs.kernels_numba import multiply, multiply_row
 from wtawp.models.dropout_numba import halves, hashed, u
 
 Array = np.ndarray
@@ -32,6 +32,31 @@ def propagate(
                 for k in range(width):
                     kept = hashed(u(start + u(k)), low, high) >= least
                     o[k] = max(o[k] + shift[k], zero) * (factor if kept else zero)
+
+
+@numba.njit(fastmath={"contract", "nsz"}, nogil=True, cache=True)
+def convolve(
+    threshold: int, scale: Array, x_indptr: Array, x_indices: Array, x_values: Array, weight: Array, indptr: Array,
+    indices: Array, values: Array, bias: Array, keys: Array, positions: Array, product: Array, out: Array,
+) -> None:  # fmt: skip
+    """Compute dropout(relu(A X W + b)) one model after another; X W of one model, [1, m, h], stays in cache."""
+    for b in range(len(out)):
+        multiply(x_indptr, x_indices, x_values, weight[b : b + 1], product)
+        propagate(
+            threshold, scale, indptr, indices, values, product, bias[b : b + 1], keys[b : b + 1], positions,
+            out[b : b + 1],
+        )  # fmt: skip
+
+
+@numba.njit(nogil=True, cache=True)
+def multiply_twice(
+    first_indptr: Array, first_indices: Array, first_values: Array, second_indptr: Array, second_indices: Array,
+    second_values: Array, dense: Array, product: Array, out: Array,
+) -> None:  # fmt: skip
+    """Multiply two sparse matrices, the first one first, with a dense one; the product in between stays in cache."""
+    for b in range(len(out)):
+        multiply(first_indptr, first_indices, first_values, dense[b : b + 1], product)
+        multiply(second_indptr, second_indices, second_values, product, out[b : b + 1])
 
 
 @numba.njit(nogil=True, cache=True)

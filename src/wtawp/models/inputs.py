@@ -4,8 +4,14 @@ Our modules take more than edges: an `Operator` instead of them, sparse features
 compute some rows only. `prepare` asks a module for such arguments; any other module gets the graph as it is.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
@@ -22,6 +28,8 @@ from wtawp.models.norms import has_batch_norm
 
 COUNTED = 4096  # rows of features whose non-zeros are counted at a time
 SPARSE_BELOW = 0.2  # share of non-zeros under which features are cheaper as an operator
+# Inside of `constant_features`: features -> their version, and their non-zero entries, None if these are many.
+_NONZEROS: ContextVar[WeakTensorKeyDictionary | None] = ContextVar("nonzeros", default=None)
 
 
 def prepare(model: nn.Module, data: Data, rows: Tensor | None) -> tuple[tuple[object, ...], Tensor | None]:
@@ -91,13 +99,58 @@ def features(x: Tensor, rows: Tensor | None = None, *, dropped: bool = False) ->
     if x.layout != torch.strided:
         x = x if rows is None else x.to_sparse().index_select(0, rows)
         return sparse_features(x)
+    if _is_remembered(x) and (rows is None or rows.device.type == "cpu"):
+        nonzeros = _nonzeros(x)
+        if nonzeros is None:
+            return x if rows is None else x[rows]
+        return nonzeros if rows is None else nonzeros.select(rows, torch.arange(x.shape[1]))
     if rows is not None:
         x = x[rows.to(x.device)].to(rows.device)
     elif is_memory_mapped(x):
         return x
-    if (x.device.type == "cpu" or dropped) and int(x.count_nonzero()) < SPARSE_BELOW * x.numel():
+    if (x.device.type == "cpu" or dropped) and _is_sparse(x):
         return sparse_features(x)
     return x
+
+
+@contextmanager
+def constant_features() -> Iterator[None]:
+    """Look for the non-zero entries of features only once, as long as nobody changes these behind torch's back.
+
+    A training prepares the same features for the nodes that train, validate and test. Changes by torch are noticed;
+    changes of memory that numpy shares are not, so that this is not the default.
+
+    Returns:
+        A context manager, inside of which `features` remembers the entries of each tensor.
+    """
+    token = _NONZEROS.set(WeakTensorKeyDictionary())
+    try:
+        yield
+    finally:
+        _NONZEROS.reset(token)
+
+
+def _is_remembered(x: Tensor) -> bool:
+    """Whether the non-zero entries of dense features are looked for only once; see `constant_features`."""
+    is_plain = x.device.type == "cpu" and not (x.requires_grad or x.is_inference() or is_functorch_wrapped_tensor(x))
+    return _NONZEROS.get() is not None and is_plain and not is_memory_mapped(x)
+
+
+def _nonzeros(x: Tensor) -> Operator | None:  # [n, d] -> [n, d]
+    """The non-zero entries of features that are remembered; None if these are many."""
+    known = _NONZEROS.get()
+    assert known is not None, "only inside of `constant_features`"
+    version, entries = known.get(x, (None, None))  # type: ignore[no-untyped-call]
+    if version != x._version:
+        entries = sparse_features(x) if _is_sparse(x) else None
+        known[x] = x._version, entries
+    remembered: Operator | None = entries
+    return remembered
+
+
+def _is_sparse(x: Tensor) -> bool:
+    """Whether features are cheaper as an operator."""
+    return int(x.count_nonzero()) < SPARSE_BELOW * x.numel()
 
 
 def first_product(operator: Operator, after: Tensor, before: Tensor, x: Tensor) -> Tensor | None:  # -> [r, d]
@@ -114,6 +167,8 @@ def first_product(operator: Operator, after: Tensor, before: Tensor, x: Tensor) 
         sparse there, or if there is no compiled loop: then take these steps.
     """
     if x.layout != torch.strided or x.device.type != "cpu" or operator.values.device.type != "cpu":
+        return None
+    if _is_remembered(x) and _nonzeros(x) is not None:
         return None
     needed, nonzeros = SPARSE_BELOW * len(before) * x.shape[1], 0
     for some in torch.split(before, COUNTED):

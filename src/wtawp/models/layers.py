@@ -15,7 +15,7 @@ from wtawp.graphs.blocks import Blocks
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import Multiplies, multiply
 from wtawp.models.dropout import dropout
-from wtawp.models.fused import attend, propagate
+from wtawp.models.fused import attend, convolve, propagate
 
 
 def _uniform(*shape: int, bound: float, generator: torch.Generator) -> nn.Parameter:
@@ -111,6 +111,9 @@ class GraphConvolution(nn.Module):
             return multiply(operator, product, entries(product)) + shift
         if relu_and_drop is None and _is_dense(x) and _gathers_first(operator, self.weight):
             return multiply(multiply(operator, x), self.weight) + shift
+        if relu_and_drop is not None and isinstance(x, Operator) and self.skip_weight is None:
+            shape = x, self.weight, operator, self.bias
+            return convolve(*shape, p=relu_and_drop, training=self.training, positions=positions)
         product = multiply(x, self.weight)
         if relu_and_drop is None:
             return multiply(operator, product) + shift

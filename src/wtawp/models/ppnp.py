@@ -13,6 +13,8 @@ from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features
 from wtawp.models.layers import Linear, checked_widths, drop_and_multiply
 
+MANY = 0.5  # share of the nodes above which rows of PageRank are not built for them
+
 
 class PPNP(nn.Module, StackAware, SupportsFactoredGradient):
     """Two linear layers with dropout before each, whose logits are then spread by personalised PageRank.
@@ -60,8 +62,12 @@ class PPNP(nn.Module, StackAware, SupportsFactoredGradient):
         self._operators = OperatorCache(gcn_operator)
 
     def forward(
-        self, x: Features, edge_index: Tensor | Operator | Multiplies, edge_weight: Tensor | None = None
-    ) -> Tensor:  # [n, d], [2, e] or [n, n] or [k, n], [e] -> [n, c] or [k, c]
+        self,
+        x: Features,
+        edge_index: Tensor | Operator | Multiplies,
+        edge_weight: Tensor | None = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:  # [n, d], [2, e] or [n, n] or [k, n], [e], [k] -> [n, c] or [k, c]
         """Compute the logits of the nodes.
 
         Args:
@@ -69,9 +75,10 @@ class PPNP(nn.Module, StackAware, SupportsFactoredGradient):
             edge_index: Edges [2, e]; or the normalised operator [n, n]; or k rows of the PageRank matrix [k, n], dense,
                 which are cheaper than the iterations where few rows are wanted.
             edge_weight: Weights of the edges, [e]; None if all are 1. Unused unless edges are given.
+            rows: The nodes whose logits are wanted, [k]; None for all, and for rows of the PageRank matrix.
 
         Returns:
-            Logits [n, c], or [k, c] for rows of the PageRank matrix.
+            Logits [n, c], or [k, c] for some rows.
         """
         hidden = drop_and_multiply(self.lin1, x, self.dropout, self.training).relu()
         local: Tensor = self.lin2(dropout(hidden, self.dropout, self.training))
@@ -86,12 +93,13 @@ class PPNP(nn.Module, StackAware, SupportsFactoredGradient):
         out = local
         for _ in range(self.steps):
             out = (1 - self.alpha) * multiply(operator, out) + self.alpha * local
-        return out
+        return out if rows is None else out[..., rows, :]
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
         """Build the arguments of `forward` for some nodes, as `StackAware` asks.
 
-        Ten hops reach nearly every node, so the linear layers see all nodes, and `rows` select rows of PageRank.
+        Ten hops reach nearly every node, so the linear layers see all nodes, and `rows` select rows of PageRank. These
+        are dense, and take as many steps to build as the model has. Where most rows are wanted, iterations cost less.
 
         Args:
             x: Features of all nodes, [n, d].
@@ -102,8 +110,8 @@ class PPNP(nn.Module, StackAware, SupportsFactoredGradient):
             Positional arguments for `forward`.
         """
         operator = self._operators(edge_index, None, x)
-        if rows is None:
-            return features(x, dropped=True), operator
+        if rows is None or (self.steps is not None and len(rows) > MANY * operator.shape[0]):
+            return features(x, dropped=True), operator, None, rows
         return features(x, dropped=True), ppr_rows(operator, rows, alpha=self.alpha, steps=self.steps)
 
     def graph_operators(self) -> tuple[GraphOperator, ...]:

@@ -107,7 +107,9 @@ def check_features(x: Tensor, model: nn.Module) -> None:
 def _check_finite(name: str, values: Tensor) -> None:
     """Refuse numbers that are NaN or infinite."""
     numbers = values if values.layout == torch.strided else values.to_sparse().coalesce().values()
-    if numbers.is_floating_point() and not bool(torch.isfinite(numbers).all()):
+    if not numbers.is_floating_point() or not numbers.numel():
+        return
+    if not bool(torch.isfinite(torch.stack(torch.aminmax(numbers))).all()):  # NaN if there is one; no copy of numbers
         bad = ~torch.isfinite(numbers)
         first = f", the first in row {int(bad.nonzero()[0, 0])}" if values.layout == torch.strided else ""
         raise DataError(f"{int(bad.sum())} numbers of {name} are NaN or infinite{first}; fill them in first")

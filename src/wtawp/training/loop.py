@@ -4,7 +4,7 @@ import copy
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from wtawp.graphs import Split, batched, is_collection, is_memory_mapped
 from wtawp.models.calls import Forward, check_initialized, warn_of_unused_edge_inputs
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 from wtawp.models.evaluation import without_cached_graphs
-from wtawp.models.inputs import check_kind
+from wtawp.models.inputs import check_kind, constant_features
 from wtawp.models.norms import has_batch_norm
 from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.checks import Samples, check_data, check_graph, checked_split, splits_of, targets_of
@@ -311,7 +311,8 @@ def fit_many(
     results: dict[int, Fit] = {}
     stacks = _stacks(split_of, together=device.type == "cuda" and is_shared)
     caches = without_cached_graphs(models, is_one_graph=augment is None and not is_batch)
-    with _matmul_precision(tf32), caches:
+    features = constant_features() if augment is None else nullcontext()
+    with _matmul_precision(tf32), caches, features:
         for number, stack in enumerate(stacks):
             training = StackTraining(
                 [models[i] for i in stack], graph, [split_of[i] for i in stack], seeds=[seeds[i] for i in stack],
