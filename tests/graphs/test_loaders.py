@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import torch
 from sklearn.datasets import load_wine
 
@@ -19,3 +22,12 @@ def test_the_karate_club_has_identity_features() -> None:
 
 def test_toys_are_those_of_the_generator() -> None:
     assert torch.equal(toy_moons(seed=3).x, toy("moons", seed=3).x)
+
+
+def test_scikit_learn_is_imported_only_for_the_data_sets_that_need_it() -> None:
+    code = "import sys, wtawp; wtawp.load('{}'); print('sklearn' in sys.modules)"
+    printed = [
+        subprocess.run([sys.executable, "-c", code.format(name)], capture_output=True, text=True, check=True).stdout
+        for name in ("karate", "citation", "wine")
+    ]
+    assert printed == ["False\n", "False\n", "True\n"]

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import torch
-from sklearn.neighbors import kneighbors_graph
 from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
@@ -32,6 +31,8 @@ def knn_edges(points: Tensor, k: int) -> Tensor:  # [n, d] -> [2, e]
     """
     if not 1 <= k < len(points):
         raise DataError(f"k must lie between 1 and the number of points less one, {len(points) - 1}, got {k}")
+    from sklearn.neighbors import kneighbors_graph  # it takes a second, which other graphs do not need
+
     adjacency = kneighbors_graph(points.numpy(), k, mode="connectivity", include_self=False)
     both = (adjacency + adjacency.T).tocoo()
     return torch.from_numpy(np.stack([both.row, both.col]).astype(np.int64))

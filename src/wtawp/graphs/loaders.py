@@ -1,13 +1,9 @@
 """The loaders of the built-in data sets, which the registry refers to by name."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
-from sklearn.preprocessing import StandardScaler
 from torch_geometric.data import Data
 from torch_geometric.datasets import KarateClub
 
@@ -33,16 +29,19 @@ def planetoid(*paths: Path) -> Data:
     return read_planetoid(dict(zip(PLANETOID_PARTS, paths, strict=True)))
 
 
-def _points(read: Callable[..., tuple[np.ndarray, np.ndarray]], k: int = 5) -> Data:
+def _points(name: str, k: int = 5) -> Data:
     """Real measurements that come with scikit-learn, standardised, as the k-NN graph of their rows."""
-    table, labels = read(return_X_y=True)
+    from sklearn import datasets  # it takes a second, which no other data set needs
+    from sklearn.preprocessing import StandardScaler
+
+    table, labels = getattr(datasets, f"load_{name}")(return_X_y=True)
     x = torch.from_numpy(StandardScaler().fit_transform(table)).float()
     return Data(x=x, y=torch.from_numpy(labels).long(), edge_index=knn_edges(x, k))
 
 
-digits = partial(_points, load_digits)
-wine = partial(_points, load_wine)
-breast_cancer = partial(_points, load_breast_cancer)
+digits = partial(_points, "digits")
+wine = partial(_points, "wine")
+breast_cancer = partial(_points, "breast_cancer")
 toy_linear = partial(toy, "linear")
 toy_moons = partial(toy, "moons")
 toy_rings = partial(toy, "rings")
