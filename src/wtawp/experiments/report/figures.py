@@ -26,7 +26,8 @@ _FIGURES = {
     "accuracy_over_rho": FigureSpec(
         accuracy_over_rho,
         "Test accuracy over the radius: ours as lines with bands of one standard deviation over runs, the paper's as "
-        "dashed lines with dots. The right panel shows the means again, where the models train.",
+        "dashed lines with dots. The right panel shows the means again, where the models train, with bands of one "
+        "standard error over splits.",
     ),
     "critical_difference": FigureSpec(
         critical_difference,
@@ -41,8 +42,9 @@ _FIGURES = {
     "gains": FigureSpec(
         gains,
         "What the method adds: a dot for each split (its initialisations averaged, the first split on top), a diamond "
-        "for their mean, a bar for its 95 % interval. Where there are attacks, the second panel shows in the same way "
-        "how much more of the clean accuracy they take from the method; below 0 they take less.",
+        "for their mean, a bar for its 95 % interval, a vertical stroke for the gain that the paper prints. Where "
+        "there are attacks, the second panel shows in the same way how much more of the clean accuracy they take from "
+        "the method; below 0 they take less.",
     ),
     "gains_by_column": FigureSpec(
         gains_by_column,
