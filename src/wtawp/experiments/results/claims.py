@@ -22,7 +22,7 @@ from wtawp.experiments.results.geometry import (
 )
 from wtawp.experiments.results.outcomes import Outcome, Verdict, judge
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm, paired_difference
-from wtawp.experiments.results.summary import CellReport, PlanReport, paired_over_splits
+from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, paired_over_splits
 from wtawp.experiments.spec import Claim
 
 SIMILAR = 3.0  # points within which "similarly" is true
@@ -151,15 +151,29 @@ def significant_everywhere(gains: Sequence[tuple[str, PairedDifference | None, f
 
 def every_pair_varies_less(report: PlanReport) -> Outcome:
     """In every column, the second row of a pair varies significantly less over the initialisations of a split."""
-    spreads = []
+    spreads = spread_changes(report)
+    corrected = iter(holm([change.p_value for _, change in spreads if change is not None]))
+    changes = [(pair.column, change, None if change is None else next(corrected)) for pair, change in spreads]
+    return _all_significant(changes, -1.0, "points of standard deviation within a split")
+
+
+def spread_changes(report: PlanReport) -> list[tuple[PairReport, PairedDifference | None]]:
+    """Compare how much the rows of each pair vary over the initialisations of a split.
+
+    Args:
+        report: A plan with its measurements.
+
+    Returns:
+        Each pair with the change of the standard deviation, paired over splits; None with fewer than two splits of two
+        runs.
+    """
+    changes = []
     for pair in report.pairs:
         cells = {c.cell.row: c for c in report.column(pair.column)}
         before, after = (_spreads(cells[row]) for row in (pair.before, pair.after))
         enough = min(len(before), len(after)) > 1
-        spreads.append((pair.column, paired_difference(before, after) if enough else None))
-    corrected = iter(holm([change.p_value for _, change in spreads if change is not None]))
-    changes = [(column, change, None if change is None else next(corrected)) for column, change in spreads]
-    return _all_significant(changes, -1.0, "points of standard deviation within a split")
+        changes.append((pair, paired_difference(before, after) if enough else None))
+    return changes
 
 
 def _spreads(cell: CellReport) -> list[float]:
@@ -265,7 +279,10 @@ def landscapes_in_order(report: PlanReport) -> Outcome:
         for (column, scale), rises in ends.items()
     ]
     verdict: Verdict = "holds" if all(in_order.values()) else "does not hold"
-    return Outcome(verdict, f"Mean rise of the training loss at the ends of the lines, {'; '.join(sentences)}.")
+    return Outcome(
+        verdict,
+        f"Rise of the training loss at the ends of the lines (geometric means over runs), {'; '.join(sentences)}.",
+    )
 
 
 def flatter_by_every_measure(report: PlanReport) -> Outcome:

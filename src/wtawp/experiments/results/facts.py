@@ -6,6 +6,7 @@ A cell or a pair that stands in several tables counts once.
 from collections import UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import cache, partial
 from statistics import correlation, fmean
 
@@ -15,7 +16,7 @@ from wtawp.experiments.results.certificates import compare_certified
 from wtawp.experiments.results.claims import FIRST_EPOCHS
 from wtawp.experiments.results.distinct import ROBUSTNESS, distinct_judged, distinct_pairs
 from wtawp.experiments.results.drops import DropComparison, compare_drops
-from wtawp.experiments.results.geometry import geometry_comparisons, with_holm
+from wtawp.experiments.results.geometry import geometry_comparisons, smoothness_comparisons, with_holm
 from wtawp.experiments.results.league import League, make_league
 from wtawp.experiments.results.main_claims import check_claims
 from wtawp.experiments.results.overfitting import gains_and_overfitting, rank_correlation
@@ -26,6 +27,10 @@ CLEAN = ("tab:natacc", "tab:ablation", "tab:ablation2", "tab:ablationlast")
 REPEATED = ("natacc", "ablation", "evasion")  # tables that are measured by the protocol of the released code, too
 WITHOUT_TUNING = ("extra:auto", "extra:auto-small")
 GENERATED = ("citation", "toy-moons", "toy-rings")
+TIMED = {  # plans that were trained together, without a pause
+    "flatness": ("extra:flatness", "fig:lossland", "extra:sharpness", "fig:lipcora", "extra:bounds", "extra:vanishing"),
+    "variants of graph classification": ("extra:graphclass",),
+}
 SMALLEST_CHANGE = 0.15  # points that count as an improvement or as harm
 CLEAR_Z = 2.0  # standard errors that chance seldom explains
 
@@ -55,6 +60,8 @@ def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
         **_pairs(reports),
         **_drops(reports),
         **_claims(of_plans),
+        **_times(reports, of_plans),
+        **_smoothness(reports),
         **_certificates(reports),
         **_gradients(reports),
         **_flatness(reports),
@@ -178,6 +185,33 @@ def _claims(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]
         "claims that hold": lambda: count("holds", main=False),
         "main claims": lambda: count(None, main=True),
         "main claims that hold": lambda: count("holds", main=True),
+    }
+
+
+def _times(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
+    """How long plans took: the sum of their records' seconds, and the minutes from the first record to the last."""
+
+    def minutes(names: tuple[str, ...]) -> float:
+        times = [datetime.fromisoformat(r.created) for name in names for r in reports[name].records]
+        return (max(times) - min(times)).total_seconds() / 60
+
+    found: dict[str, Callable[[], float]] = {f"minutes of {g}": partial(minutes, n) for g, n in TIMED.items()}
+    for name in of_plans:
+        found[f"seconds of {name}"] = partial(lambda n: sum(r.seconds for r in reports[n].records), name)
+    return found
+
+
+def _smoothness(reports: Reports) -> dict[str, Callable[[], float]]:
+    """In how many pairs WT-AWP is both more accurate and smoother, by definition and epoch."""
+
+    def better(definition: str, is_last: bool) -> int:
+        compared = smoothness_comparisons(reports["fig:lipcora"])
+        return sum(c.num_better for c in compared if (c.definition, c.is_last_epoch) == (definition, is_last))
+
+    return {
+        f"better and smoother, {definition}{epoch}": partial(better, definition, bool(epoch))
+        for definition in ("paper", "released")
+        for epoch in ("", ", last epoch")
     }
 
 

@@ -330,7 +330,8 @@ def landscape_ends(report: PlanReport) -> dict[tuple[str, str], dict[str, float]
         report: A plan with its measurements.
 
     Returns:
-        For each column and scale of the directions, the mean rise of each row over its runs.
+        For each column and scale of the directions, the geometric mean of the rise of each row over its runs; NaN where
+        the loss of a run does not rise.
     """
     ends: dict[tuple[str, str], dict[str, float]] = {}
     for column in report.columns:
@@ -339,8 +340,13 @@ def landscape_ends(report: PlanReport) -> dict[tuple[str, str], dict[str, float]
                 for cell in report.column(column):
                     if rises := [_rise(result) for result in results_of(cell, index).values()]:
                         scale = str(dict(measure.options).get("scale", "layer"))
-                        ends.setdefault((column, scale), {})[cell.cell.row] = float(np.mean(rises))
+                        ends.setdefault((column, scale), {})[cell.cell.row] = _geometric_mean(rises)
     return ends
+
+
+def _geometric_mean(values: list[float]) -> float:
+    """The geometric mean of positive numbers; NaN where one is not positive."""
+    return math.exp(fmean(map(math.log, values))) if min(values) > 0 else math.nan
 
 
 def bounds_of(cell: CellReport) -> dict[RunId, dict[str, Any]]:
