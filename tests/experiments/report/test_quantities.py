@@ -35,6 +35,7 @@ def reports(
     ("tab:small; GCN; cora; training accuracy", 100.0),
     ("tab:small; GCN; cora; seconds", 4.0),
     ("tab:small; GCN -> WT-AWP; cora; won", 4),
+    ("tab:small; WT-AWP -> GCN; cora; gain", -2.25 * 2.5),  # not a pair of the plan
     ("tab:small; GCN -> WT-AWP; cora; printed", 1.0),
     ("tab:small; GCN -> WT-AWP; cora; gain", 2.25 * 2.5),
     ("attack; GCN; 5 %; drop", 10.0),
@@ -113,12 +114,14 @@ def test_a_comment_names_what_was_measured_of_a_model(make_record: Callable[...,
     totals = {False: [9.0, 4.0, 6.0, 7.0, 4.0], True: [3.0, 3.0, 3.0, 3.0, 8.0]}
     records = [
         make_record(key=run.key, setting=run.setting.content, split=run.split, loss={"train": 0.1 * (1 + run.split)},
-                    measured=[{"total": [99.0, totals[run.setting.awp is not None][run.split]]}])
+                    measured=[{"total": [99.0, totals[run.setting.awp is not None][run.split]],
+                               "all_loss": 0.5 + 0.01 * run.split, "train_loss": 0.4}])
         for run in made.runs()
     ]  # fmt: skip
     quantities = Quantities([summarise(made, records)])
     assert quantities.value("extra:bounds; GCN; cora; smallest bound") == 4.0
     assert quantities.value("extra:bounds; GCN+WT-AWP; cora; mean bound") == pytest.approx(4.0)
+    assert quantities.value("extra:bounds; GCN; cora; largest gap") == pytest.approx(0.14)
     assert quantities.value("extra:bounds; GCN; cora; training loss") == pytest.approx(0.3)
 
 

@@ -22,7 +22,7 @@ from wtawp.experiments.results.geometry import (
     smoothness_comparisons,
 )
 from wtawp.experiments.results.statistics import PairedDifference
-from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
+from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, paired_over_splits
 
 ARROW = " -> "  # between the rows of a pair
 Value = TypeVar("Value")
@@ -46,6 +46,7 @@ CELL: dict[str, Callable[[CellReport], float | None]] = {
     "training loss": lambda c: fmean((r.loss or {})["train"] for r in c.records) if c.records else None,
     "seconds": lambda c: sum(r.seconds for r in c.records),
     "smallest bound": lambda c: min((min(bound["total"]) for bound in bounds_of(c).values()), default=None),
+    "largest gap": lambda c: max((b["all_loss"] - b["train_loss"] for b in bounds_of(c).values()), default=None),
     "mean bound": lambda c: fmean(min(b["total"]) for b in bounds_of(c).values()) if bounds_of(c) else None,
 }
 PAIR: dict[str, Callable[[PairReport], float | None]] = {
@@ -139,8 +140,18 @@ class Quantities:
             return _norm_ratio(report, column, found[1], found[2])
         if found := RATIO.fullmatch(statistic):
             return _flatness_ratio(report, column, found[1], found[2])
-        pairs = {(p.before, p.after, p.column): p for p in report.pairs}
-        return _one_of(PAIR, statistic, "statistic of a pair")(_at(pairs, (before, after, column)))
+        return _one_of(PAIR, statistic, "statistic of a pair")(_pair(report, before, after, column))
+
+
+def _pair(report: PlanReport, before: str, after: str, column: str) -> PairReport:
+    """A pair of the plan, or any other two rows of a column, which are then compared by themselves."""
+    pairs = {(p.before, p.after, p.column): p for p in report.pairs}
+    cells = {c.cell.row: c for c in report.column(column)}
+    if (before, after, column) in pairs or not cells.keys() >= {before, after}:
+        return _at(pairs, (before, after, column))
+    one, two = cells[before], cells[after]
+    is_complete = one.is_complete and two.is_complete
+    return PairReport(before, after, column, is_complete, None, paired_over_splits(one, two), None)
 
 
 def _certified(report: PlanReport, cell: CellReport, found: re.Match[str]) -> float:

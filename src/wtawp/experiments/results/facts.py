@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
-from statistics import correlation, fmean
+from statistics import correlation, fmean, median
 
 import numpy as np
 
 from wtawp.experiments.results.certificates import compare_certified
-from wtawp.experiments.results.claims import FIRST_EPOCHS
+from wtawp.experiments.results.claims import FIRST_EPOCHS, vanishing_epoch
 from wtawp.experiments.results.distinct import ROBUSTNESS, distinct_judged, distinct_pairs
 from wtawp.experiments.results.drops import DropComparison, compare_drops
 from wtawp.experiments.results.geometry import geometry_comparisons, smoothness_comparisons, with_holm
 from wtawp.experiments.results.league import League, make_league
-from wtawp.experiments.results.main_claims import check_claims
+from wtawp.experiments.results.main_claims import TIMED_ON_CPU, check_claims, cost_ratios
 from wtawp.experiments.results.overfitting import gains_and_overfitting, rank_correlation
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm
 from wtawp.experiments.results.summary import TOLERANCE, CellReport, PlanReport
@@ -151,7 +151,7 @@ def _pairs(reports: Reports) -> dict[str, Callable[[], float]]:
         return correlation(*zip(*both, strict=True))
 
     per_table: dict[str, Callable[[], float]] = {}
-    for name in ROBUSTNESS:
+    for name in ("tab:natacc", *ROBUSTNESS):
         table = name.removeprefix("tab:")
         per_table |= {f"{table} {what}": count for what, count in _judged(reports, (name,)).items()}
         per_table[f"{table} pairs"] = partial(lambda n: len(reports[n].pairs), name)
@@ -185,6 +185,7 @@ def _claims(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]
         "claims that hold": lambda: count("holds", main=False),
         "main claims": lambda: count(None, main=True),
         "main claims that hold": lambda: count("holds", main=True),
+        "times the seconds of plain training": lambda: median(cost_ratios(Reports(of_plans)[TIMED_ON_CPU])),
     }
 
 
@@ -231,15 +232,24 @@ def _certificates(reports: Reports) -> dict[str, Callable[[], float]]:
 
 
 def _gradients(reports: Reports) -> dict[str, Callable[[], float]]:
-    """By which factor the gradient of AWP with rho = 20 falls, from its mean over five epochs to an epoch."""
+    """By which factor the gradient of AWP with rho = 20 falls from its mean over five epochs, and when it vanishes."""
 
     def fall(dataset: str, epoch: int) -> float:
         (cell,) = reports["claim:vanishing-gradient"].column(dataset)
         norms = np.median(cell.histories("perturbed_norm"), axis=0)
         return float(norms[:FIRST_EPOCHS].mean() / norms[epoch])
 
+    def vanished(dataset: str) -> float:
+        (cell,) = reports["claim:vanishing-gradient"].column(dataset)
+        epoch = vanishing_epoch(np.median(cell.histories("perturbed_norm"), axis=0).tolist())
+        if epoch is None:
+            raise ValueError(f"the gradient never vanishes on {dataset}")
+        return epoch
+
     places = [(dataset, epoch) for dataset in ("cora", "citeseer", "polblogs") for epoch in (20, 80, 199)]
-    return {f"fall of the gradient on {d} by epoch {e}": partial(fall, d, e) for d, e in places}
+    falls: dict[str, Callable[[], float]]
+    falls = {f"fall of the gradient on {d} by epoch {e}": partial(fall, d, e) for d, e in places}
+    return falls | {f"epoch of the vanished gradient on {d}": partial(vanished, d) for d, _ in places}
 
 
 def _drops(reports: Reports) -> dict[str, Callable[[], float]]:
