@@ -93,6 +93,9 @@ def test_every_judged_cell_agrees_but_the_two_that_are_explained(reports: dict[s
 def test_on_the_released_splits_every_clean_cell_agrees_and_most_of_evasion(reports: dict[str, PlanReport]) -> None:
     released = {name: (r.count("agrees"), r.count("differs")) for name, r in reports.items() if r.plan.repeats}
     assert released == {"released:natacc": (18, 0), "released:ablation": (33, 0), "released:evasion": (18, 6)}
+    on_cora = [c for c in reports["released:evasion"].cells if c.cell.column.endswith("cora")]
+    assert len(on_cora) == 8
+    assert max(abs(c.difference or 9) for c in on_cora) < 0.21
     assert all(r.versions.get("source") for name in released for r in reports[name].records)
 
 

@@ -27,6 +27,7 @@ def reports(
 @pytest.mark.parametrize(("name", "value"), [
     ("tab:small; GCN; cora; mean", 81.5),
     ("tab:small; GCN; cora; printed", 84.0),
+    ("tab:small; GCN; cora; printed std", 0.5),
     ("tab:small; GCN; cora; difference", -2.5),
     ("tab:small; GCN; cora; runs", 8),
     ("tab:small; GCN; cora; z", -2.5 / np.hypot(stats.sem([80, 81, 82, 83]), 0.5 / 20**0.5)),

@@ -39,6 +39,7 @@ CELL: dict[str, Callable[[CellReport], float | None]] = {
     "difference": lambda c: c.difference,
     "z": lambda c: c.z,
     "printed": lambda c: None if c.cell.printed is None else c.cell.printed[0],
+    "printed std": lambda c: None if c.cell.printed is None else c.cell.printed[1],
     "runs": lambda c: c.num_finished,
     "lowest split": lambda c: min(c.split_means, default=None),
     "highest split": lambda c: max(c.split_means, default=None),
