@@ -56,7 +56,8 @@ def test_accuracy_is_drawn_over_rho_with_the_paper_s_beside(make_records: MakeRe
         assert other.get_color() == COLOURS[1]
         assert ax.get_xscale() == "log"
     assert band(whole.collections[0], 0.5) == pytest.approx((86.5 - stdev([0, 1, 2]), 86.5 + stdev([0, 1, 2])))
-    assert not trains.collections
+    error = stdev([0, 1, 2]) / 3**0.5
+    assert band(trains.collections[0], 0.5) == pytest.approx((86.5 - error, 86.5 + error)), "the error of the mean"
     assert trains.get_ylim() == pytest.approx((86.1 - 0.5, 90.5 + 0.5)), "only what lies above 80"
 
 

@@ -1,8 +1,11 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.report.contents import (
     anchors,
+    claim_headlines,
+    claim_overview,
     claim_verdicts,
     headlines,
     provenance,
@@ -10,6 +13,7 @@ from wtawp.experiments.report.contents import (
     tables_of,
 )
 from wtawp.experiments.report.plan_tables import cell_table, claim_table, drop_table, pair_table
+from wtawp.experiments.report.tables import NOTHING
 from wtawp.experiments.results.summary import summarise
 from wtawp.experiments.spec import Claim, Plan, Record
 
@@ -73,3 +77,16 @@ def test_tables_are_claims_then_cells_then_pairs(small_plan: Plan, make_records:
 
 def test_anchors_differ() -> None:
     assert anchors(["tab:a b", "tab-a-b", "??"]) == ["tab-a-b", "tab-a-b-2", "plan"]
+
+
+def test_the_main_claims_are_counted_named_and_listed_first(make_records: MakeRecords) -> None:
+    made = plan("tab:graphclass")
+    report = summarise(made, make_records(made, lambda _, split, init: 70 + split + init))
+    counted, named = claim_headlines([report])
+    assert counted == "Of 2 claims of the text, 0 hold, 2 do not, 0 wait for runs."
+    assert named == "Main claims that do not hold (1 of 1): graph classification."
+    table = claim_overview([report])
+    assert table is not None
+    assert [row[0].text for row in table.rows] == ["graph classification", NOTHING]
+    assert [row[2].text for row in table.rows] == ["introduction", "tab:graphclass"]
+    assert claim_overview([summarise(made, [])]) is None

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -31,3 +32,11 @@ def test_figures_repeat_byte_for_byte_in_any_order_of_records(small_plan: Plan, 
         assert all(svg.startswith("<svg") for _, svg, _ in drawn)
         assert figures_of(summarise(made, records[::-1])) == drawn
         assert {svg for _, svg, _ in figures_of(summarise(made, []))} == {""}
+
+
+def test_only_captions_beside_printed_numbers_mention_the_paper(small_plan: Plan) -> None:
+    ((name, printed),) = captions_of(small_plan)
+    cells = tuple(replace(cell, printed=None) for cell in small_plan.cells)
+    assert captions_of(replace(small_plan, cells=cells)) == [(name, figure_spec("gains").caption)]
+    assert printed == f"{figure_spec('gains').caption} A vertical stroke is the gain that the paper prints."
+    assert "paper" not in figure_spec("gains").caption

@@ -35,8 +35,10 @@ def test_gains_have_their_sign_their_splits_and_their_interval(
         assert np.all(np.diff(dots[:, 1]) > 0), "the first split on top"
         assert dots[:, 1].mean() == pytest.approx(i)
         interval = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
-        bar, diamond = marks[2 * i : 2 * i + 2]
+        bar, diamond, printed = marks[3 * i : 3 * i + 3]
         assert bar.get_xdata() == pytest.approx([interval.low, interval.high])
+        assert (printed.get_xdata(), printed.get_ydata()) == (pytest.approx([(1.0, 0.2)[i]]), [i])
+        assert ax.collections[i].get_zorder() > max(bar.get_zorder(), diamond.get_zorder()), "dots over the bar"
         assert (diamond.get_xdata(), diamond.get_ydata()) == (pytest.approx([mean(differences)]), [i])
     assert ax.get_ylim() == (1.5, -0.5)
 

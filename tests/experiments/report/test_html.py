@@ -175,7 +175,7 @@ def test_names_are_shown_and_not_obeyed(small_plan: Plan, make_records: MakeReco
     assert page.count("<script") == 1
     assert "&lt;script&gt;alert(1)&lt;/script&gt; | $x$ &amp; `y`" in page
     row = next(line for line in text.splitlines() if line.startswith("| WT-AWP"))
-    assert row.replace("\\|", "").count("|") == 8
+    assert row.replace("\\|", "").count("|") == 9
 
 
 @pytest.fixture(scope="module")

@@ -37,10 +37,10 @@ def by_hand(small_plan: Plan, make_records: MakeRecords) -> list[Record]:
 def test_cells_stand_beside_the_paper_s(small_plan: Plan, make_records: MakeRecords) -> None:
     records = by_hand(small_plan, make_records)
     assert texts(cell_table(summarise(small_plan, records))) == [
-        ["GCN", "cora", "84.00 ± 1.07", "84.00 ± 0.50", "+0.00", "8", "agrees"],
-        ["WT-AWP", "cora", "85.00 ± 1.07", "85.00 ± 0.50", "+0.00", "8", "agrees"],
-        ["GCN", "karate", "70.00 ± 0.00", "70.00 ± 0.50", "+0.00", "8", "agrees"],
-        ["WT-AWP", "karate", "70.00 ± 0.00", "70.20 ± 0.50", "-0.20", "8", "agrees"],
+        ["GCN", "cora", "84.00 ± 1.07", "84.00 ± 0.50", "+0.00", "+0.0", "8", "agrees"],
+        ["WT-AWP", "cora", "85.00 ± 1.07", "85.00 ± 0.50", "+0.00", "+0.0", "8", "agrees"],
+        ["GCN", "karate", "70.00 ± 0.00", "70.00 ± 0.50", "+0.00", "+0.0", "8", "agrees"],
+        ["WT-AWP", "karate", "70.00 ± 0.00", "70.20 ± 0.50", "-0.20", "-1.8", "8", "agrees"],  # 0.2 / (0.5 / 20^0.5)
     ]
     failed = replace(records[1], status="failed", accuracy=None, error="Traceback\n  x\nValueError: too <large>\n")
     report = summarise(small_plan, [failed, *records[2:]])
@@ -54,9 +54,9 @@ def test_pairs_show_the_honest_comparison_and_the_paper_s(small_plan: Plan, make
     assert cora[:5] == ["GCN", "WT-AWP", "cora", "+1.00", "+0.82 to +1.18"]
     assert cora[7:9] == ["+8.66", "4 of 4"]
     no_interval = "none, all pairs differ equally"  # row 6: and no p-value
-    assert karate == ["GCN", "WT-AWP", "karate", "+0.00", no_interval, "–", "–", "–", "0 of 4", "1"]  # noqa: RUF001
+    assert karate == ["GCN", "WT-AWP", "karate", "+0.00", no_interval, "–", "–", "–", "0 of 4", "1", "+0.20"]  # noqa: RUF001
     (missing, _) = texts(pair_table(summarise(small_plan, [])))
-    assert missing == ["GCN", "WT-AWP", "cora (incomplete)", *["–"] * 7]  # noqa: RUF001
+    assert missing == ["GCN", "WT-AWP", "cora (incomplete)", *["–"] * 7, "+1.00"]  # noqa: RUF001
 
 
 def test_claims_settings_and_records_are_listed(small_plan: Plan, make_records: MakeRecords) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from wtawp.experiments.report.verification import Quantities, verify
+from wtawp.experiments.report.verification import verify
 from wtawp.experiments.results.summary import PlanReport, summarise
 from wtawp.experiments.spec import Cell, Plan, Record
 
@@ -18,37 +18,6 @@ def reports(
     return [
         summarise(small_plan, make_records(small_plan, accuracy)), summarise(poisoned_plan, poisoned_records)
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "value"), [
-    ("tab:small; GCN; cora; mean", 81.5),
-    ("tab:small; GCN; cora; printed", 84.0),
-    ("tab:small; GCN; cora; difference", -2.5),
-    ("tab:small; GCN; cora; runs", 8),
-    ("tab:small; GCN -> WT-AWP; cora; gain", 2.25 * 2.5),
-    ("attack; GCN; 5 %; drop", 10.0),
-    ("attack; GCN -> GCN+WT-AWP; 5 %; change of drop", -1.0),
-    ("attack; GCN -> GCN+WT-AWP; 5 %; clean gain", 2.0),
-])  # fmt: skip
-def test_a_comment_names_a_statistic_of_a_cell_or_of_a_pair(name: str, value: float, reports: list[PlanReport]) -> None:
-    assert Quantities(reports).value(name) == pytest.approx(value)
-
-
-@pytest.mark.parametrize(("name", "message"), [
-    ("tab:smal; GCN; cora; mean", "there is no plan 'tab:smal'; near it are tab:small"),
-    ("tab:small; GAT; cora; mean", "the table has nothing at GAT, cora"),
-    ("tab:small; GCN; cora; meen", "there is no statistic of a cell 'meen'; near it are mean"),
-    ("tab:small; GCN -> GAT; cora; gain", "the table has nothing at GCN, GAT, cora"),
-    ("tab:small; GCN -> WT-AWP; cora; gian", "there is no statistic of a pair 'gian'; near it are gain"),
-    ("attack; GCN; no attack; drop", "was not measured"),
-    ("fact; nothing", "there is no fact 'nothing'"),
-    ("fact; drops", "this needs the plan tab:poison, of which nothing is shown"),
-    ("fact; league columns", "this needs the plan extra:league, of which nothing is shown"),
-    ("mean", "expected 'plan; row; column; statistic' or 'fact; name', got 'mean'"),
-])  # fmt: skip
-def test_what_cannot_be_computed_is_refused(name: str, message: str, reports: list[PlanReport]) -> None:
-    with pytest.raises(ValueError, match=".*".join(message.split("; near"))):
-        Quantities(reports).value(name)
 
 
 @pytest.mark.parametrize("written", ["81.5", "81.50", "82", "+81.5", "**81.5**", "81.5 %"])

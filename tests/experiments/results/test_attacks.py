@@ -55,4 +55,5 @@ def test_only_tables_that_rest_on_the_papers_attack_are_called_weak() -> None:
         assert weakness_note(strong) == ""
     assert weakness_note(plan_of_the_paper("extra:attacks")) == "", "it has PRBCD beside PGD"
     assert weakness_note(plan_of_the_paper("tab:natacc")) == ""
-    assert weakness_note(plan_of_the_paper("tab:poison")) == ""
+    assert "weak" in weakness_note(plan_of_the_paper("tab:poison")), "half of its columns are PGD's"
+    assert weakness_note(plan_of_the_paper("tab:dicepoison")) == ""

@@ -26,6 +26,10 @@ def test_cells_stand_beside_the_paper_s_with_a_verdict(small_plan: Plan, make_re
     assert [c.difference for c in report.cells] == pytest.approx([0.5, 0.5, -0.6, -0.6])
     assert [c.verdict for c in report.cells] == ["agrees", "agrees", "differs", "differs"]
     assert [report.count(v) for v in ("agrees", "differs", "reported", "incomplete")] == [2, 2, 0, 0]
+    # Split means are 0.2 apart; the paper's deviation of 0.5 is over runs of 20 splits.
+    error = np.hypot(stats.sem([-0.3, -0.1, 0.1, 0.3]), 0.5 / 20**0.5)
+    assert [c.z for c in report.cells] == pytest.approx([0.5 / error, 0.5 / error, -0.6 / error, -0.6 / error])
+    assert [p.printed_gain for p in report.pairs] == pytest.approx([1.0, 0.2])
     every = [shifted(small_plan.cells[0], split, init) for split in range(4) for init in range(2)]
     assert report.cells[0].std == pytest.approx(np.std(every, ddof=1))
     assert (report.num_runs, len(report.records), report.failed) == (32, 32, ())
@@ -37,6 +41,8 @@ def test_what_is_not_judged_or_not_printed_is_only_reported(small_plan: Plan, ma
     report = summarise(plan, make_records(plan, lambda *_: 84.0))
     assert [c.verdict for c in report.cells] == ["reported", "reported", "differs", "differs"]
     assert report.cells[1].difference is None
+    assert report.cells[0].z is report.cells[1].z is None
+    assert report.pairs[0].printed_gain is None
 
 
 def test_missing_and_failed_runs_make_a_cell_incomplete(small_plan: Plan, make_records: MakeRecords) -> None:

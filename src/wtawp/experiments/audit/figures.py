@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -210,9 +210,19 @@ def _means(report: PlanReport) -> dict[str, dict[str, float]]:
     return means
 
 
+def _geometric_means(report: PlanReport) -> dict[str, dict[str, float]]:
+    """The geometric mean of every quantity, by row; rows with a value that is not positive are left out."""
+    means: dict[str, dict[str, float]] = {}
+    for c in report.cells:
+        for name, values in geometry_values(c).items():
+            if values and min(values.values()) > 0:
+                means.setdefault(name, {})[c.cell.row] = geometric_mean(values.values())
+    return means
+
+
 def _ratios(report: PlanReport) -> Panel:
     """Every quantity of every row, relative to the first row."""
-    means, styles = _means(report), _styles(report)
+    means, styles = _geometric_means(report), _styles(report)
     first = report.cells[0].cell.row
     shown: Mapping[str, dict[str, float]] = {
         name: {row: value / values[first] for row, value in values.items()}
@@ -231,4 +241,6 @@ def _ratios(report: PlanReport) -> Panel:
     numbers = "; ".join(
         f"{name}: " + ", ".join(f"{row} {ratio:.2f}" for row, ratio in ratios.items()) for name, ratios in shown.items()
     )
-    return Panel(out[0], "Means relative to the first row; left of 1 is flatter, or smoother.", f"Ratios. {numbers}.")
+    return Panel(
+        out[0], "Geometric means relative to the first row; left of 1 is flatter, or smoother.", f"Ratios. {numbers}."
+    )

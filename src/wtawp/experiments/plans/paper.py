@@ -205,7 +205,9 @@ def _certified(dataset: str) -> Plan:
     label = "fig:certcora" if dataset == "cora" else "fig:certcite"
     certificates = [certifying(on, 100_000) for on in ("features", "edges")]
     plan = certificate_plan(Setting(dataset=dataset), certificates, awp=_awp(0.5, 1.0), splits=8, inits=1)
-    return replace(plan, name=label, title=f"Certified accuracy on {dataset.title()}")
+    claim = Claim("Performance is comparable when perturbations of the graph structure are certified.",
+                  "edges_are_certified_alike")  # fmt: skip
+    return replace(plan, name=label, title=f"Certified accuracy on {dataset.title()}", claims=(claim,))
 
 
 def _graphs(
@@ -319,13 +321,29 @@ def _mlp(name: str, title: str, dataset: str, methods: dict[str, AwpConfig | Non
     return Plan(name, title, tuple(_toy_cells(setting, methods, {})), figures=("decisions", "toy_losses"))
 
 
+CURVE_CLAIMS = {
+    "fig:lcagg": (
+        Claim("The loss of all three models converges well. The final value of GCN+WT-AWP is larger than the rest two "
+              "models.", "last_row_ends_highest"),
+        Claim("The generalization gap of GCN+WT-AWP fluctuates more and decreases slower compared to the gap of "
+              "GCN+AWP.", "last_gap_fluctuates_more"),
+        Claim("Despite the fluctuation, the generalization gap of GCN+WT-AWP decreases with time as well.",
+              "last_gap_falls"),
+    ),
+    "fig:ngrad": (
+        Claim("Both AWP and WT-AWP have small relative gradient norm compared to GCN when epoch is larger than 100.",
+              "relative_gradients_are_smaller"),
+    ),
+}  # fmt: skip
+
+
 def _curves(
     name: str, title: str, figure: str, methods: dict[str, AwpConfig | None], datasets: tuple[str, ...]
 ) -> Plan:
     """Curves over the epochs of ten initialisations of one split, as many as a figure can show."""
     cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp, keep=("history",)), 1, 10, judged=False)
              for dataset in datasets for row, awp in methods.items()]  # fmt: skip
-    return Plan(name, title, tuple(cells), figures=(figure,))
+    return Plan(name, title, tuple(cells), figures=(figure,), claims=CURVE_CLAIMS.get(name, ()))
 
 
 SMALL = {"GCN": None, "AWP rho=0.1": _awp(1.0, 0.1, layers="all"), "WT-AWP rho=0.5": _awp(0.5, 0.5)}

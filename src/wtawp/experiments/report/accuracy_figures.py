@@ -32,8 +32,10 @@ def accuracy_over_rho(report: PlanReport) -> str:
     with drawing(1, 2, 10.5, 3.8) as (axes, out):
         styles = row_styles({row: cells[0].cell.setting.awp for row, cells in rows.items()})
         for row, cells in rows.items():
-            _draw_over_rho(axes[0], row, cells, styles[row], band=True)
-            _draw_over_rho(axes[1], row, cells, styles[row], band=False)  # at that scale bands would cover everything
+            cells.sort(key=_rho)
+            _draw_over_rho(axes[0], row, cells, styles[row], [c.std or 0.0 for c in cells])
+            # At that scale bands of a standard deviation would cover everything.
+            _draw_over_rho(axes[1], row, cells, styles[row], [c.standard_error or 0.0 for c in cells])
         shown = [c.mean for cells in rows.values() for c in cells if c.mean is not None]
         shown += [c.cell.printed[0] for cells in rows.values() for c in cells if c.cell.printed is not None]
         high = [value for value in shown if value >= MIN_TRAINED] or shown
@@ -51,13 +53,10 @@ def accuracy_over_rho(report: PlanReport) -> str:
     return out[0]
 
 
-def _draw_over_rho(ax: "Axes", row: str, cells: list[CellReport], style: LineStyle, *, band: bool) -> None:
-    """Draw our means of a row and, dashed, the printed ones."""
-    cells = sorted(cells, key=_rho)
-    rhos, means = [_rho(c) for c in cells], np.array([c.mean for c in cells])
-    if band:
-        spread = np.array([c.std or 0.0 for c in cells])
-        ax.fill_between(rhos, means - spread, means + spread, color=style["color"], alpha=0.15, linewidth=0)
+def _draw_over_rho(ax: "Axes", row: str, cells: list[CellReport], style: LineStyle, spreads: list[float]) -> None:
+    """Draw our means of a row with a band and, dashed, the printed ones; the cells are sorted by their radius."""
+    rhos, means, spread = [_rho(c) for c in cells], np.array([c.mean for c in cells]), np.array(spreads)
+    ax.fill_between(rhos, means - spread, means + spread, color=style["color"], alpha=0.15, linewidth=0)
     ax.plot(rhos, means, linewidth=1.5, label=row, **style)
     printed = [(_rho(c), c.cell.printed[0]) for c in cells if c.cell.printed is not None]
     if printed:

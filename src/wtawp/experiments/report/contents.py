@@ -8,10 +8,14 @@ from statistics import fmean
 from wtawp.experiments.report.league_tables import league_tables
 from wtawp.experiments.report.plan_tables import cell_table, claim_table, drop_table, pair_table
 from wtawp.experiments.report.reporters import reporters_of
-from wtawp.experiments.report.tables import Table
-from wtawp.experiments.results.claims import Verdict, check
+from wtawp.experiments.report.tables import NOTHING, Entry, Table
+from wtawp.experiments.results.claims import check
 from wtawp.experiments.results.drops import compare_drops
+from wtawp.experiments.results.main_claims import check_claims
+from wtawp.experiments.results.outcomes import Verdict
 from wtawp.experiments.results.summary import PlanReport
+
+CLAIMS = "Claims of the paper"  # the heading of their table
 
 
 def headlines(reports: Sequence[PlanReport]) -> list[str]:
@@ -24,7 +28,7 @@ def headlines(reports: Sequence[PlanReport]) -> list[str]:
         A sentence each on the cells that the paper prints, those that are measured once more by another protocol, the
         paper's claims, and robustness; those that say nothing are left out.
     """
-    sentences = []
+    sentences, claimed = [], claim_headlines(reports)
     repeated = Counter(c.verdict for r in reports if r.plan.repeats for c in r.cells)
     reports = [r for r in reports if not r.plan.repeats]
     verdicts = Counter(c.verdict for r in reports for c in r.cells)
@@ -40,14 +44,65 @@ def headlines(reports: Sequence[PlanReport]) -> list[str]:
             f"of the released code, {repeated['agrees']} agree and {repeated['differs']} differ; "
             f"{repeated['incomplete']} are incomplete."
         )
-    outcomes = Counter(verdict for r in reports for verdict in claim_verdicts(r))
-    if outcomes:
-        sentences.append(
-            f"Of {sum(outcomes.values())} claims of the text, {outcomes['holds']} "
-            f"{'holds' if outcomes['holds'] == 1 else 'hold'}, {outcomes['does not hold']} "
-            f"{'does' if outcomes['does not hold'] == 1 else 'do'} not, {outcomes['incomplete']} wait for runs."
-        )
-    return [*sentences, *robustness_headline(reports)]
+    return [*sentences, *claimed, *robustness_headline(reports)]
+
+
+def claim_headlines(reports: Sequence[PlanReport]) -> list[str]:
+    """Count the claims of the paper that hold, and name the main ones.
+
+    Args:
+        reports: Plans with their measurements.
+
+    Returns:
+        A sentence on all claims, and one on the main claims; those that would say nothing are left out.
+    """
+    claims = check_claims({r.plan.name: r for r in reports})
+    if not claims:
+        return []
+    outcomes = Counter(claim.outcome.verdict for claim in claims)
+    sentences = [
+        f"Of {len(claims)} claims of the text, {outcomes['holds']} {'holds' if outcomes['holds'] == 1 else 'hold'}, "
+        f"{outcomes['does not hold']} {'does' if outcomes['does not hold'] == 1 else 'do'} not, "
+        f"{outcomes['incomplete']} wait for runs."
+    ]
+    mains = [claim for claim in claims if claim.is_main]
+    if mains:
+        named: dict[Verdict, list[str]] = {"holds": [], "does not hold": [], "incomplete": []}
+        for claim in mains:
+            named[claim.outcome.verdict].append(claim.subject)
+        words = {"holds": "hold", "does not hold": "do not hold", "incomplete": "wait for runs"}
+        parts = [
+            f"Main claims that {words[verdict]} ({len(each)} of {len(mains)}): {'; '.join(each)}."
+            for verdict, each in named.items()
+            if each
+        ]
+        sentences.append(" ".join(parts))
+    return sentences
+
+
+def claim_overview(reports: Sequence[PlanReport]) -> Table | None:
+    """All claims of the paper in one table, the main ones first.
+
+    Args:
+        reports: Plans with their measurements.
+
+    Returns:
+        The table; None where none of the main claims can be checked.
+    """
+    claims = check_claims({r.plan.name: r for r in reports})
+    if not any(claim.is_main for claim in claims):
+        return None
+    rows = tuple(
+        (Entry(claim.subject or NOTHING), Entry(claim.text), Entry(claim.place), Entry(claim.outcome.verdict),
+         Entry(claim.outcome.sentence))
+        for claim in claims
+    )  # fmt: skip
+    return Table(
+        "The paper's claims, the main ones (with a subject) first: where each stands, and what was measured. A claim "
+        "about several cells holds if it is true of all of them, unless another number is stated.",
+        ("main claim on", "claim", "place", "verdict", "measured"),
+        rows,
+    )
 
 
 def robustness_headline(reports: Sequence[PlanReport]) -> list[str]:

@@ -26,7 +26,8 @@ _FIGURES = {
     "accuracy_over_rho": FigureSpec(
         accuracy_over_rho,
         "Test accuracy over the radius: ours as lines with bands of one standard deviation over runs, the paper's as "
-        "dashed lines with dots. The right panel shows the means again, where the models train.",
+        "dashed lines with dots. The right panel shows the means again, where the models train, with bands of one "
+        "standard error over splits.",
     ),
     "critical_difference": FigureSpec(
         critical_difference,
@@ -43,6 +44,7 @@ _FIGURES = {
         "What the method adds: a dot for each split (its initialisations averaged, the first split on top), a diamond "
         "for their mean, a bar for its 95 % interval. Where there are attacks, the second panel shows in the same way "
         "how much more of the clean accuracy they take from the method; below 0 they take less.",
+        where_printed="A vertical stroke is the gain that the paper prints.",
     ),
     "gains_by_column": FigureSpec(
         gains_by_column,
@@ -142,4 +144,9 @@ def captions_of(plan: Plan) -> list[tuple[str, str]]:
     """
     has_own = any(name.startswith("gains_") for name in plan.figures)
     names = [*plan.figures, *(["gains"] if plan.pairs and not has_own else [])]
-    return [(name, figure_spec(name).caption) for name in names]
+    is_printed = any(cell.printed is not None for cell in plan.cells)
+    specs = {name: figure_spec(name) for name in names}
+    return [
+        (name, f"{spec.caption} {spec.where_printed}".strip() if is_printed else spec.caption)
+        for name, spec in specs.items()
+    ]

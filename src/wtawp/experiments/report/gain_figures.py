@@ -1,6 +1,6 @@
 """Figures of gains: what a method adds to the accuracy of plain training, paired over splits."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 EXPLAINED = ("WT-AWP", "WT-AWP auto")  # the methods whose gain is drawn over overfitting
+PRINTED: dict[str, Any] = {  # how the paper's gain is marked
+    "color": COLOURS[1], "marker": "|", "markersize": 13, "markeredgewidth": 2.0, "linestyle": "", "zorder": 4,
+}  # fmt: skip
 MAX_NAMED = 20  # dots that are named
 MAX_LINEAR = 5.0  # points of gain, above which the scale is logarithmic
 
 
 def gains(report: PlanReport) -> str:
     """Draw the paired difference of each split, with their mean and its 95 % interval; under attack also of the drops.
+
+    Where the paper prints both rows, its gain is marked.
 
     Args:
         report: A plan with pairs.
@@ -41,10 +46,16 @@ def gains(report: PlanReport) -> str:
             both = cells[pair.before, pair.column], cells[pair.after, pair.column]
             assert pair.gain is not None
             _draw_differences(axes[0], i, split_means(*both), pair.gain)
+            if pair.printed_gain is not None:
+                axes[0].plot([pair.printed_gain], [i], **PRINTED)
             if change := drops.get((pair.before, pair.after, pair.column)):
                 _draw_differences(axes[1], i, split_drops(*both), change)
         axes[0].set_yticks(range(len(pairs)), [f"{p.after}, {p.column}" for p in pairs])
         axes[0].set(xlabel="gain in test accuracy, points")
+        if any(pair.printed_gain is not None for pair in pairs):
+            axes[-1].plot([], [], color=COLOURS[0], marker="D", markersize=5, linewidth=2.2, label="ours")
+            axes[-1].plot([], [], label="paper", **PRINTED)
+            legend_beside(axes[-1])
         if drops:
             axes[1].set_yticks(range(len(pairs)), [""] * len(pairs))
             axes[1].set(xlabel="change of the drop under attack, points\n(below 0: the attack takes less)")
@@ -180,8 +191,8 @@ def _draw_differences(
     """Draw a dot for the difference of each split, a diamond for their mean, a bar for its 95 % interval."""
     differences = np.subtract(values[1], values[0])
     heights = height + np.linspace(-0.22, 0.22, len(differences))  # in the order of the splits
-    ax.scatter(differences, heights, s=9, color=COLOURS[5], linewidths=0)
     if difference.low is not None and difference.high is not None:
         bar = [difference.low, difference.high]
-        ax.plot(bar, [height, height], color=COLOURS[0], linewidth=2.2, solid_capstyle="butt")
-    ax.plot([difference.mean], [height], color=COLOURS[0], marker="D", markersize=5)
+        ax.plot(bar, [height, height], color=COLOURS[0], linewidth=2.2, solid_capstyle="butt", zorder=2)
+    ax.plot([difference.mean], [height], color=COLOURS[0], marker="D", markersize=5, zorder=2)
+    ax.scatter(differences, heights, s=9, color=COLOURS[5], linewidths=0, zorder=3)  # over the bar, which hid some

@@ -8,12 +8,20 @@ from markupsafe import Markup
 
 from wtawp.experiments.report.answers import answers, is_own
 from wtawp.experiments.report.artifacts import StoredArtifact
-from wtawp.experiments.report.contents import anchors, claim_verdicts, headlines, provenance, tables_of
+from wtawp.experiments.report.contents import (
+    CLAIMS,
+    anchors,
+    claim_overview,
+    claim_verdicts,
+    headlines,
+    provenance,
+    tables_of,
+)
 from wtawp.experiments.report.drawing import embed
 from wtawp.experiments.report.figures import figures_of
 from wtawp.experiments.report.plan_tables import failure_table, record_table, setting_table
 from wtawp.experiments.report.tables import Table
-from wtawp.experiments.results.claims import Verdict
+from wtawp.experiments.results.outcomes import Verdict
 from wtawp.experiments.results.summary import PlanReport
 
 
@@ -99,12 +107,14 @@ def render_html(
         lstrip_blocks=True,
     )
     names = anchors(r.plan.name for r in reports)
+    claims = claim_overview(reports)
+    claimed = () if claims is None else (Part(CLAIMS, (), (claims,), ()),)
     sections = [_section(i, a, r) for i, (a, r) in enumerate(zip(names, reports, strict=True))]
     return environment.get_template("report.html.j2").render(
         sections=sections,
         headlines=headlines(reports),
         artifacts=artifacts,
-        parts=parts,
+        parts=(*claimed, *parts),
         is_beside_the_paper=any(r.is_printed or r.plan.claims for r in reports),
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wtawp.base import write_atomic
 from wtawp.experiments.report.answers import answers, is_own
-from wtawp.experiments.report.contents import anchors, headlines, provenance, tables_of
+from wtawp.experiments.report.contents import CLAIMS, anchors, claim_overview, headlines, provenance, tables_of
 from wtawp.experiments.report.dataset_tables import graph_dataset_table, node_dataset_table
 from wtawp.experiments.report.figures import captions_of, figures_of
 from wtawp.experiments.report.plan_tables import failure_table
@@ -32,6 +32,8 @@ def render_markdown(reports: Sequence[PlanReport], *, figures: str | None = None
         The text.
     """
     parts = ["# Results", *([] if figures is None else [MADE_BY]), *headlines(reports)]
+    if (claims := claim_overview(reports)) is not None:
+        parts += [f"## {CLAIMS}", markdown_table(claims)]
     for anchor, report in zip(anchors(r.plan.name for r in reports), reports, strict=True):
         parts += [f"## {_escape(report.plan.name)}: {_escape(report.plan.title)}", _escape(provenance(report))]
         parts += [_escape(answer) for answer in (answers(report) if is_own(report) else [])]

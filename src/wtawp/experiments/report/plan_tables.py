@@ -32,11 +32,14 @@ def cell_table(report: PlanReport) -> Table:
     if report.is_printed:
         columns["paper"] = lambda c: mean_and_std(*(c.cell.printed or (None, None)))
         columns["difference"] = lambda c: number(c.difference, "+.2f")
+        columns["z"] = lambda c: number(c.z, "+.1f")
     columns["runs"] = _runs_entry
     if report.is_printed:
         columns["verdict"] = lambda c: Entry(c.verdict)
         caption += (
-            " Agrees: within 0.5 points of the paper; reported: not judged, or the paper prints nothing; incomplete: "
+            " z: the difference in standard errors of both means over splits; the paper prints a deviation over runs "
+            "alone, of which we take the largest error over splits that it allows, so that |z| is at least this large. "
+            "Agrees: within 0.5 points of the paper; reported: not judged, or the paper prints nothing; incomplete: "
             "runs are missing."
         )
     rows = tuple(tuple(entry(c) for entry in columns.values()) for c in report.cells)
@@ -74,9 +77,12 @@ def pair_table(report: PlanReport) -> Table:
     headers = ["without", "with", "column", "gain", "95 % interval", "p", "p (Holm)", "effect size", "splits won"]
     rows = tuple(_pair_row(p) for p in report.pairs)
     if report.is_printed:
-        caption += " The last column is the paper's t-test, which takes all runs for independent."
-        headers.append("p over runs")
-        rows = tuple((*row, p_value(p.runs_p_value)) for row, p in zip(rows, report.pairs, strict=True))
+        caption += " The last columns are the paper's t-test, which takes all runs for independent, and its gain."
+        headers += ["p over runs", "gain, paper"]
+        rows = tuple(
+            (*row, p_value(p.runs_p_value), number(p.printed_gain, "+.2f"))
+            for row, p in zip(rows, report.pairs, strict=True)
+        )
     return Table(caption, tuple(headers), rows)
 
 

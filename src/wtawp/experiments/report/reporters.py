@@ -26,10 +26,12 @@ class FigureSpec:
     Attributes:
         draw: Takes a report and returns the figure as SVG text; "" where there is nothing to draw yet.
         caption: What the figure shows, in sentences.
+        where_printed: What it shows besides for a plan whose numbers the paper prints; nothing by default.
     """
 
     draw: Callable[[PlanReport], str]
     caption: str
+    where_printed: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,45 +7,16 @@ the pair; or "fact" and the name of a number over several plans. The number is r
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
-from wtawp.experiments.results.drops import DropComparison, compare_drops
-from wtawp.experiments.results.facts import facts
-from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
+from wtawp.experiments.report.quantities import Quantities
+from wtawp.experiments.results.summary import PlanReport
 
 MARK = re.compile(r"<!--\s*=(.*?)-->", re.DOTALL)
-FORGOTTEN = re.compile(r"<!--\s*(fact|tab:|fig:|claim:|extra:|deviation:)")  # marks without their equals sign
+FORGOTTEN = re.compile(r"<!--\s*(fact|tab:|fig:|claim:|extra:|deviation:|released:)")  # marks without their equals sign
 NUMBER_BEFORE = re.compile(r"([-+\u2212]?\d[\d,]*(?:\.\d+)?)[*_ %]*\Z")
-ARROW = " -> "  # between the rows of a pair
-Value = TypeVar("Value")
-Place = TypeVar("Place", bound=tuple[str, ...])
-
-CELL: dict[str, Callable[[CellReport], float | None]] = {
-    "mean": lambda c: c.mean,
-    "std": lambda c: c.std,
-    "drop": lambda c: c.mean_drop,
-    "difference": lambda c: c.difference,
-    "printed": lambda c: None if c.cell.printed is None else c.cell.printed[0],
-    "runs": lambda c: c.num_finished,
-}
-PAIR: dict[str, Callable[[PairReport], float | None]] = {
-    "gain": lambda p: None if p.gain is None else p.gain.mean,
-    "low": lambda p: None if p.gain is None else p.gain.low,
-    "high": lambda p: None if p.gain is None else p.gain.high,
-    "p": lambda p: None if p.gain is None else p.gain.p_value,
-    "holm": lambda p: p.holm_p_value,
-}
-DROP: dict[str, Callable[[DropComparison], float | None]] = {
-    "change of drop": lambda d: d.change.mean,
-    "low of change": lambda d: d.change.low,
-    "high of change": lambda d: d.change.high,
-    "clean gain": lambda d: d.clean_gain,
-}
 
 
 @dataclass(frozen=True)
@@ -64,65 +35,6 @@ class Mismatch:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.problem}"
-
-
-class Quantities:
-    """The quantities that comments can name.
-
-    Args:
-        reports: Plans with their measurements.
-    """
-
-    def __init__(self, reports: Iterable[PlanReport]) -> None:
-        self._reports = {report.plan.name: report for report in reports}
-        self._drops: dict[str, tuple[DropComparison, ...]] = {}
-        self._known: dict[str, float] = {}
-
-    @cached_property
-    def _facts(self) -> Mapping[str, Callable[[], float]]:
-        return facts(self._reports)
-
-    def value(self, name: str) -> float:
-        """Compute a quantity.
-
-        Args:
-            name: What a comment says, without the equals sign.
-
-        Returns:
-            The number.
-
-        Raises:
-            ValueError: If there is no such quantity, or it was not measured.
-        """
-        if name not in self._known:
-            value = self._compute([part.strip() for part in name.split(";")])
-            if value is None:
-                raise ValueError(f"{name!r} was not measured")
-            self._known[name] = value
-        return self._known[name]
-
-    def _compute(self, parts: list[str]) -> float | None:
-        """The number that the parts of a comment name; None if it was not measured."""
-        match parts:
-            case ["fact", fact]:
-                return _one_of(self._facts, fact, "fact")()
-            case [plan, row, column, statistic]:
-                return self._statistic(_one_of(self._reports, plan, "plan"), row, column, statistic)
-        raise ValueError(f"expected 'plan; row; column; statistic' or 'fact; name', got {'; '.join(parts)!r}")
-
-    def _statistic(self, report: PlanReport, row: str, column: str, statistic: str) -> float | None:
-        """A statistic of a cell or of a pair."""
-        if ARROW not in row:
-            cells = {(c.cell.row, c.cell.column): c for c in report.cells}
-            return _one_of(CELL, statistic, "statistic of a cell")(_at(cells, (row, column)))
-        before, after = (part.strip() for part in row.split(ARROW))
-        if statistic in DROP:
-            if report.plan.name not in self._drops:
-                self._drops[report.plan.name] = compare_drops(report)
-            drops = {(d.before, d.after, d.column): d for d in self._drops[report.plan.name]}
-            return DROP[statistic](_at(drops, (before, after, column)))
-        pairs = {(p.before, p.after, p.column): p for p in report.pairs}
-        return _one_of(PAIR, statistic, "statistic of a pair")(_at(pairs, (before, after, column)))
 
 
 def verify(paths: Iterable[Path], reports: Iterable[PlanReport]) -> tuple[int, list[Mismatch]]:
@@ -178,18 +90,3 @@ def _as_written(value: float, text: str) -> str:
     separator = "," if "," in text else ""
     rounded = round(value, decimals) + 0.0  # never -0
     return f"{rounded:{sign}{separator}.{decimals}f}"
-
-
-def _one_of(known: Mapping[str, Value], name: str, kind: str) -> Value:
-    """The value of a name; an unknown one is refused with what comes near."""
-    if name in known:
-        return known[name]
-    near = get_close_matches(name, known, 3, 0.4)
-    raise ValueError(f"there is no {kind} {name!r}" + (f"; near it are {', '.join(near)}" if near else ""))
-
-
-def _at(known: Mapping[Place, Value], place: Place) -> Value:
-    """What stands at a place of a table; an unknown one is refused."""
-    if place in known:
-        return known[place]
-    raise ValueError(f"the table has nothing at {', '.join(map(str, place))}")

@@ -7,7 +7,7 @@ from statistics import fmean
 from wtawp.attacks.outcomes import Outcome
 from wtawp.attacks.registry import attack_spec
 from wtawp.experiments.results.summary import CellReport, PlanReport
-from wtawp.experiments.spec import Plan
+from wtawp.experiments.spec import Measure, Plan
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,18 @@ def _wins(cell: CellReport, name: str, outcomes: list[Outcome]) -> AttackWins:
 
 
 def weakness_note(plan: Plan) -> str:
-    """What to say about a plan that measures robustness to evasion by weak attacks alone.
+    """What to say about a plan that measures robustness by weak attacks alone.
 
     Args:
         plan: The plan.
 
     Returns:
-        The sentences of the registry about its attacks; empty where one of its attacks is strong, or no attack follows
-        the training.
+        The sentences of the registry about its weak attacks, before or after the training; empty where there are none,
+        or one of its attacks after the training is strong.
     """
     measures = dict.fromkeys(c.attack for c in plan.cells if c.measure is not None and c.attack is not None)
-    sentences, has_strong = [], False
+    poisons = dict.fromkeys(c.attack for c in plan.cells if c.measure is None and c.attack is not None)
+    sentences, has_strong = [_weakness(poison) for poison in poisons], False
     for measure in measures:
         options = dict(measure.options)
         spec = attack_spec(str(options["attack"]))
@@ -90,3 +91,9 @@ def weakness_note(plan: Plan) -> str:
         sentences.append(weakness)
         has_strong |= bool(spec.strong_variants or spec.uses_surrogate) and not weakness
     return "" if has_strong else " ".join(dict.fromkeys(filter(None, sentences)))
+
+
+def _weakness(attack: Measure) -> str:
+    """The sentence of the registry about an attack; empty where it is not weak."""
+    options = dict(attack.options)
+    return attack_spec(str(options["attack"])).weakness_with(options)

@@ -1,39 +1,37 @@
 """Claims of the paper's text, checked against measurements: each check gives a verdict and a sentence with numbers."""
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import fmean, stdev
-from typing import Literal
 
 import numpy as np
 
-from wtawp.experiments.results.geometry import geometry_comparisons, landscape_ends, smoothness_comparisons
+from wtawp.experiments.results.certificates import compare_certified
+from wtawp.experiments.results.curve_claims import (
+    last_gap_falls,
+    last_gap_fluctuates_more,
+    last_row_ends_highest,
+    relative_gradients_are_smaller,
+)
+from wtawp.experiments.results.geometry import (
+    geometry_comparisons,
+    landscape_ends,
+    smoothness_comparisons,
+    with_holm,
+)
+from wtawp.experiments.results.outcomes import Outcome, Verdict, judge
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm, paired_difference
-from wtawp.experiments.results.summary import CellReport, PlanReport, paired_over_splits
+from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, paired_over_splits
 from wtawp.experiments.spec import Claim
 
-Verdict = Literal["holds", "does not hold", "incomplete"]
-
+SIMILAR = 3.0  # points within which "similarly" is true
+FEATURES, EDGES = "smoothed, features", "smoothed, edges"  # columns of the plans that certify
 MAX_LISTED = 8  # names that a sentence may list
 VANISHED = 1e-3  # share of the gradient norm over the first epochs
 FIRST_EPOCHS = 5
 MIN_VANISHED_EPOCHS = 10  # epochs that the norm must stay small: the last epoch alone may be chance
 PRINTED_EPOCHS = {"cora": 20, "citeseer": 20, "polblogs": 80}  # from which the paper sees no gradient, fig:gdnorm_all
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of checking a claim.
-
-    Attributes:
-        verdict: "holds", "does not hold", or "incomplete" where runs are missing.
-        sentence: The numbers behind the verdict.
-    """
-
-    verdict: Verdict
-    sentence: str
 
 
 def check(claim: Claim, report: PlanReport) -> Outcome:
@@ -54,7 +52,7 @@ def check(claim: Claim, report: PlanReport) -> Outcome:
 
 def rows_agree_within_3(report: PlanReport) -> Outcome:
     """In every column, all rows have means within 3 points of each other."""
-    return _rows_agree(report, 3.0)
+    return _rows_agree(report, SIMILAR)
 
 
 def rows_agree_within_half(report: PlanReport) -> Outcome:
@@ -102,17 +100,80 @@ def every_pair_gains(report: PlanReport) -> Outcome:
     return _all_significant(gains, 1.0, "points of accuracy")
 
 
+def every_pair_is_higher(report: PlanReport) -> Outcome:
+    """In every column the second row of a pair has a higher mean, by chance or not."""
+    gains = [(f"{p.after}, {p.column}", p.gain, p.holm_p_value) for p in report.pairs]
+    return higher_everywhere(gains)
+
+
+def higher_everywhere(gains: Sequence[tuple[str, PairedDifference | None, float | None]]) -> Outcome:
+    """Check whether all gains are positive.
+
+    Args:
+        gains: What is compared, its gain, and the p-value of that after correction; None where it was not measured.
+
+    Returns:
+        The outcome, with the number of gains that are significant and the smallest of all.
+    """
+    judged = [(where, gain, p) for where, gain, p in gains if gain is not None and p is not None]
+    if not judged or len(judged) < len(gains):
+        return Outcome("incomplete", "A comparison needs two splits.")
+    higher = sum(gain.mean > 0 for _, gain, _ in judged)
+    clearly = sum(gain.mean > 0 and p < SIGNIFICANCE_LEVEL for _, gain, p in judged)
+    where, least, _ = min(judged, key=lambda each: each[1].mean)
+    return judge(
+        higher == len(judged),
+        f"The mean is higher in {higher} of {len(judged)} pairs, significantly in {clearly} (paired over splits, after "
+        f"Holm's correction); the smallest gain is {least.mean:+.2f} ({where}).",
+    )
+
+
+def significant_everywhere(gains: Sequence[tuple[str, PairedDifference | None, float | None]]) -> Outcome:
+    """Check whether all gains are positive and significant.
+
+    Args:
+        gains: As those of `higher_everywhere`.
+
+    Returns:
+        The outcome, with the names of gains that are not significant, unless there are many.
+    """
+    judged = [(where, gain, p) for where, gain, p in gains if gain is not None and p is not None]
+    if not judged or len(judged) < len(gains):
+        return Outcome("incomplete", "A comparison needs two splits.")
+    failing = [where for where, gain, p in judged if gain.mean <= 0 or p >= SIGNIFICANCE_LEVEL]
+    names = f": not {'; '.join(failing)}" if 0 < len(failing) <= MAX_LISTED else ""
+    return judge(
+        not failing,
+        f"Significant in {len(judged) - len(failing)} of {len(judged)} pairs (paired over splits, after Holm's "
+        f"correction){names}.",
+    )
+
+
 def every_pair_varies_less(report: PlanReport) -> Outcome:
     """In every column, the second row of a pair varies significantly less over the initialisations of a split."""
-    spreads = []
+    spreads = spread_changes(report)
+    corrected = iter(holm([change.p_value for _, change in spreads if change is not None]))
+    changes = [(pair.column, change, None if change is None else next(corrected)) for pair, change in spreads]
+    return _all_significant(changes, -1.0, "points of standard deviation within a split")
+
+
+def spread_changes(report: PlanReport) -> list[tuple[PairReport, PairedDifference | None]]:
+    """Compare how much the rows of each pair vary over the initialisations of a split.
+
+    Args:
+        report: A plan with its measurements.
+
+    Returns:
+        Each pair with the change of the standard deviation, paired over splits; None with fewer than two splits of two
+        runs.
+    """
+    changes = []
     for pair in report.pairs:
         cells = {c.cell.row: c for c in report.column(pair.column)}
         before, after = (_spreads(cells[row]) for row in (pair.before, pair.after))
         enough = min(len(before), len(after)) > 1
-        spreads.append((pair.column, paired_difference(before, after) if enough else None))
-    corrected = iter(holm([change.p_value for _, change in spreads if change is not None]))
-    changes = [(column, change, None if change is None else next(corrected)) for column, change in spreads]
-    return _all_significant(changes, -1.0, "points of standard deviation within a split")
+        changes.append((pair, paired_difference(before, after) if enough else None))
+    return changes
 
 
 def _spreads(cell: CellReport) -> list[float]:
@@ -218,22 +279,26 @@ def landscapes_in_order(report: PlanReport) -> Outcome:
         for (column, scale), rises in ends.items()
     ]
     verdict: Verdict = "holds" if all(in_order.values()) else "does not hold"
-    return Outcome(verdict, f"Mean rise of the training loss at the ends of the lines, {'; '.join(sentences)}.")
+    return Outcome(
+        verdict,
+        f"Rise of the training loss at the ends of the lines (geometric means over runs), {'; '.join(sentences)}.",
+    )
 
 
 def flatter_by_every_measure(report: PlanReport) -> Outcome:
     """On every data set and by every measure of flatness, the second row is significantly flatter."""
     every = [c for c in geometry_comparisons(report) if c.is_flatness]
-    compared = [c for c in every if c.difference is not None]
+    compared = [(c, p) for c, p in with_holm(every) if p is not None]
     if not compared:
         return Outcome("incomplete", "A comparison needs two splits.")
-    corrected = holm([c.difference.p_value for c in compared if c.difference is not None])
-    verdicts = [(c, c.verdict(p)) for c, p in zip(compared, corrected, strict=True)]
+    verdicts = [(c, c.verdict(p)) for c, p in compared]
     named = {
         word: [f"{c.quantity.label} ({c.column})" for c, verdict in verdicts if verdict == word]
         for word in ("flatter", "sharper", "undecided")
     }
-    named["not comparable, as not finite,"] = [f"{c.quantity.label} ({c.column})" for c in every if c.num_gaps]
+    named["not comparable, as not positive numbers,"] = [
+        f"{c.quantity.label} ({c.column})" for c in every if c.num_gaps
+    ]
     # Where most measures agree, the table names them better than a sentence.
     sentences = [
         f"{word} by {len(by)} of {len(every)}" + (f": {'; '.join(by)}" if len(by) <= MAX_LISTED else "")
@@ -244,14 +309,47 @@ def flatter_by_every_measure(report: PlanReport) -> Outcome:
     return Outcome("holds" if agrees else "does not hold", f"{'. '.join(sentences)}.")
 
 
+def features_are_certified_more(report: PlanReport) -> Outcome:
+    """Against flips of features the second row certifies more nodes at every radius."""
+    compared = compare_certified(report, FEATURES)
+    if not compared:
+        return Outcome("incomplete", "A comparison needs two rows and two splits.")
+    more, clearly = sum(c.gain.mean > 0 for c in compared), sum(c.is_higher for c in compared)
+    least, most = (f(c.gain.mean for c in compared) for f in (min, max))
+    return judge(
+        more == len(compared),
+        f"Higher at {more} of {len(compared)} radii, by {least:.1f} to {most:.1f} points; after Holm's correction "
+        f"significantly at {clearly} ({compared[0].gain.num_pairs} splits).",
+    )
+
+
+def edges_are_certified_alike(report: PlanReport) -> Outcome:
+    """Against flips of edges the two rows certify shares of nodes within 3 points of each other, at every radius."""
+    compared = compare_certified(report, EDGES)
+    if not compared:
+        return Outcome("incomplete", "A comparison needs two rows and two splits.")
+    less, clearly = sum(c.gain.mean < 0 for c in compared), sum(c.is_lower for c in compared)
+    least, most = (f(c.gain.mean for c in compared) for f in (min, max))
+    return judge(
+        max(abs(least), abs(most)) <= SIMILAR,
+        f"Differences of {least:+.2f} to {most:+.2f} points (at most {SIMILAR:g} allowed); lower at {less} of "
+        f"{len(compared)} radii, after Holm's correction significantly at {clearly}.",
+    )
+
+
 CHECKS: dict[str, Callable[[PlanReport], Outcome]] = {
+    "edges_are_certified_alike": edges_are_certified_alike,
     "every_pair_gains": every_pair_gains,
     "every_pair_varies_less": every_pair_varies_less,
     "first_row_is_not_beaten": first_row_is_not_beaten,
     "flatter_by_every_measure": flatter_by_every_measure,
     "gradient_vanishes": gradient_vanishes,
     "landscapes_in_order": landscapes_in_order,
+    "last_gap_falls": last_gap_falls,
+    "last_gap_fluctuates_more": last_gap_fluctuates_more,
+    "last_row_ends_highest": last_row_ends_highest,
     "more_accurate_and_smoother": more_accurate_and_smoother,
+    "relative_gradients_are_smaller": relative_gradients_are_smaller,
     "rows_agree_within_3": rows_agree_within_3,
     "rows_agree_within_half": rows_agree_within_half,
 }

@@ -3,39 +3,50 @@
 A cell or a pair that stands in several tables counts once.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
 from functools import cache, partial
-from statistics import fmean
+from statistics import correlation, fmean, median
 
+import numpy as np
+
+from wtawp.experiments.results.certificates import compare_certified
+from wtawp.experiments.results.claims import FIRST_EPOCHS, vanishing_epoch
+from wtawp.experiments.results.distinct import ROBUSTNESS, distinct_judged, distinct_pairs
 from wtawp.experiments.results.drops import DropComparison, compare_drops
-from wtawp.experiments.results.geometry import geometry_comparisons
+from wtawp.experiments.results.geometry import geometry_comparisons, smoothness_comparisons, with_holm
 from wtawp.experiments.results.league import League, make_league
+from wtawp.experiments.results.main_claims import TIMED_ON_CPU, check_claims, cost_ratios
 from wtawp.experiments.results.overfitting import gains_and_overfitting, rank_correlation
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm
-from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
+from wtawp.experiments.results.summary import TOLERANCE, CellReport, PlanReport
 
 CLEAN = ("tab:natacc", "tab:ablation", "tab:ablation2", "tab:ablationlast")
-REPEATED = ("natacc", "ablation", "evasion")  # tables that are measured by the protocol of the released code, too
-ROBUSTNESS = ("tab:poison", "tab:dicepoison", "tab:evasion")
+REPEATED = (
+    "natacc",
+    "ablation",
+    "ablation2",
+    "ablationlast",
+    "poison",
+    "evasion",
+)  # tables that are measured by the protocol of the released code, too
 WITHOUT_TUNING = ("extra:auto", "extra:auto-small")
 GENERATED = ("citation", "toy-moons", "toy-rings")
+TIMED = {  # plans that were trained together, without a pause
+    "flatness": ("extra:flatness", "fig:lossland", "extra:sharpness", "fig:lipcora", "extra:bounds", "extra:vanishing"),
+    "variants of graph classification": ("extra:graphclass",),
+}
 SMALLEST_CHANGE = 0.15  # points that count as an improvement or as harm
+CLEAR_Z = 2.0  # standard errors that chance seldom explains
 
 
-class Reports:
-    """Plans with their measurements, by name.
+class Reports(UserDict[str, PlanReport]):
+    """Plans with their measurements, by name; a plan that is not there is a ValueError."""
 
-    Args:
-        reports: The plans.
-    """
-
-    def __init__(self, reports: Mapping[str, PlanReport]) -> None:
-        self._reports = reports
-
-    def __getitem__(self, name: str) -> PlanReport:
-        if name not in self._reports:
-            raise ValueError(f"this needs the plan {name}, of which nothing is shown")
-        return self._reports[name]
+    def __missing__(self, name: str) -> PlanReport:
+        raise ValueError(f"this needs the plan {name}, of which nothing is shown")
 
 
 def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
@@ -55,6 +66,11 @@ def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
         **{f"attacked {name}": count for name, count in _judged(reports, ROBUSTNESS, attacked=True).items()},
         **_pairs(reports),
         **_drops(reports),
+        **_claims(of_plans),
+        **_times(reports, of_plans),
+        **_smoothness(reports),
+        **_certificates(reports),
+        **_gradients(reports),
         **_flatness(reports),
         **_without_tuning(reports),
         **_league(reports, of_plans),
@@ -62,18 +78,36 @@ def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
 
 
 def _judged(reports: Reports, names: tuple[str, ...], *, attacked: bool = False) -> dict[str, Callable[[], float]]:
-    """How many distinct cells the paper prints and we judge, and how many of them agree."""
+    """How many distinct cells the paper prints and we judge, how many agree, and how many are off by more than chance.
+
+    "agree without the method" counts the cells as if it did nothing: our plain row stands in for every row with it.
+    """
 
     @cache
     def cells() -> list[CellReport]:
-        found: dict[tuple[str, int | None], CellReport] = {}
-        for name in names:
-            for c in reports[name].cells:
-                if c.verdict in ("agrees", "differs") and (c.cell.attack is not None or not attacked):
-                    found.setdefault((c.cell.setting.content_json, c.cell.measure), c)
-        return list(found.values())
+        return distinct_judged(reports, names, attacked=attacked)
 
-    return {"cells": lambda: len(cells()), "cells that agree": lambda: sum(c.verdict == "agrees" for c in cells())}
+    @cache
+    def plain() -> dict[tuple[str, int | None], CellReport]:
+        every = (c for name in ("tab:natacc", *names) for c in reports[name].cells)
+        return {(c.cell.setting.content_json, c.cell.measure): c for c in every if c.cell.setting.awp is None}
+
+    def agrees_without(c: CellReport) -> bool:
+        without = plain().get((replace(c.cell.setting, awp=None).content_json, c.cell.measure))
+        if without is None or without.mean is None or c.cell.printed is None:
+            raise ValueError(f"{c.cell.row}, {c.cell.column} has no plain row to stand in for it")
+        return round(abs(without.mean - c.cell.printed[0]), 9) <= TOLERANCE
+
+    def is_clear(c: CellReport) -> bool:
+        return c.z is not None and abs(c.z) > CLEAR_Z
+
+    return {
+        "cells": lambda: len(cells()),
+        "cells that agree": lambda: sum(c.verdict == "agrees" for c in cells()),
+        "cells that agree without the method": lambda: sum(map(agrees_without, cells())),
+        "cells beyond two errors": lambda: sum(map(is_clear, cells())),
+        "cells that differ beyond two errors": lambda: sum(c.verdict == "differs" and is_clear(c) for c in cells()),
+    }
 
 
 def _distances(reports: Reports) -> dict[str, Callable[[], float]]:
@@ -107,32 +141,130 @@ def _pairs(reports: Reports) -> dict[str, Callable[[], float]]:
 
     @cache
     def attacked() -> list[PairedDifference]:
-        return [pair.gain for pair, is_attacked in _distinct_pairs(reports) if is_attacked and pair.gain is not None]
+        return [
+            pair.gain
+            for pair, is_attacked in distinct_pairs(reports, ("tab:natacc", *ROBUSTNESS))
+            if is_attacked and pair.gain is not None
+        ]
 
     def num_significant() -> int:
         gains = attacked()
         corrected = holm([gain.p_value for gain in gains])
         return sum(g.mean > 0 and p < SIGNIFICANCE_LEVEL for g, p in zip(gains, corrected, strict=True))
 
-    return {
-        "pairs": lambda: sum(1 for _ in _distinct_pairs(reports)),
+    def gain_correlation() -> float:
+        both = [
+            (p.gain.mean, p.printed_gain)
+            for p, _ in distinct_pairs(reports, ("tab:natacc", *ROBUSTNESS))
+            if p.gain is not None
+        ]
+        return correlation(*zip(*((ours, paper) for ours, paper in both if paper is not None), strict=True))
+
+    def ablation_correlation() -> float:
+        cells = [c for name in CLEAN[1:] for c in reports[name].cells if c.verdict in ("agrees", "differs")]
+        both = [(c.mean, c.cell.printed[0]) for c in cells if c.mean is not None and c.cell.printed is not None]
+        return correlation(*zip(*both, strict=True))
+
+    per_table: dict[str, Callable[[], float]] = {}
+    for name in ("tab:natacc", *ROBUSTNESS):
+        table = name.removeprefix("tab:")
+        per_table |= {f"{table} {what}": count for what, count in _judged(reports, (name,)).items()}
+        per_table[f"{table} pairs"] = partial(lambda n: len(reports[n].pairs), name)
+        per_table[f"{table} pairs that gain"] = partial(_num_gaining, reports, name, 1.0)
+        per_table[f"{table} pairs that gain significantly"] = partial(_num_gaining, reports, name, SIGNIFICANCE_LEVEL)
+    return per_table | {
+        "correlation of gains with the printed ones": gain_correlation,
+        "correlation over ablation cells": ablation_correlation,
+        "pairs": lambda: sum(1 for _ in distinct_pairs(reports, ("tab:natacc", *ROBUSTNESS))),
         "attacked pairs": lambda: len(attacked()),
         "attacked pairs that gain": lambda: sum(gain.mean > 0 for gain in attacked()),
         "attacked pairs that gain significantly": num_significant,
     }
 
 
-def _distinct_pairs(reports: Reports) -> Iterator[tuple[PairReport, bool]]:
-    """The pairs of the clean and the robustness tables, each once, and whether they are attacked."""
-    seen = set()
-    for name in ("tab:natacc", *ROBUSTNESS):
-        cells = {(c.cell.row, c.cell.column): c.cell for c in reports[name].cells}
-        for pair in reports[name].pairs:
-            both = [cells[row, pair.column] for row in (pair.before, pair.after)]
-            place = tuple((cell.setting.content_json, cell.measure) for cell in both)
-            if place not in seen:
-                seen.add(place)
-                yield pair, both[1].attack is not None
+def _num_gaining(reports: Reports, name: str, level: float) -> int:
+    """How many pairs of a table gain, with a p-value of at most `level` after Holm's correction over the table."""
+    pairs = [(p.gain.mean, p.holm_p_value) for p in reports[name].pairs if p.gain is not None]
+    return sum(gain > 0 and p is not None and (p < level or level == 1.0) for gain, p in pairs)
+
+
+def _claims(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
+    """How many claims of the paper there are, and how many hold."""
+    claims = cache(lambda: check_claims(of_plans))
+
+    def count(verdict: str | None, *, main: bool) -> int:
+        return sum(c.is_main >= main and verdict in (None, c.outcome.verdict) for c in claims())
+
+    return {
+        "claims": lambda: count(None, main=False),
+        "claims that hold": lambda: count("holds", main=False),
+        "main claims": lambda: count(None, main=True),
+        "main claims that hold": lambda: count("holds", main=True),
+        "times the seconds of plain training": lambda: median(cost_ratios(Reports(of_plans)[TIMED_ON_CPU])),
+    }
+
+
+def _times(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
+    """How long plans took: the sum of their records' seconds, and the minutes from the first record to the last."""
+
+    def minutes(names: tuple[str, ...]) -> float:
+        times = [datetime.fromisoformat(r.created) for name in names for r in reports[name].records]
+        return (max(times) - min(times)).total_seconds() / 60
+
+    found: dict[str, Callable[[], float]] = {f"minutes of {g}": partial(minutes, n) for g, n in TIMED.items()}
+    for name in of_plans:
+        found[f"seconds of {name}"] = partial(lambda n: sum(r.seconds for r in reports[n].records), name)
+    return found
+
+
+def _smoothness(reports: Reports) -> dict[str, Callable[[], float]]:
+    """In how many pairs WT-AWP is both more accurate and smoother, by definition and epoch."""
+
+    def better(definition: str, is_last: bool) -> int:
+        compared = smoothness_comparisons(reports["fig:lipcora"])
+        return sum(c.num_better for c in compared if (c.definition, c.is_last_epoch) == (definition, is_last))
+
+    return {
+        f"better and smoother, {definition}{epoch}": partial(better, definition, bool(epoch))
+        for definition in ("paper", "released")
+        for epoch in ("", ", last epoch")
+    }
+
+
+def _certificates(reports: Reports) -> dict[str, Callable[[], float]]:
+    """At how many radii WT-AWP certifies more nodes than plain training, and at how many fewer."""
+    found: dict[str, Callable[[], float]] = {}
+    for data, name in (("Cora", "fig:certcora"), ("Citeseer", "fig:certcite")):
+        for part in ("features", "edges"):
+            compared = cache(partial(lambda n, p: compare_certified(reports[n], f"smoothed, {p}"), name, part))
+            where = f"radii of {part} on {data}"
+            found[where] = partial(lambda c: len(c()), compared)
+            found[f"{where}, higher"] = partial(lambda c: sum(r.gain.mean > 0 for r in c()), compared)
+            found[f"{where}, lower"] = partial(lambda c: sum(r.gain.mean < 0 for r in c()), compared)
+            found[f"{where}, significantly higher"] = partial(lambda c: sum(r.is_higher for r in c()), compared)
+            found[f"{where}, significantly lower"] = partial(lambda c: sum(r.is_lower for r in c()), compared)
+    return found
+
+
+def _gradients(reports: Reports) -> dict[str, Callable[[], float]]:
+    """By which factor the gradient of AWP with rho = 20 falls from its mean over five epochs, and when it vanishes."""
+
+    def fall(dataset: str, epoch: int) -> float:
+        (cell,) = reports["claim:vanishing-gradient"].column(dataset)
+        norms = np.median(cell.histories("perturbed_norm"), axis=0)
+        return float(norms[:FIRST_EPOCHS].mean() / norms[epoch])
+
+    def vanished(dataset: str) -> float:
+        (cell,) = reports["claim:vanishing-gradient"].column(dataset)
+        epoch = vanishing_epoch(np.median(cell.histories("perturbed_norm"), axis=0).tolist())
+        if epoch is None:
+            raise ValueError(f"the gradient never vanishes on {dataset}")
+        return epoch
+
+    places = [(dataset, epoch) for dataset in ("cora", "citeseer", "polblogs") for epoch in (20, 80, 199)]
+    falls: dict[str, Callable[[], float]]
+    falls = {f"fall of the gradient on {d} by epoch {e}": partial(fall, d, e) for d, e in places}
+    return falls | {f"epoch of the vanished gradient on {d}": partial(vanished, d) for d, _ in places}
 
 
 def _drops(reports: Reports) -> dict[str, Callable[[], float]]:
@@ -148,6 +280,7 @@ def _drops(reports: Reports) -> dict[str, Callable[[], float]]:
         "drops that are smaller": lambda: sum(d.is_smaller for d in drops()),
         "drops that are larger": lambda: sum(d.is_larger for d in drops()),
         "drops that are undecided": lambda: sum(not d.is_smaller and not d.is_larger for d in drops()),
+        "drops of evasion that are smaller": lambda: sum(d.is_smaller for d in compare_drops(reports["tab:evasion"])),
         "mean gain under attack": lambda: fmean(d.gain for d in drops()),
         "mean gain on clean graphs": lambda: fmean(d.clean_gain for d in drops()),
     }
@@ -158,10 +291,8 @@ def _flatness(reports: Reports) -> dict[str, Callable[[], float]]:
 
     @cache
     def verdicts() -> list[str]:
-        compared = [c for c in geometry_comparisons(reports["extra:flatness"]) if c.is_flatness]
-        differences = {i: c.difference for i, c in enumerate(compared) if c.difference is not None}
-        corrected = holm([difference.p_value for difference in differences.values()])
-        return [compared[i].verdict(p) for i, p in zip(differences, corrected, strict=True)]
+        compared = with_holm(geometry_comparisons(reports["extra:flatness"]))
+        return [c.verdict(p) for c, p in compared if p is not None]
 
     return {
         "flatness comparisons": lambda: len(verdicts()),
@@ -219,7 +350,7 @@ def _league(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, C
     def mean_gain(method: str) -> float:
         return fmean(s.gain.mean for s in league().of(method) if s.gain is not None)
 
-    def correlation(name: str, method: str) -> float:
+    def rank_correlation_in(name: str, method: str) -> float:
         points = gains_and_overfitting(reports[name]).get(method)
         if not points:
             raise ValueError(f"{name} has no gain of {method}")
@@ -240,5 +371,5 @@ def _league(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, C
         found[f"league worse: {method}"] = partial(lambda m: sum(s.is_worse for s in league().of(m)), method)
     for name in ("extra:league", "extra:auto-small"):
         for method in ("WT-AWP", "WT-AWP auto"):
-            found[f"correlation of {method} in {name}"] = partial(correlation, name, method)
+            found[f"correlation of {method} in {name}"] = partial(rank_correlation_in, name, method)
     return found

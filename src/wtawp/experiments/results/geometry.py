@@ -7,12 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, paired_difference
+from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm, paired_difference
 from wtawp.experiments.results.summary import CellReport, PlanReport
 from wtawp.experiments.spec import Measure
 
 RunId = tuple[int, int]  # split, initialisation
 MATCHED_LOSS_FACTOR = 1.5  # two training losses match if neither is more than this factor times the other
+MODE_GAP = 3.0  # factor between neighbouring ratios of training losses that separates two kinds of splits
+MIN_MODE = 3  # splits of each kind
 COMPARED_RADII = (1, 3)  # indices into the radii of a sharpness measure that are compared: the second and the last
 MATRICES = {"adjacency": "A", "features": "X"}
 
@@ -113,27 +115,42 @@ LOSSES = {part: Quantity("loss", f"{part} loss") for part in ("train", "val", "t
 
 @dataclass(frozen=True)
 class GeometryComparison:
-    """One quantity of two methods, paired over splits.
+    """One quantity of two methods, paired over splits: how many times as large it is with the second.
+
+    Values of one quantity differ by factors between splits, so their logarithms are averaged and tested.
 
     Attributes:
         column: The column of the plan.
         quantity: What is compared.
-        before: Mean over splits of the first method; infinite or NaN where that of a split is.
+        before: Geometric mean over splits of the first method; NaN where a value is not a positive number.
         after: The same of the second method.
-        difference: Second less first; None with fewer than two splits, or where a value is not finite.
+        log_ratio: Logarithm of the second less that of the first; None with fewer than two splits, or where a value is
+            not a positive number.
         ratio: Second over first for each split; NaN where it does not exist.
         num_smaller: Splits in which the second method's value is smaller.
-        num_gaps: Splits in which a value of either method is not finite.
+        num_gaps: Splits in which a value of either method is not a positive number.
     """
 
     column: str
     quantity: Quantity
     before: float
     after: float
-    difference: PairedDifference | None
+    log_ratio: PairedDifference | None
     ratio: tuple[float, ...]
     num_smaller: int
     num_gaps: int
+
+    @property
+    def mean_ratio(self) -> float | None:
+        """The geometric mean of the ratios over splits; None where there is no comparison."""
+        return None if self.log_ratio is None else math.exp(self.log_ratio.mean)
+
+    @property
+    def ratio_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the geometric mean; None where there is none."""
+        if self.log_ratio is None or self.log_ratio.low is None or self.log_ratio.high is None:
+            return None
+        return math.exp(self.log_ratio.low), math.exp(self.log_ratio.high)
 
     @property
     def is_flatness(self) -> bool:
@@ -144,16 +161,16 @@ class GeometryComparison:
         """What the comparison says of the second method.
 
         Args:
-            p_value: Of the difference, after correction for multiple comparisons.
+            p_value: Of the logarithm of the ratio, after correction for multiple comparisons.
 
         Returns:
-            "flatter", "sharper" or "undecided"; "" for losses and where there is no difference.
+            "flatter", "sharper" or "undecided"; "" for losses and where there is no comparison.
         """
-        if not self.is_flatness or self.difference is None:
+        if not self.is_flatness or self.log_ratio is None:
             return ""
         if p_value >= SIGNIFICANCE_LEVEL:
             return "undecided"
-        return "flatter" if self.difference.mean < 0 else "sharper"
+        return "flatter" if self.log_ratio.mean < 0 else "sharper"
 
 
 def geometry_comparisons(report: PlanReport) -> list[GeometryComparison]:
@@ -182,14 +199,30 @@ def geometry_comparisons(report: PlanReport) -> list[GeometryComparison]:
     return comparisons
 
 
+def with_holm(compared: list[GeometryComparison]) -> list[tuple[GeometryComparison, float | None]]:
+    """Correct the p-values of the measures of flatness for their number; losses stand beside them and are not tested.
+
+    Args:
+        compared: The comparisons of a plan.
+
+    Returns:
+        Each comparison with its p-value after Holm's correction; None for losses and where there is no comparison.
+    """
+    tested = {i: c.log_ratio.p_value for i, c in enumerate(compared) if c.is_flatness and c.log_ratio is not None}
+    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
+    return [(c, corrected.get(i)) for i, c in enumerate(compared)]
+
+
 def _compare(column: str, quantity: Quantity, one: list[float], two: list[float]) -> GeometryComparison:
     """Compare the values of two methods, one for each split."""
-    finite = np.isfinite(one) & np.isfinite(two)
-    difference = paired_difference(one, two) if len(one) > 1 and finite.all() else None
-    ratio = tuple(b / a if a > 0 and math.isfinite(b / a) else math.nan for a, b in zip(one, two, strict=True))
-    means = float(np.mean(one)), float(np.mean(two))
-    num_smaller, num_gaps = int(np.less(two, one).sum()), int((~finite).sum())
-    return GeometryComparison(column, quantity, *means, difference, ratio, num_smaller, num_gaps)
+    values = np.array([one, two])  # [2, splits]
+    is_positive = np.isfinite(values) & (values > 0)
+    logs = np.log(values, where=is_positive, out=np.full_like(values, math.nan))
+    num_gaps = int((~is_positive.all(0)).sum())
+    log_ratio = paired_difference(*logs.tolist()) if len(one) > 1 and not num_gaps else None
+    before, after = (math.exp(side.mean()) for side in logs)
+    ratio, num_smaller = tuple(np.exp(logs[1] - logs[0]).tolist()), int(np.less(two, one).sum())
+    return GeometryComparison(column, quantity, before, after, log_ratio, ratio, num_smaller, num_gaps)
 
 
 @dataclass(frozen=True)
@@ -233,6 +266,58 @@ def ratios_at_matched_loss(report: PlanReport) -> list[MatchedLossRatio]:
     return matched
 
 
+@dataclass(frozen=True)
+class Modes:
+    """The two groups of splits of a column whose training losses compare in two different ways.
+
+    Attributes:
+        column: The column of the plan.
+        lower: The positions of the splits in which the second method's training loss is the lower multiple of the
+            first's.
+        upper: The positions of all others.
+    """
+
+    column: str
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+
+    def mean_ratios(self, compared: GeometryComparison) -> tuple[float, float]:
+        """Average the ratios of a quantity over each group.
+
+        Args:
+            compared: The comparison of a quantity in the same column.
+
+        Returns:
+            The geometric means over the lower and over the upper group; NaN where a ratio does not exist.
+        """
+        logs = np.log(compared.ratio)
+        return math.exp(logs[list(self.lower)].mean()), math.exp(logs[list(self.upper)].mean())
+
+
+def find_modes(compared: list[GeometryComparison]) -> dict[str, Modes]:
+    """Find the columns in which one mean over all splits would hide that there are two kinds of them.
+
+    Validation stops plain training early on some splits and late on others, so that the training losses of the two
+    methods are alike on the former and differ by a factor on the latter.
+
+    Args:
+        compared: The comparisons of a plan, with those of training losses.
+
+    Returns:
+        The groups of each column whose ratios of training losses have a gap of a factor of 3 between neighbours, with
+        three splits or more on both sides.
+    """
+    modes = {}
+    for c in compared:
+        if c.quantity == LOSSES["train"] and c.log_ratio is not None:
+            order = np.argsort(c.ratio)
+            gaps = np.diff(np.log(np.array(c.ratio)[order]))
+            cut = int(gaps.argmax()) + 1
+            if gaps[cut - 1] > math.log(MODE_GAP) and MIN_MODE <= cut <= len(order) - MIN_MODE:
+                modes[c.column] = Modes(c.column, tuple(order[:cut].tolist()), tuple(order[cut:].tolist()))
+    return modes
+
+
 def _rise(result: dict[str, Any]) -> float:
     """The rise of the loss at both ends of the lines, on average."""
     return float((result["mean"][0] + result["mean"][-1]) / 2 - result["loss"])
@@ -245,7 +330,8 @@ def landscape_ends(report: PlanReport) -> dict[tuple[str, str], dict[str, float]
         report: A plan with its measurements.
 
     Returns:
-        For each column and scale of the directions, the mean rise of each row over its runs.
+        For each column and scale of the directions, the geometric mean of the rise of each row over its runs; NaN where
+        the loss of a run does not rise.
     """
     ends: dict[tuple[str, str], dict[str, float]] = {}
     for column in report.columns:
@@ -254,8 +340,13 @@ def landscape_ends(report: PlanReport) -> dict[tuple[str, str], dict[str, float]
                 for cell in report.column(column):
                     if rises := [_rise(result) for result in results_of(cell, index).values()]:
                         scale = str(dict(measure.options).get("scale", "layer"))
-                        ends.setdefault((column, scale), {})[cell.cell.row] = float(np.mean(rises))
+                        ends.setdefault((column, scale), {})[cell.cell.row] = _geometric_mean(rises)
     return ends
+
+
+def _geometric_mean(values: list[float]) -> float:
+    """The geometric mean of positive numbers; NaN where one is not positive."""
+    return math.exp(fmean(map(math.log, values))) if min(values) > 0 else math.nan
 
 
 def bounds_of(cell: CellReport) -> dict[RunId, dict[str, Any]]:

@@ -3,6 +3,7 @@
 `summarise` is a pure function: it trains nothing, and the order of the records does not matter.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from wtawp.experiments.spec import Cell, Plan, Record
 
 Verdict = Literal["agrees", "differs", "reported", "incomplete"]
 TOLERANCE = 0.5  # points between our mean and the printed one
+PRINTED_SPLITS = 20  # of the paper's tables whose cells are judged
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,35 @@ class CellReport:
         """Our mean less the printed one; None where either is missing."""
         return None if self.mean is None or self.cell.printed is None else self.mean - self.cell.printed[0]
 
+    @cached_property
+    def split_means(self) -> list[float]:
+        """The mean over the initialisations of each split; over splits if masks describe the only one."""
+        over: Literal["inits", "splits"] = "splits" if has_only_split(self.cell) else "inits"
+        return paired_means(self.accuracies, self.accuracies, over=over)[0]
+
+    @cached_property
+    def standard_error(self) -> float | None:
+        """The standard error of the mean over splits, in points; None with fewer than two.
+
+        The initialisations of a split share it, so they are averaged first. Where masks describe the only split, it is
+        the error over initialisations.
+        """
+        means = self.split_means
+        return stdev(means) / math.sqrt(len(means)) if len(means) > 1 else None
+
+    @property
+    def z(self) -> float | None:
+        """The difference from the printed mean, in standard errors of both; None where the cell is not judged.
+
+        The paper prints a deviation over all its runs, which mixes splits and initialisations. Divided by the root of
+        the number of splits it is the largest standard error that it allows, so the true |z| is at least this one.
+        """
+        deviation = None if self.cell.printed is None else self.cell.printed[1]
+        if self.difference is None or self.standard_error is None or deviation is None or not self.cell.judged:
+            return None
+        error = math.hypot(self.standard_error, deviation / math.sqrt(PRINTED_SPLITS))
+        return self.difference / error if error > 0 else None
+
     @property
     def verdict(self) -> Verdict:
         """How the mean compares to the printed one.
@@ -127,6 +158,7 @@ class PairReport:
         runs_p_value: The p-value of the paper's test, which treats all runs as independent.
         gain: The difference paired over the means of splits; None with fewer than two common splits.
         holm_p_value: The p-value of the gain, corrected over all pairs of the plan.
+        printed_gain: The printed mean of the second row less that of the first; None where the paper prints neither.
     """
 
     before: str
@@ -136,6 +168,7 @@ class PairReport:
     runs_p_value: float | None
     gain: PairedDifference | None
     holm_p_value: float | None
+    printed_gain: float | None = None
 
 
 @dataclass(frozen=True)
@@ -337,9 +370,17 @@ def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:
             _over_runs(before, after),
             gain,
             None if gain is None else next(corrected),
+            _printed_gain(before.cell, after.cell),
         )
         for before, after, gain in compared
     )
+
+
+def _printed_gain(before: Cell, after: Cell) -> float | None:
+    """The printed mean of the second cell less that of the first; None where one is not printed."""
+    if before.printed is None or after.printed is None:
+        return None
+    return round(after.printed[0] - before.printed[0], 9)  # of numbers with two decimals
 
 
 def _over_runs(before: CellReport, after: CellReport) -> float | None:

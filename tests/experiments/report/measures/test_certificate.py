@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import LogNorm
 
+from wtawp.certificates import Noise, certificate_of
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.robustness import certificate_plan, certifying
 from wtawp.experiments.report.contents import tables_of
@@ -77,8 +79,9 @@ def test_the_figure_has_a_map_for_each_method_and_cuts(report: PlanReport, plott
     grids = {"GCN": [[60.0, 30, 0], [15, 0, 0], [0, 0, 0]], "GCN+WT-AWP": [[70.0, 30, 0], [15, 0, 0], [0, 0, 0]]}
     for ax, (row, grid) in zip(features[:2], grids.items(), strict=True):
         (mesh,) = ax.collections
-        assert np.asarray(mesh.get_array()) == pytest.approx(np.array(grid))
-        assert mesh.get_clim() == (0, 100)
+        assert mesh.get_array().filled(0) == pytest.approx(np.array(grid)), "nothing is drawn for no node"
+        assert mesh.get_clim() == (0.1, 100)
+        assert isinstance(mesh.norm, LogNorm)
         assert ax.get_title() == f"{row}\nsmoothed, features"
         assert (ax.get_xlabel(), ax.get_ylabel()) == ("deletions", "additions")
         assert mesh.get_coordinates()[0, :, 0].tolist() == [-0.5, 0.5, 1.5, 2.5], "radii stand in the middle"
@@ -89,7 +92,26 @@ def test_the_figure_has_a_map_for_each_method_and_cuts(report: PlanReport, plott
         ends = [y for x, y in ax.collections[0].get_paths()[0].vertices if x == 0]
         assert (min(ends), max(ends)) == pytest.approx((60 - np.std([50, 70], ddof=1), 60 + np.std([50, 70], ddof=1)))
     assert [ax.get_title() for ax in features[2:]] == ["additions, no deletions", "deletions, no additions"]
-    assert np.asarray(edges[0].collections[0].get_array()).tolist() == [[60, 0], [0, 0]]
+    assert edges[0].collections[0].get_array().filled(0).tolist() == [[60, 0], [0, 0]]
+
+
+def test_the_limit_of_the_samples_is_drawn_where_records_say_how_they_were_certified(
+    make_record: Callable[..., Record], plotted: list[list[Any]]
+) -> None:
+    how = {"alpha": 0.01, "kind": "multiclass", "p_add": 0.01, "p_del": 0.6, "samples": 1000, "on": "features"}
+    certified = {"accuracy": 0.8, "abstained": 0.1, "certified": [[0.5, 0.2], [0.1, 0.0]]}
+    results = [{**certified, **how}, {**certified, **how, "on": "edges", "p_add": 0.001, "p_del": 0.4}]
+    records = [make_record(key=r.key, setting=r.setting.content, split=r.split, measured=results)
+               for r in plan().runs()]  # fmt: skip
+    certified_accuracy(summarise(plan(), records))
+    (axes,) = plotted
+    for on, noise, cuts in (
+        ("features", Noise(p_add=0.01, p_del=0.6), axes[2:4]), ("edges", Noise(p_add=0.001, p_del=0.4), axes[6:8])
+    ):  # fmt: skip
+        unanimous = certificate_of(np.array([[1000, 0]]), {on: noise}, alpha=0.01)  # karate has two classes
+        for ax, limit in zip(cuts, unanimous.radii[0], strict=True):
+            assert list(ax.lines[-1].get_xdata()) == [limit, limit]
+            assert ax.lines[-1].get_label() == "limit of the samples"
 
 
 def test_pixels_are_written_where_asked_for(report: PlanReport, tmp_path: Path) -> None:

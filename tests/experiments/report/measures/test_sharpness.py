@@ -96,7 +96,7 @@ def test_a_split_that_is_not_finite_is_counted_and_takes_the_verdict(make_record
     report = report_of(make_record, broken)
     table, _ = flatness_tables(report)
     (row,) = (r for r in table.rows if r[1].text == "sharpness, layer, rho=0.4" and r[0].text == "cora")
-    assert [entry.text for entry in row[3:]] == ["inf", NOTHING, "not finite in 1", NOTHING, NOTHING, NOTHING]
+    assert [entry.text for entry in row[3:]] == ["nan", NOTHING, "not positive in 1", NOTHING, NOTHING, NOTHING]
     flatness_ratios(report)
     landscape_lines(report)
     ratios, lines = plotted
@@ -104,7 +104,7 @@ def test_a_split_that_is_not_finite_is_counted_and_takes_the_verdict(make_record
     assert "GCN+WT-AWP, loss 0.300, 7 gaps" in [line.get_label() for line in lines[0].lines]
     claimed = check(report.plan.claims[0], report)
     assert claimed.verdict == "does not hold"
-    assert "not comparable, as not finite, by 2 of 20: sharpness, layer, rho=0.4 (cora)" in claimed.sentence
+    assert "not comparable, as not positive numbers, by 2 of 20: sharpness, layer, rho=0.4 (cora)" in claimed.sentence
 
 
 def test_without_records_there_is_nothing() -> None:

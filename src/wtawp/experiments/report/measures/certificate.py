@@ -1,22 +1,29 @@
 """The report of the measure "certificate": certified accuracy as figure, table and data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from wtawp.experiments.report.drawing import LineStyle, drawing, row_styles
+from wtawp.experiments.report.drawing import GREY, LineStyle, drawing, row_styles
 from wtawp.experiments.report.reporters import FigureSpec, Reporter
 from wtawp.experiments.report.tables import NOTHING, Entry, Table, mean_and_std
-from wtawp.experiments.results.summary import CellReport, PlanReport
+from wtawp.experiments.results.certificates import (
+    Grids,
+    at_radius,
+    certificate_results,
+    certified_grids,
+    largest_radii,
+)
+from wtawp.experiments.results.summary import PlanReport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
 
-Grids = NDArray[np.float64]  # [runs, additions, deletions], per cent
+SHARES = (0.1, 1, 10, 100)  # per cent, at which the bar of colours has ticks
+LEAST_SHOWN = 0.1  # per cent: the darkest colour of a map; what is certified for no node is left white
 RADII = ((0, 0), (1, 0), (2, 0), (3, 0), (5, 0), (0, 1), (0, 2), (0, 5), (0, 10), (1, 1), (1, 5))  # of the table
 
 
@@ -30,7 +37,7 @@ def certified_accuracy(report: PlanReport, png: Path | None = None) -> str:
     Returns:
         The figure as SVG text; "" where no run is finished.
     """
-    by_column = {column: grids for column in report.columns if (grids := _grids(report, column))}
+    by_column = {column: grids for column in report.columns if (grids := certified_grids(report, column))}
     if not by_column:
         return ""
     maps = max(len(grids) for grids in by_column.values())
@@ -42,13 +49,16 @@ def certified_accuracy(report: PlanReport, png: Path | None = None) -> str:
                 mesh = _draw_map(ax, runs.mean(0), f"{name}\n{column}")
             figure = row[0].get_figure(root=True)
             assert figure is not None
-            figure.colorbar(mesh, ax=row[len(grids) - 1], label="certified accuracy, %")
+            bar = figure.colorbar(mesh, ax=row[len(grids) - 1], label="certified accuracy, %")
+            bar.set_ticks(SHARES, labels=[f"{share:g}" for share in SHARES])
+            bar.minorticks_off()
             for ax in row[len(grids) : maps]:
                 ax.set_axis_off()
             additions = {name: runs[:, :, 0] for name, runs in grids.items()}
             deletions = {name: runs[:, 0] for name, runs in grids.items()}
-            _draw_cuts(row[maps], additions, styles, "additions, no deletions")
-            _draw_cuts(row[maps + 1], deletions, styles, "deletions, no additions")
+            limits = largest_radii(report.column(column)[0])
+            _draw_cuts(row[maps], additions, styles, "additions, no deletions", limits and limits[0])
+            _draw_cuts(row[maps + 1], deletions, styles, "deletions, no additions", limits and limits[1])
             row[maps].set_ylabel("certified accuracy, %")
             row[maps + 1].legend(loc="upper right")
     return out[0]
@@ -63,17 +73,19 @@ def certified_tables(report: PlanReport) -> list[Table]:
     Returns:
         One table; none where nothing was certified.
     """
-    methods = tuple(dict.fromkeys(name for column in report.columns for name in _grids(report, column)))
+    methods = tuple(dict.fromkeys(name for column in report.columns for name in certified_grids(report, column)))
     rows = []
     for column in report.columns:
-        if not (grids := _grids(report, column)):
+        if not (grids := certified_grids(report, column)):
             continue
-        abstained = {c.cell.row: np.array([100 * r["abstained"] for r in _results(c)]) for c in report.column(column)}
+        abstained = {
+            c.cell.row: np.array([100 * r["abstained"] for r in certificate_results(c)]) for c in report.column(column)
+        }
         lines = {"abstains": abstained}
         if counted := _counted(report, column):
             lines["votes that count"] = counted
         for a, d in RADII:
-            shares = {name: _at(runs, (a, d)) for name, runs in grids.items()}
+            shares = {name: at_radius(runs, (a, d)) for name, runs in grids.items()}
             if any(values.any() for values in shares.values()):
                 lines[f"({a}, {d})"] = shares
         rows += [
@@ -102,42 +114,16 @@ def certified_means(report: PlanReport) -> dict[str, Any]:
     means = [
         {"row": row, "column": column, "runs": len(runs), "certified": np.round(runs.mean(0), 4).tolist()}
         for column in report.columns
-        for row, runs in _grids(report, column).items()
+        for row, runs in certified_grids(report, column).items()
     ]
     return {"certified": means} if means else {}
 
 
-def _results(cell: CellReport) -> list[dict[str, Any]]:
-    """The results of the certificate that the cell shows, one for each finished run."""
-    index = cell.cell.measure
-    results = [] if index is None else [(record.measured or [])[index] for record in cell.records]
-    return [result for result in results if "certified" in result]
-
-
 def _counted(report: PlanReport, column: str) -> dict[str, Grids]:
     """The share of the votes of each row that count, [runs], in per cent; nothing where no votes were filtered."""
-    by_row = {c.cell.row: [100 * r["counted"] for r in _results(c) if "counted" in r] for c in report.column(column)}
+    cells = report.column(column)
+    by_row = {c.cell.row: [100 * r["counted"] for r in certificate_results(c) if "counted" in r] for c in cells}
     return {row: np.array(shares) for row, shares in by_row.items() if shares}
-
-
-def _grids(report: PlanReport, column: str) -> dict[str, Grids]:
-    """Certified accuracies of each row, padded to one size larger than any run's, as nothing is certified beyond."""
-    by_row = {c.cell.row: [np.array(r["certified"]) for r in _results(c)] for c in report.column(column)}
-    by_row = {row: grids for row, grids in by_row.items() if grids}
-    sizes = [grid.shape for grids in by_row.values() for grid in grids]
-    shape = tuple(np.max(sizes, axis=0) + 1) if sizes else (0, 0)
-    return {row: np.stack([100 * _padded(grid, shape) for grid in grids]) for row, grids in by_row.items()}
-
-
-def _padded(grid: Grids, shape: Sequence[int]) -> Grids:
-    """The grid with zeros at the end, up to a shape."""
-    return np.pad(grid, [(0, larger - size) for larger, size in zip(shape, grid.shape, strict=True)])
-
-
-def _at(runs: Grids, radius: tuple[int, int]) -> Grids:
-    """Certified accuracies at one radius, [runs]; 0 outside the grid."""
-    inside = radius[0] < runs.shape[1] and radius[1] < runs.shape[2]
-    return runs[:, radius[0], radius[1]] if inside else np.zeros(len(runs))
 
 
 def _summary(values: Grids | None) -> Entry:
@@ -148,19 +134,23 @@ def _summary(values: Grids | None) -> Entry:
 
 
 def _draw_map(ax: "Axes", grid: Grids, title: str) -> "QuadMesh":
-    """Draw a heat map of certified accuracy."""
+    """Draw a heat map of certified accuracy, with logarithmic colours: most radii are certified for few nodes."""
+    from matplotlib.colors import LogNorm
     from matplotlib.ticker import MaxNLocator
 
     edges = [np.arange(size + 1) - 0.5 for size in grid.shape]
-    mesh = ax.pcolormesh(edges[1], edges[0], grid, vmin=0, vmax=100, cmap="viridis")
+    shown = np.ma.masked_equal(np.where(grid > 0, np.maximum(grid, LEAST_SHOWN), 0), 0)
+    mesh = ax.pcolormesh(edges[1], edges[0], shown, norm=LogNorm(LEAST_SHOWN, 100), cmap="viridis")
     ax.set(title=title, xlabel="deletions", ylabel="additions")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     return mesh
 
 
-def _draw_cuts(ax: "Axes", rows: Mapping[str, Grids], styles: Mapping[str, LineStyle], title: str) -> None:
-    """Draw the mean of each row's runs, [runs, radii], with a band of one standard deviation."""
+def _draw_cuts(
+    ax: "Axes", rows: Mapping[str, Grids], styles: Mapping[str, LineStyle], title: str, limit: int | None
+) -> None:
+    """Draw the mean of each row's runs, [runs, radii], with a band of a standard deviation, and the largest radius."""
     from matplotlib.ticker import MaxNLocator
 
     for name, runs in rows.items():
@@ -168,6 +158,8 @@ def _draw_cuts(ax: "Axes", rows: Mapping[str, Grids], styles: Mapping[str, LineS
         spread = runs.std(0, ddof=1) if len(runs) > 1 else np.zeros_like(mean)
         ax.fill_between(radii, mean - spread, mean + spread, color=styles[name]["color"], alpha=0.15, linewidth=0)
         ax.plot(radii, mean, marker="o", markersize=3, linewidth=1.4, label=name, **styles[name])
+    if limit is not None:
+        ax.axvline(limit, color=GREY, linewidth=1.0, linestyle=":", label="limit of the samples")
     ax.set(title=title, xlabel="radius", ylim=(0, 100))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -178,7 +170,9 @@ REPORTER = Reporter(
         "certified_accuracy": FigureSpec(
             certified_accuracy,
             "Certified accuracy: test nodes that are right, and certainly so within that many additions and "
-            "deletions. Heat maps and lines are means over runs, bands one standard deviation.",
+            "deletions. Heat maps (logarithmic colours; white: no node) and lines are means over runs, bands one "
+            "standard deviation. Dotted: the largest radius that as many samples can certify at all, for a node all of "
+            "whose votes agree.",
         )
     },
     export=certified_means,

@@ -1,13 +1,15 @@
 """The report of the measure "smoothness": gradient norms by graph and features, without and with the method."""
 
+import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from wtawp.experiments.report.drawing import GREY, drawing, method_style
 from wtawp.experiments.report.reporters import FigureSpec, Reporter
-from wtawp.experiments.report.tables import Entry, Table
+from wtawp.experiments.report.tables import Entry, Table, number
 from wtawp.experiments.results.geometry import SmoothnessPair, smoothness_comparisons
 from wtawp.experiments.results.summary import CellReport, PlanReport
 
@@ -69,7 +71,7 @@ def smoothness_tables(report: PlanReport) -> list[Table]:
     rows = []
     for compared in smoothness_comparisons(report):
         pairs = compared.pairs
-        norms = [float(np.mean([getattr(pair, side)[0] for pair in pairs])) for side in ("before", "after")]
+        norms = [_geometric_mean([getattr(pair, side)[0] for pair in pairs]) for side in ("before", "after")]
         counts = (
             sum(p.after[1] > p.before[1] for p in pairs),
             sum(p.after[0] < p.before[0] for p in pairs),
@@ -77,20 +79,35 @@ def smoothness_tables(report: PlanReport) -> list[Table]:
         )
         rows.append((
             Entry(compared.column), Entry(compared.matrix), Entry(compared.definition),
-            *(Entry(f"{norm:.4g}", norm) for norm in norms),
+            *(number(norm, ".4g") for norm in norms), number(norms[1] / norms[0] if norms[0] else None, ".3g"),
             *(Entry(f"{count} of {len(pairs)}", count) for count in counts),
         ))  # fmt: skip
     if not rows:
         return []
     names = [c.cell.row for c in report.column(report.columns[0])]
     caption = (
-        "Mean norm of the loss gradient by the adjacency matrix A or the features X at noisy inputs, over runs. "
+        "Mean norm of the loss gradient by the adjacency matrix A or the features X at noisy inputs, geometric means "
+        "over runs, and that of the second method over the first. "
         "'paper': Gaussian noise on A or X, loss on the training nodes; 'released': uniform noise of that length as a "
         "whole on the normalised matrix or on X, loss on all nodes, with dropout. "
         "Then the pairs in which the second method is more accurate, smoother, and both."
     )
-    headers = ("data", "by", "definition", *(f"norm, {name}" for name in names), "more accurate", "smoother", "both")
+    headers = (
+        "data",
+        "by",
+        "definition",
+        *(f"norm, {name}" for name in names),
+        "second / first",
+        "more accurate",
+        "smoother",
+        "both",
+    )
     return [Table(caption, headers, tuple(rows))]
+
+
+def _geometric_mean(norms: Sequence[float]) -> float:
+    """The geometric mean; 0 where a norm is."""
+    return math.exp(fmean(map(math.log, norms))) if min(norms) > 0 else 0.0
 
 
 REPORTER = Reporter(
