@@ -40,3 +40,12 @@ def test_it_can_be_mapped_and_transformed() -> None:
 def test_all_arguments_must_be_given() -> None:
     with pytest.raises(TypeError, match="factor"):
         call_function(Scaled, torch.ones(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_under_autocast_it_computes_in_float32(dtype: torch.dtype) -> None:
+    x = torch.ones(2, dtype=dtype, requires_grad=True)
+    with torch.autocast("cpu", dtype):
+        out = call_function(Scaled, x, 3.0)
+    assert out.dtype == torch.float32
+    assert torch.autograd.grad(out.sum(), x)[0].dtype == dtype

@@ -4,10 +4,13 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from wtawp import models
 from wtawp.base import isolated_rng, rng
+from wtawp.graphs import citation
 from wtawp.models import GCN, ModelSpec, model_names, model_spec, register_model, registry
+from wtawp.models.dropout import masks
 from wtawp.models.gcn import linear_gcn
 
 BUILT_IN = tuple(name for name in model_names() if not model_spec(name).is_user_code)
@@ -157,3 +160,26 @@ def test_reading_the_registry_imports_nothing_that_computes() -> None:
     heavy, ours = (set(line.split()) for line in done.stdout.splitlines())
     assert not heavy & {"torch", "torch_geometric", "numba", "matplotlib", "scipy", "sklearn"}
     assert ours == {"wtawp", "wtawp.base", "wtawp.models", "wtawp.models.registry"}
+
+
+@pytest.mark.parametrize("features", ["words", "dense"])
+@pytest.mark.parametrize("name", [name for name in model_names("node") if name in BUILT_IN])
+def test_under_autocast_a_model_computes_nearly_the_same_and_its_gradients_are_float32(
+    name: str, features: str
+) -> None:
+    data = citation(seed=0, num_nodes=80, num_words=40)
+    x = data.x if features == "words" else data.x + 0.1 * torch.rand(data.x.shape, generator=rng("x"))
+    model, losses = model_spec(name).build(40, 7, {}, rng("init")), []
+    for is_enabled in (False, True):
+        with masks(torch.tensor(3)), torch.autocast("cpu", torch.bfloat16, enabled=is_enabled):
+            loss = F.cross_entropy(model(x, data.edge_index), data.y)
+        losses.append(loss)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    gradients = [  # a weight of the loss of its own is not used here
+        [g for g in torch.autograd.grad(loss, weights, allow_unused=True) if g is not None] for loss in losses
+    ]
+    assert float(losses[1].detach()) == pytest.approx(float(losses[0].detach()), rel=0.02)
+    assert {g.dtype for g in gradients[1]} == {torch.float32}
+    norms = [torch.cat([g.flatten() for g in of_pass]).norm() for of_pass in gradients]
+    difference = torch.cat([(a - b).flatten() for a, b in zip(*gradients, strict=True)]).norm()
+    assert difference < 0.1 * norms[0]
