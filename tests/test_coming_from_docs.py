@@ -32,7 +32,7 @@ def test_the_examples_for_people_who_come_from_other_libraries_run(
 
 def test_every_name_of_ours_in_the_tables_exists() -> None:
     import wtawp
-    from wtawp import graphs, models
+    from wtawp import graphs, models, training
     from wtawp.attacks import attack_names
 
     assert set(re.findall(r'method="(\w+)"', TEXT)) <= set(attack_names())
@@ -40,4 +40,4 @@ def test_every_name_of_ours_in_the_tables_exists() -> None:
     called = {name for cell in ours for name in re.findall(r"`(\w+)\(", cell)} - {"flips"}
     assert len(called) > 12
     for name in called:
-        assert any(hasattr(package, name) for package in (wtawp, graphs, models)), name
+        assert any(hasattr(package, name) for package in (wtawp, graphs, models, training)), name

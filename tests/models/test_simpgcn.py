@@ -118,3 +118,13 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         small(hidden=0)
     with pytest.raises(DataError, match=r"entries must lie inside a matrix of shape \[30, 30\]"):
         small()(X, EDGES + 5)
+
+
+def test_the_bias_of_the_gates_starts_where_it_is_told() -> None:
+    plain, biased = (SimPGCN(9, 3, generator=rng("init"), graph_bias=bias) for bias in (0.0, 2.0))
+    for conv in (biased.conv1, biased.conv2):
+        assert conv.gate_bias.tolist() == [2.0, 0.0]
+    for name, value in plain.state_dict().items():
+        assert name.endswith("gate_bias") or torch.equal(value, biased.state_dict()[name])
+    with pytest.raises(ValueError, match="graph_bias must be a finite number, got nan"):
+        small(graph_bias=float("nan"))

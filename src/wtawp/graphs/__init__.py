@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from wtawp.graphs.generate import citation, knn_edges, power_law, toy
     from wtawp.graphs.graph_flips import Flips, GraphFlips, as_graph_flips, load_flips
     from wtawp.graphs.held_out import SplitWithoutTest, inductive
+    from wtawp.graphs.injected_nodes import InjectedNodes, injection_budget_of
     from wtawp.graphs.low_rank import LowRank, low_rank_operator
     from wtawp.graphs.node_batches import NodeBatches
     from wtawp.graphs.normalisation import gcn_operator, mean_operator, sum_operator
@@ -51,6 +52,7 @@ __all__ = [
     "Flips",
     "GcnWeights",
     "GraphFlips",
+    "InjectedNodes",
     "LowRank",
     "NeighbourLists",
     "NodeBatches",
@@ -75,6 +77,7 @@ __all__ = [
     "gcn_operator",
     "has_masks",
     "inductive",
+    "injection_budget_of",
     "is_collection",
     "is_intact",
     "is_memory_mapped",
@@ -127,6 +130,7 @@ _HOMES = {
     "GcnWeights": "gcn_weights",
     **dict.fromkeys(("citation", "knn_edges", "power_law", "toy"), "generate"),
     **dict.fromkeys(("SplitWithoutTest", "inductive"), "held_out"),
+    **dict.fromkeys(("InjectedNodes", "injection_budget_of"), "injected_nodes"),
     **dict.fromkeys(("LowRank", "low_rank_operator"), "low_rank"),
     "NodeBatches": "node_batches",
     **dict.fromkeys(("gcn_operator", "mean_operator", "sum_operator"), "normalisation"),

@@ -6,6 +6,7 @@ import io
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +34,13 @@ def write_flips(path: str | Path, indices: Mapping[str, Tensor], sizes: Mapping[
 
     Args:
         path: The file, which is replaced if it exists.
-        indices: Tensors of int64 on the CPU, by name.
+        indices: Tensors of int64, or of floats for what `read_flips` reads as values, on the CPU, by name.
         sizes: Whole numbers, by name.
         origin: The provenance.
     """
-    arrays: dict[str, npt.NDArray[np.int64 | np.str_]] = {name: tensor.numpy() for name, tensor in indices.items()}
+    arrays: dict[str, npt.NDArray[np.int64 | np.floating[Any] | np.str_]] = {
+        name: tensor.numpy() for name, tensor in indices.items()
+    }
     arrays |= {name: np.array(size, dtype=np.int64) for name, size in sizes.items()}
     arrays[PROVENANCE] = np.array(origin, dtype=np.str_).reshape(-1, 2)
     content = io.BytesIO()
@@ -59,7 +62,7 @@ def array_names(path: str | Path) -> frozenset[str]:
 
 
 def read_flips(
-    path: str | Path, indices: Sequence[str], sizes: Sequence[str]
+    path: str | Path, indices: Sequence[str], sizes: Sequence[str], *, values: Sequence[str] = ()
 ) -> tuple[list[Tensor], list[int], Provenance]:
     """Read what `write_flips` wrote.
 
@@ -67,28 +70,32 @@ def read_flips(
         path: The file.
         indices: The names of the arrays of indices.
         sizes: The names of the whole numbers.
+        values: The names of the arrays of floats.
 
     Returns:
-        The indices, the whole numbers and the provenance, of the right types and otherwise unchecked.
+        The indices followed by the values, the whole numbers and the provenance, of the right types and otherwise
+        unchecked.
 
     Raises:
         DataError: If there is no such file, or it does not hold such arrays.
     """
     path = Path(path)
     with Archive(path) as archive:
-        absent = [name for name in (*indices, *sizes, PROVENANCE) if f"{name}.npy" not in archive.names]
+        absent = [name for name in (*indices, *sizes, *values, PROVENANCE) if f"{name}.npy" not in archive.names]
         if absent:
             raise DataError(f"{path} lacks {', '.join(absent)}; it is not a file of such flips")
         tensors, numbers = [archive.array(name) for name in indices], [archive.array(name) for name in sizes]
-        text = archive.array(PROVENANCE)
+        floats, text = [archive.array(name) for name in values], archive.array(PROVENANCE)
     is_whole = all(array.dtype == np.int64 for array in (*tensors, *numbers))
+    is_whole = is_whole and all(array.dtype in (np.float32, np.float64) for array in floats)
     if not is_whole or any(number.ndim for number in numbers) or text.dtype.kind != "U":
         wanted = f"int64 {', '.join(indices)}, one int64 {', one int64 '.join(sizes)} and text"
+        wanted = f"float {', '.join(values)}, {wanted}" if values else wanted
         raise DataError(f"{path} must hold {wanted}; save the flips again")
     if text.ndim != 2 or text.shape[1] != 2:
         raise DataError(f"{path}: provenance must be rows (name, value), got shape {list(text.shape)}")
     provenance = tuple((str(name), str(value)) for name, value in text)
-    return [torch.from_numpy(tensor) for tensor in tensors], [int(number) for number in numbers], provenance
+    return [torch.from_numpy(tensor) for tensor in (*tensors, *floats)], [int(number) for number in numbers], provenance
 
 
 def pack_codes(codes: Tensor) -> str:

@@ -299,7 +299,7 @@ def number_of_flips(budget: float | int, total: int, unit: str) -> int:
             raise ValueError(f"a budget given as a share must lie in (0, 1], got {budget}; give a count as an int")
         count = int(budget * total + 1e-9)  # 0.07 * 100 is a little more than 7, 0.29 * 100 a little less than 29
         if count == 0:
-            raise ValueError(f"a budget of {budget} of {total} {unit} is less than one flip; ask for {1 / total:.2g}")
+            raise ValueError(f"a budget of {budget} of {total} {unit} is less than one; ask for {1 / total:.2g}")
         return count
     if not 1 <= budget <= total:
         raise ValueError(f"a budget given as a count must lie between 1 and the {total} {unit}, got {budget}")

@@ -243,23 +243,26 @@ class SimilarityConvolution(nn.Module):
     """s (A H) + (1 - s) (K H) + gamma t H for H = X W + b (Jin et al. 2021), with learned gates s and t.
 
     A is the graph, K joins nodes with similar features; s = sigmoid(X u + c), t = X v + c'. (The bias b is added after
-    A and K.) Initialised as in DeepRobust: gate vectors uniform in [-1, 1], their biases 0.
+    A and K.) Initialised as in DeepRobust: gate vectors uniform in [-1, 1], c' = 0.
 
     Args:
         d_in: Number of inputs.
         d_out: Number of outputs.
         gamma: Weight of the self-loops.
+        graph_bias: Initial value of c, the bias of s.
         generator: Draws the initial weights.
     """
 
-    def __init__(self, d_in: int, d_out: int, *, gamma: float, generator: torch.Generator) -> None:
+    def __init__(
+        self, d_in: int, d_out: int, *, gamma: float, graph_bias: float = 0.0, generator: torch.Generator
+    ) -> None:
         super().__init__()
         self.gamma = gamma
         bound = 1 / math.sqrt(d_out)
         self.weight = _uniform(d_in, d_out, bound=bound, generator=generator)
         self.bias = _uniform(d_out, bound=bound, generator=generator)
         self.gates = _uniform(d_in, 2, bound=1.0, generator=generator)  # u and v
-        self.gate_bias = nn.Parameter(torch.zeros(2))
+        self.gate_bias = nn.Parameter(torch.tensor([graph_bias, 0.0]))
 
     def forward(
         self, x: Tensor | Operator, graph: Operator | Multiplies, alike: Operator, rows: Tensor | None = None

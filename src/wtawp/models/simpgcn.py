@@ -1,5 +1,6 @@
 """SimP-GCN (Jin et al. 2021): a node aggregates its neighbours and the nodes with the most similar features."""
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -66,11 +67,13 @@ class SimPGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         num_pairs: Number of pairs of nodes in the extra loss, drawn anew at each pass, >= 1; the default is the
             authors'.
         dropout: Share of units that are dropped in training after the hidden layer, in [0, 1).
+        graph_bias: Initial bias of the gates; above 0 the model starts with more of the graph and less of the
+            nearest-neighbour graph. The default is DeepRobust's; the authors take 2 on Planetoid's data sets.
         generator: Draws the initial weights.
 
     Raises:
-        ValueError: If a width is below 1, `neighbours` or `num_pairs` is below 1, `ssl` is negative, or the dropout is
-            not in [0, 1).
+        ValueError: If a width is below 1, `neighbours` or `num_pairs` is below 1, `ssl` is negative, the dropout is not
+            in [0, 1), or `graph_bias` is not finite.
 
     Example:
         >>> import torch
@@ -92,6 +95,7 @@ class SimPGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         ssl: float = 5.0,
         num_pairs: int = 10_000,
         dropout: float = 0.5,
+        graph_bias: float = 0.0,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -100,8 +104,10 @@ class SimPGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
             if not value >= least:
                 raise ValueError(f"{name} must be >= {least}, got {value}")
         self.dropout, self.ssl, self.num_pairs, self.neighbours = dropout, ssl, num_pairs, neighbours
-        self.conv1 = SimilarityConvolution(d_in, hidden, gamma=gamma, generator=generator)
-        self.conv2 = SimilarityConvolution(hidden, d_out, gamma=gamma, generator=generator)
+        if not math.isfinite(graph_bias):
+            raise ValueError(f"graph_bias must be a finite number, got {graph_bias}")
+        self.conv1 = SimilarityConvolution(d_in, hidden, gamma=gamma, graph_bias=graph_bias, generator=generator)
+        self.conv2 = SimilarityConvolution(hidden, d_out, gamma=gamma, graph_bias=graph_bias, generator=generator)
         # The predictor of similarities is no layer of the network, so its parameters belong to the root module, where
         # the perturbation does not reach them.
         judge = Linear(hidden, 1, generator=generator)

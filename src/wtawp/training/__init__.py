@@ -13,9 +13,20 @@ if TYPE_CHECKING:
     from wtawp.training.inference import compute_logits
     from wtawp.training.loop import Fit, fit, fit_many
     from wtawp.training.options import SelectOn
+    from wtawp.training.structure import learn_structure
     from wtawp.training.subsets import dot_product
 
-__all__ = ["Fit", "SelectOn", "compute_logits", "dot_product", "evaluate", "fit", "fit_batches", "fit_many"]
+__all__ = [
+    "Fit",
+    "SelectOn",
+    "compute_logits",
+    "dot_product",
+    "evaluate",
+    "fit",
+    "fit_batches",
+    "fit_many",
+    "learn_structure",
+]
 
 _HOMES = {
     "Fit": "loop",
@@ -26,6 +37,7 @@ _HOMES = {
     "fit": "loop",
     "fit_batches": "batches",
     "fit_many": "loop",
+    "learn_structure": "structure",
 }
 
 __getattr__ = lazy_exports(__name__, _HOMES)
