@@ -68,3 +68,12 @@ def test_a_narrow_product_of_variables_can_be_mapped() -> None:
     left.requires_grad_()
     mapped = torch.func.vmap(multiply)(left, right)
     torch.testing.assert_close(mapped, left @ right, rtol=1e-13, atol=1e-13)
+
+
+def test_a_backward_pass_inside_of_autocast_is_not_rounded() -> None:
+    left, right = (torch.randn(shape, generator=rng("autocast")) for shape in ((64, 32), (32, 7)))
+    left.requires_grad_()
+    upstream = torch.randn(64, 7, generator=rng("upstream"))
+    with torch.autocast("cpu", torch.bfloat16):
+        gradient = torch.autograd.grad(multiply(left, right), left, upstream)[0]
+    torch.testing.assert_close(gradient, upstream @ right.T, rtol=1e-5, atol=1e-5)

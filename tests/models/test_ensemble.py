@@ -94,3 +94,38 @@ def test_the_mode_of_all_modules_follows_the_pass() -> None:
         model.convs[0].eval()  # by somebody else
         ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), keys)
         assert {module.training for module in model.modules()} == {keys is not None}
+
+
+def test_a_subclass_decides_itself_what_its_modes_mean() -> None:
+    class Frozen(GCN):
+        def train(self, mode: bool = True) -> "Frozen":
+            super().train(mode)
+            self.convs[0].training = False  # no dropout after the first layer
+            return self
+
+    data, results = load("wine"), []
+    for kind in (GCN, Frozen):
+        ensemble = Ensemble([kind(13, 3, generator=rng("init"))])
+        results.append(ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), KEYS[:1]))
+    without = Ensemble([GCN(13, 3, dropout=0.0, generator=rng("init"))])
+    torch.testing.assert_close(
+        results[1], without.logits(without.parameters(), {}, (data.x, data.edge_index), KEYS[:1])
+    )
+    assert not torch.equal(results[0], results[1])
+
+
+def test_a_foreign_module_may_hide_parameters() -> None:
+    class Hiding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin, self.extra = nn.Linear(13, 3), nn.Linear(1, 1)
+
+        def named_parameters(self, *arguments: object, **options: object):  # type: ignore[no-untyped-def]
+            return ((n, p) for n, p in super().named_parameters(*arguments, **options) if "extra" not in n)
+
+        def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+            return self.lin(x)
+
+    data, ensemble = load("wine"), Ensemble([Hiding()])
+    logits = ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), None)
+    assert logits.shape == (1, 178, 3)

@@ -165,3 +165,36 @@ def test_without_a_compiler_the_numbers_are_the_same(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fused, "is_compiled", lambda _: False)
     plain = propagated(dense, bias, KEYS[0]), attended(*inputs, KEYS[0]), convolved(weight, bias, KEYS[0])
     torch.testing.assert_close(compiled, plain, rtol=1e-11, atol=1e-12)
+
+
+def test_a_convolution_passes_on_many_gradients_at_once() -> None:
+    weight, bias = draw(9, 3), draw(3, seed=1)
+    out = convolved(weight, bias, KEYS[0])
+    each = torch.stack([torch.autograd.grad(t, weight, retain_graph=True)[0] for t in out.flatten()])
+    basis = torch.eye(out.numel(), dtype=out.dtype).view(-1, *out.shape)
+    mapped = vmap(lambda v: torch.autograd.grad(out, weight, v, retain_graph=True)[0])(basis)
+    torch.testing.assert_close(mapped, each, rtol=1e-12, atol=1e-12)
+    with torch.no_grad():
+        jacobian = torch.func.jacrev(lambda w: convolved(w, bias, KEYS[0]))(weight)
+    torch.testing.assert_close(jacobian.flatten(0, 1), each, rtol=1e-12, atol=1e-12)
+
+
+def test_a_derivative_by_the_features_is_never_dropped() -> None:
+    weight, bias, values = draw(9, 3).detach(), draw(3, seed=1).detach(), words().values
+
+    def by_values(v: Tensor) -> Tensor:
+        with masks(KEYS[0]):
+            inputs = replace(words(), values=v)
+            return fused.convolve(inputs, weight, operator(), bias, p=0.5, training=True, positions=POSITIONS)
+
+    with pytest.raises(NotImplementedError):  # not zero
+        torch.func.jvp(by_values, (values,), (values,))
+    stack = torch.stack([values, 2 * values])
+    torch.testing.assert_close(vmap(by_values)(stack), torch.stack([by_values(v) for v in stack]))
+
+
+def test_features_that_do_not_match_the_operator_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"must have shape \[6, 9\]"):
+        fused.convolve(words(), draw(9, 3), operator().T, draw(3), p=0.0, training=False)
+    with pytest.raises(ValueError, match=r"must have shape \[7, 8\]"):
+        fused.convolve(words(), draw(8, 3), operator(), draw(3), p=0.0, training=False)

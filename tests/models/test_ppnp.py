@@ -43,3 +43,16 @@ def test_its_first_linear_map_is_what_the_paper_perturbs() -> None:
 def test_steps_have_a_factored_gradient_and_their_limit_has_none() -> None:
     assert PPNP(13, 3, generator=rng("init")).graph_operators()
     assert not PPNP(13, 3, steps=None, generator=rng("init")).graph_operators()
+
+
+def test_a_subclass_with_a_forward_of_its_own_gets_the_arguments_it_takes() -> None:
+    class Scaled(PPNP):
+        def forward(self, x, edge_index, edge_weight=None):  # type: ignore[no-untyped-def]
+            return 2 * super().forward(x, edge_index, edge_weight)
+
+    data = load("wine")
+    model = Scaled(13, 3, generator=rng("init")).eval()
+    whole = model(data.x, data.edge_index)
+    for rows in (None, torch.arange(170)):
+        out = model(*model.prepare(data.x, data.edge_index, rows))
+        torch.testing.assert_close(out, whole if rows is None else whole[rows], rtol=1e-4, atol=1e-4)

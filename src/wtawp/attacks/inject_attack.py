@@ -47,8 +47,8 @@ def inject_nodes(
     victim is attacked in evaluation mode and is not changed. Only its gradient with respect to the features is used, so
     it need not take edge weights.
 
-    Binary features stay binary, and an injected node has no more ones than a node of the graph has on average. Other
-    features stay, each, in the range that it has in the graph.
+    Binary features stay binary, and an injected node has no more ones than a node of the graph has on average, rounded.
+    Other features stay, each, in the range that it has in the graph.
 
     Args:
         data: The graph, undirected and without edge weights. It is not changed.

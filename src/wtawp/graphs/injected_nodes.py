@@ -21,7 +21,7 @@ class InjectedNodes:
     """Nodes that an attacker adds to a graph, with their features and their edges to the nodes of the graph.
 
     Attributes:
-        x: The features of the injected nodes, [k, d], finite.
+        x: The features of the injected nodes, [k, d], finite, float32 or float64.
         edges: The undirected edges (injected node, node of the graph), each once, sorted by the injected node and then
             by the other one, [2, m] int64. Injected nodes are counted from 0.
         num_nodes: Number of nodes of the graph before the injection.
@@ -45,8 +45,10 @@ class InjectedNodes:
 
     def __post_init__(self) -> None:
         x, edges, size = self.x, self.edges, self.num_nodes
-        if x.dim() != 2 or not x.is_floating_point() or not bool(torch.isfinite(x).all()):
-            raise DataError(f"x must be finite floats of shape [k, d], got {x.dtype} of shape {list(x.shape)}")
+        if x.dim() != 2 or x.dtype not in (torch.float32, torch.float64) or not bool(torch.isfinite(x).all()):
+            raise DataError(
+                f"x must be finite floats of shape [k, d], float32 or float64, got {x.dtype} of shape {list(x.shape)}"
+            )
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_NODES:
             raise DataError(f"nodes are injected into a graph of 1 to {MAX_NODES} nodes, got num_nodes={brief(size)}")
         if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype != torch.int64:
@@ -73,7 +75,8 @@ class InjectedNodes:
             The injected nodes, their edges sorted, on the CPU.
         """
         edges = edges.cpu()
-        return InjectedNodes(x.cpu(), edges[:, torch.argsort(edges[0] * num_nodes + edges[1])], num_nodes, provenance)
+        x = x.detach().cpu()
+        return InjectedNodes(x, edges[:, torch.argsort(edges[0] * num_nodes + edges[1])], num_nodes, provenance)
 
     def __len__(self) -> int:
         return len(self.x)

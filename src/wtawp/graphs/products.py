@@ -134,6 +134,9 @@ class _NarrowRight(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         left, right = ctx.saved_tensors
+        if torch.is_autocast_enabled(grad.device.type):
+            with torch.autocast(grad.device.type, enabled=False):
+                return _NarrowRight.backward(ctx, grad)
         to_left = grad @ right.mT if ctx.needs_input_grad[0] else None
         to_right = _product(left.mT, grad) if ctx.needs_input_grad[1] else None
         return to_left, to_right

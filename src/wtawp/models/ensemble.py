@@ -52,7 +52,9 @@ class Ensemble:
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.draws_in_evaluation = isinstance(models[0], StackAware) and models[0].draws_in_evaluation
         self.is_mapped = len(models) > 1 and not self.is_ours
-        self._modules, self._places = list(self.template.modules()), _places(self.template)
+        self._modules = list(self.template.modules())
+        self._places = _places(self.template) if self.is_ours else {}
+        self._has_own_mode = any(type(module).train is not nn.Module.train for module in self._modules)
 
     def parameters(self) -> Stack:
         """Stack the parameters of the members.
@@ -154,14 +156,12 @@ class Ensemble:
         return logits_and_term
 
     def _set_mode(self, *, is_training: bool) -> None:
-        """Put the template into training or evaluation mode, unless it is in it."""
-        if all(module.training == is_training for module in self._modules):
-            return
-        if self.is_ours:  # `train` would look up each module by name
-            for module in self._modules:
-                module.__dict__["training"] = is_training
-        else:
+        """Put the template into training or evaluation mode."""
+        if not self.is_ours or self._has_own_mode:
             self.template.train(is_training)
+            return
+        for module in self._modules:  # what `train` does, which looks up each module by name
+            module.__dict__["training"] = is_training
 
     @contextmanager
     def _holding(self, *stacks: Mapping[str, Tensor]) -> Iterator[None]:
@@ -188,7 +188,7 @@ def _places(model: nn.Module) -> dict[str, list[tuple[dict[str, Tensor | None], 
     for module in model.modules():
         for place in (module._parameters, module._buffers):
             for name, t in place.items():
-                if t is not None:
+                if t is not None and id(t) in names:
                     places[names[id(t)]].append((cast(dict[str, Tensor | None], place), name))
     return places
 

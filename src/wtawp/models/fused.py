@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.nn import functional as F
 
 from wtawp.graphs.autograd_calls import call_function
+from wtawp.graphs.kernels import is_differentiated
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import spmm
 from wtawp.models import dropout_kernels
@@ -47,7 +49,7 @@ def propagate(
     Returns:
         The hidden layer, [..., n, h].
     """
-    if operator.values.requires_grad or not is_compiled(dense.device):
+    if is_differentiated(operator.values) or not is_compiled(dense.device):
         return dropout((spmm(operator, dense) + bias[..., None, :]).relu(), p, training, positions=positions)
     is_alone = dense.dim() == 2
     key = next_key(dense.device) if training and p > 0 else None
@@ -76,8 +78,14 @@ def convolve(
 
     Returns:
         The hidden layer, [..., n, h].
+
+    Raises:
+        ValueError: If the shapes do not match.
     """
-    is_constant = not (inputs.values.requires_grad or operator.values.requires_grad)
+    if inputs.shape != (operator.shape[1], weight.shape[-2]):
+        expected = f"[{operator.shape[1]}, {weight.shape[-2]}]"
+        raise ValueError(f"the features must have shape {expected} for this operator and weight, got {inputs.shape}")
+    is_constant = not (is_differentiated(inputs.values) or is_differentiated(operator.values))
     if not (weight.device.type == "cpu" and is_compiled(weight.device) and is_constant):
         return propagate(operator, spmm(inputs, weight), bias, p=p, training=training, positions=positions)
     is_alone = weight.dim() == 2
@@ -119,7 +127,7 @@ class _Convolve(torch.autograd.Function):
         passed = torch.ops.aten.threshold_backward(grad, out, 0)
         values = operator.t_values * ctx.scale  # e values, not n h, are scaled
         back, back_to_words = operator.mirrored(), inputs.mirrored()
-        if torch.is_grad_enabled():  # a second derivative is wanted
+        if torch.is_grad_enabled() or is_functorch_wrapped_tensor(grad):  # a second derivative, or many gradients
             to_weight = spmm(back_to_words, spmm(back, passed, values), inputs.t_values)
         else:
             size, _, h = passed.shape

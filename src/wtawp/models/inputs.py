@@ -10,7 +10,6 @@ from contextvars import ContextVar
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 from torch_geometric.data import Data
 
@@ -18,7 +17,7 @@ from wtawp.base import DataError
 from wtawp.graphs.blocks import Blocks
 from wtawp.graphs.collection import is_collection, select_graphs
 from wtawp.graphs.feature_files import is_memory_mapped
-from wtawp.graphs.kernels import multiply_block
+from wtawp.graphs.kernels import is_differentiated, multiply_block
 from wtawp.graphs.operator import Operator, sparse_features
 from wtawp.graphs.products import Multiplies
 from wtawp.models.caches import OperatorCache
@@ -118,7 +117,7 @@ def constant_features() -> Iterator[None]:
     """Look for the non-zero entries of features only once, as long as nobody changes these behind torch's back.
 
     A training prepares the same features for the nodes that train, validate and test. Changes by torch are noticed;
-    changes of memory that numpy shares are not, so that this is not the default.
+    changes through `x.data` or of memory that numpy shares are not, so that this is not the default.
 
     Returns:
         A context manager, inside of which `features` remembers the entries of each tensor.
@@ -132,8 +131,8 @@ def constant_features() -> Iterator[None]:
 
 def _is_remembered(x: Tensor) -> bool:
     """Whether the non-zero entries of dense features are looked for only once; see `constant_features`."""
-    is_plain = x.device.type == "cpu" and not (x.requires_grad or x.is_inference() or is_functorch_wrapped_tensor(x))
-    return _NONZEROS.get() is not None and is_plain and not is_memory_mapped(x)
+    is_plain = x.device.type == "cpu" and not (is_differentiated(x) or torch.is_inference_mode_enabled())
+    return _NONZEROS.get() is not None and is_plain and not x.is_inference() and not is_memory_mapped(x)
 
 
 def _nonzeros(x: Tensor) -> Operator | None:  # [n, d] -> [n, d]

@@ -110,7 +110,10 @@ class PPNP(nn.Module, StackAware, SupportsFactoredGradient):
             Positional arguments for `forward`.
         """
         operator = self._operators(edge_index, None, x)
-        if rows is None or (self.steps is not None and len(rows) > MANY * operator.shape[0]):
+        if rows is None:
+            return features(x, dropped=True), operator
+        takes_rows = type(self).forward is PPNP.forward  # a subclass may have a `forward` of its own
+        if takes_rows and self.steps is not None and len(rows) > MANY * operator.shape[0]:
             return features(x, dropped=True), operator, None, rows
         return features(x, dropped=True), ppr_rows(operator, rows, alpha=self.alpha, steps=self.steps)
 

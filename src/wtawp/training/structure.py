@@ -46,8 +46,8 @@ def learn_structure(
 
     Flips of a poisoning attack raise the rank of the adjacency matrix and join nodes with different features, and both
     are penalised. After every `every` epochs a GCN is trained from new weights on S without its small entries; the
-    graph whose GCN has the lowest validation loss is returned, which may be the graph that was passed. Only the labels
-    of training and validation nodes are used.
+    graph whose GCN has the lowest validation loss is returned, which may be the graph that was passed. Of the
+    labels, only those of training and validation nodes are learned from; the others say how many classes there are.
 
     Args:
         data: An undirected graph without edge weights, of 5,000 nodes at most, since S is dense. It is not changed.
