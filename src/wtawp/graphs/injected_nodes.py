@@ -46,9 +46,8 @@ class InjectedNodes:
     def __post_init__(self) -> None:
         x, edges, size = self.x, self.edges, self.num_nodes
         if x.dim() != 2 or x.dtype not in (torch.float32, torch.float64) or not bool(torch.isfinite(x).all()):
-            raise DataError(
-                f"x must be finite floats of shape [k, d], float32 or float64, got {x.dtype} of shape {list(x.shape)}"
-            )
+            extent = f"{x.dtype} of shape {list(x.shape)}"
+            raise DataError(f"x must be finite floats, float32 or float64, of shape [k, d], got {extent}")
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_NODES:
             raise DataError(f"nodes are injected into a graph of 1 to {MAX_NODES} nodes, got num_nodes={brief(size)}")
         if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype != torch.int64:
