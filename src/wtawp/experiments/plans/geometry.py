@@ -36,7 +36,7 @@ LANDSCAPE_METHODS = {
 
 
 def smoothness_plan() -> Plan:
-    """Build fig:lipcora: gradient norms of GCN and GCN+WT-AWP, lam = 0.5 and rho = 1, ten initialisations of a split.
+    """Build fig:lipcora: gradient norms of GCN and GCN+WT-AWP, lam = 0.5 and rho = 1, on 20 splits.
 
     Returns:
         The plan.
@@ -44,7 +44,7 @@ def smoothness_plan() -> Plan:
     measures = tuple(SMOOTHNESS.values())
     cells = [
         Cell(row, f"{dataset}{suffix}", Setting(dataset=dataset, awp=awp, measures=measures, select_on=select_on),
-             1, 10, judged=False)
+             20, 1, judged=False)
         for suffix, select_on in EPOCHS_MEASURED.items()
         for dataset in ("cora", "citeseer")
         for row, awp in zip(PAIR, (None, AwpConfig(lam=0.5, rho=1.0)), strict=True)
@@ -56,14 +56,14 @@ def smoothness_plan() -> Plan:
 
 
 def landscape_plan() -> Plan:
-    """Build fig:lossland: landscapes of three methods from the same initialisations, on ten splits.
+    """Build fig:lossland: landscapes of three methods from the same initialisations, on 20 splits.
 
     Returns:
         The plan.
     """
     measures = tuple(LANDSCAPES.values())
     cells = [
-        Cell(row, f"cora{suffix}", Setting(dataset="cora", awp=awp, measures=measures, select_on=select_on), 10, 1,
+        Cell(row, f"cora{suffix}", Setting(dataset="cora", awp=awp, measures=measures, select_on=select_on), 20, 1,
              judged=False)
         for suffix, select_on in EPOCHS_MEASURED.items()
         for row, awp in LANDSCAPE_METHODS.items()
@@ -124,7 +124,7 @@ def bounds_plan(nodes: dict[str, tuple[float, float]], graphs: dict[str, tuple[f
             plain = replace(plain, model="PooledGCN", select_on="accuracy")
         perturbed = AwpConfig(lam=lam, rho=rho, layers="first" if dataset in graphs else "all-but-last")
         for row, awp in zip(PAIR, (None, perturbed), strict=True):
-            cells.append(Cell(row, dataset, replace(plain, awp=awp), 5, 1, judged=False))
+            cells.append(Cell(row, dataset, replace(plain, awp=awp), 20, 1, judged=False))
     return Plan("extra:bounds", "What the bounds say", tuple(cells), (), ("bound_curves",))
 
 
@@ -143,12 +143,12 @@ def vanishing_plan() -> Plan:
     }
     for column, (base, rho) in columns.items():
         plain = replace(base, keep=("history", "saturation"))
-        cells.append(Cell("plain", column, plain, 1, 3, judged=False))
+        cells.append(Cell("plain", column, plain, 20, 1, judged=False))
         for name, lam, layers in (("AWP", 1.0, "all"), ("W-AWP", 0.5, "all"), ("T-AWP", 1.0, "all-but-last"),
                                   ("WT-AWP", 0.5, "all-but-last")):  # fmt: skip
             for balance in (None, 1.0):
                 awp = AwpConfig(lam=lam, rho=rho, layers=layers, balance=balance)
                 row = name if balance is None else f"{name}, balance=1"
                 setting = replace(base, awp=awp, keep=("history", "saturation"))
-                cells.append(Cell(row, column, setting, 1, 3, judged=False))
+                cells.append(Cell(row, column, setting, 20, 1, judged=False))
     return Plan("extra:vanishing", "Logits and gradients while training", tuple(cells), (), ("saturation_curves",))

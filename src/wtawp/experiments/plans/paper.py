@@ -340,8 +340,8 @@ CURVE_CLAIMS = {
 def _curves(
     name: str, title: str, figure: str, methods: dict[str, AwpConfig | None], datasets: tuple[str, ...]
 ) -> Plan:
-    """Curves over the epochs of ten initialisations of one split, as many as a figure can show."""
-    cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp, keep=("history",)), 1, 10, judged=False)
+    """Curves over the epochs of training, on 20 splits."""
+    cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp, keep=("history",)), 20, 1, judged=False)
              for dataset in datasets for row, awp in methods.items()]  # fmt: skip
     return Plan(name, title, tuple(cells), figures=(figure,), claims=CURVE_CLAIMS.get(name, ()))
 
@@ -422,8 +422,8 @@ def claims() -> tuple[Plan, ...]:
     radii = {"relative to the layer, rho=1": _awp(0.7, 1.0)}
     radii |= {f"adaptive, rho={r:g}": _awp(0.7, r, radius="adaptive") for r in (10.0, 30.0, 100.0, 300.0, 1000.0)}
 
-    def small(row: str, column: str, awp: AwpConfig) -> Cell:
-        return Cell(row, column, Setting(dataset="cora", awp=awp), 5, 4, judged=False)
+    def trained(row: str, column: str, awp: AwpConfig) -> Cell:
+        return Cell(row, column, Setting(dataset="cora", awp=awp), judged=False)
 
     return (
         Plan("claim:second-layer", "Perturbing only the second layer of the toy",
@@ -436,15 +436,15 @@ def claims() -> tuple[Plan, ...]:
              claims=(Claim("The results are similar when the middle or the first layer is left out.",
                            "rows_agree_within_3"),)),
         Plan("claim:exact-gradient", "Exact against first-order gradient",
-             tuple(small(row, f"rho={rho:g}", _awp(0.7, rho, exact=row == "exact"))
+             tuple(trained(row, f"rho={rho:g}", _awp(0.7, rho, exact=row == "exact"))
                    for rho in (0.1, 1.0) for row in ("first order", "exact")),
              claims=(Claim("The exact gradient gives almost the same accuracy.", "rows_agree_within_half"),)),
         Plan("claim:adaptive-radius", "A scale-invariant radius",
-             tuple(small(row, "cora", awp) for row, awp in radii.items()),
+             tuple(trained(row, "cora", awp) for row, awp in radii.items()),
              claims=(Claim("A scale-invariant radius brings no benefit.", "first_row_is_not_beaten"),)),
         Plan("claim:vanishing-gradient", "AWP with rho = 20 loses its gradient",
              tuple(Cell("AWP rho=20", d, Setting(dataset=d, awp=_awp(1.0, 20.0, layers="all"), keep=("history",)),
-                        1, 10, judged=False) for d in DATASETS),
+                        20, 1, judged=False) for d in DATASETS),
              claims=(Claim("The gradient vanishes from about epoch 20 on Cora and Citeseer, 80 on PolBlogs.",
                            "gradient_vanishes"),)),
     )  # fmt: skip
