@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_mean_pool
+from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_add_pool, global_mean_pool
 
 from wtawp.base import DataError, rng
 from wtawp.core import WTAWP
@@ -17,6 +17,14 @@ from wtawp.models.dropout import masks
 from wtawp.models.inputs import prepare
 
 KINDS = {"GCN": PooledGCN, "GIN": PooledGIN, "SAGE": PooledSAGE}
+VARIANTS = {
+    "dropout before the read-out": {"readout_dropout": 0.5},
+    "sum": {"pooling": "sum"},
+    "ReLU after the last convolution": {"last_relu": True},
+    "jumping knowledge": {"jumps": True},
+    "norm": {"norm": "layer"},
+    "all": {"readout_dropout": 0.3, "pooling": "sum", "last_relu": True, "jumps": True, "norm": "layer"},
+}
 
 
 def graphs() -> list[Data]:
@@ -124,6 +132,50 @@ def test_prepared_rows_have_the_loss_gradients_and_masks_of_the_whole(
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
+@pytest.mark.parametrize("rows", [None, [7, 2, 0, 4]])
+def test_prepared_rows_of_variants_have_the_loss_gradients_and_masks_of_the_whole(
+    options: dict[str, object], rows: list[int] | None
+) -> None:
+    model = PooledGCN(4, 3, **options, generator=rng("init")).double()
+    wanted = None if rows is None else torch.tensor(rows)
+    arguments, _ = prepare(model, WHOLE, wanted)
+    found = []
+    for given, part in ((arguments, slice(None)), ((WHOLE.x, WHOLE.edge_index, WHOLE.batch), wanted)):
+        model.zero_grad()
+        with masks(torch.tensor(12345)):
+            logits = model(*given)
+        loss = (logits if part is None else logits[part]).logsumexp(1).sum()
+        loss.backward()
+        found.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+def test_variants_equal_the_same_out_of_pyg_s_parts() -> None:
+    _, theirs = twins("GCN")
+    first = theirs.conv1(WHOLE.x, WHOLE.edge_index).relu()
+    last = theirs.conv2(first, WHOLE.edge_index)
+    pools = {"sum": global_add_pool, "mean": global_mean_pool}
+    hidden = {(False, False): last, (True, False): last.relu(), (False, True): torch.cat([first, last.relu()], 1)}
+    for (last_relu, jumps), nodes in hidden.items():
+        for pooling, pool in pools.items():
+            options = {"last_relu": last_relu, "jumps": jumps, "pooling": pooling}
+            model = PooledGCN(4, 3, dropout=0.0, **options, generator=rng("init")).double()
+            readout = model.readout
+            expected = pool(nodes, WHOLE.batch) @ readout.weight + readout.bias
+            found = model(WHOLE.x, WHOLE.edge_index, WHOLE.batch)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_the_share_of_pooled_features_is_dropped_in_training_alone() -> None:
+    model = PooledGCN(4, 3, dropout=0.0, readout_dropout=0.9, generator=rng("init")).double()
+    inputs = WHOLE.x, WHOLE.edge_index, WHOLE.batch
+    plain = PooledGCN(4, 3, dropout=0.0, generator=rng("init")).double()(*inputs)
+    assert not torch.allclose(model(*inputs), plain)
+    torch.testing.assert_close(model.eval()(*inputs), plain, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_words_for_layers_choose_convolutions_and_the_read_out(kind: str) -> None:
     ours, theirs = twins(kind)
@@ -168,6 +220,10 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         PooledGCN(4, 3, hidden=(), generator=rng("init"))
     with pytest.raises(ValueError, match=r"must be a node-level model of wtawp\.models, got Linear"):
         Pooled(nn.Linear(4, 16), 16, 3, generator=rng("init"))
+    with pytest.raises(ValueError, match="pooling must be one of mean, sum, got 'max'"):
+        PooledGCN(4, 3, pooling="max", generator=rng("init"))
+    with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\), got 1"):
+        PooledGCN(4, 3, readout_dropout=1, generator=rng("init"))
     model, _ = twins("GCN")
     with pytest.raises(DataError, match="Pooled classifies whole graphs and this is one graph"):
         prepare(model, GRAPHS[0], None)

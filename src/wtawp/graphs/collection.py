@@ -118,6 +118,26 @@ def mean_pooling(batch: Tensor, dtype: torch.dtype = torch.float32) -> Operator:
     return Operator.from_entries(batch, columns, 1 / sizes[batch].to(dtype), (len(sizes), len(batch)))
 
 
+def sum_pooling(batch: Tensor, dtype: torch.dtype = torch.float32) -> Operator:  # [n] -> [g, n]
+    """The operator whose row i adds the nodes of graph i, as PyG's `global_add_pool` does.
+
+    Args:
+        batch: The graph of each node, [n].
+        dtype: Type of the operator's values.
+
+    Returns:
+        The operator of shape [g, n].
+
+    Example:
+        >>> sum_pooling(torch.tensor([0, 0, 1])).to_dense()
+        tensor([[1., 1., 0.],
+                [0., 0., 1.]])
+    """
+    columns = torch.arange(len(batch), device=batch.device)
+    ones = torch.ones(len(batch), dtype=dtype, device=batch.device)
+    return Operator.from_entries(batch, columns, ones, (int(batch.max()) + 1, len(batch)))
+
+
 def _check_graph(graph: Data, i: int, like: Data, *, any_target: bool) -> None:
     """Refuse a graph that cannot be part of a collection whose first graph is `like`."""
     x, y, edges = graph.x, graph.y, graph.edge_index

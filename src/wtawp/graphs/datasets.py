@@ -35,7 +35,8 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
             or "NAME@FILE.npz@FILE.json", one with masks from a file, as `load_split` reads it.
         seed: Number of the draw of a generated graph; without meaning for all others.
         features: The features of graphs that are classified: "attribute" (labels one-hot, attributes standardised),
-            "degree" (one-hot) or "constant". None: attributes where there are any, else degrees.
+            "label" (without the attributes), "degree" (one-hot) or "constant". None: attributes where there are any,
+            else degrees.
 
     Returns:
         One graph, or a list of graphs for collections (proteins, imdb-binary, imdb-multi and TU archives). A label of

@@ -109,8 +109,8 @@ def read_tu(path: Path, features: TuFeatures | None = None) -> list[Data]:
     """Read the graphs of a TU archive, in its order (often sorted by class), each with its class in `y` [1].
 
     `features` is "attribute" (node labels one-hot, and attributes standardised over all nodes of the collection,
-    whichever there are), "degree" (one-hot, wide enough for the largest degree) or "constant" (a 1). None is
-    "attribute", or "degree" for an archive with neither labels nor attributes.
+    whichever there are), "label" (the former alone), "degree" (one-hot, wide enough for the largest degree) or
+    "constant" (a 1). None is "attribute", or "degree" for an archive with neither labels nor attributes.
     """
     if features is not None and features not in get_args(TuFeatures):
         raise DataError(f"features must be one of {', '.join(get_args(TuFeatures))}, got {features!r}")
@@ -135,6 +135,10 @@ def read_tu(path: Path, features: TuFeatures | None = None) -> list[Data]:
         degrees = torch.bincount(edges[0], minlength=num_nodes)
         x = torch.from_numpy(_one_hot(degrees.numpy(), int(degrees.max()) + 1, 0, str(path), file_bytes))
     else:
+        if features == "label":
+            if labels is None:
+                raise DataError(f'{path} has no node labels; take features="attribute", "degree" or "constant"')
+            attributes = None
         x = _tu_features(num_nodes, labels, attributes, str(path), file_bytes)
     y = torch.from_numpy(np.unique(graph_labels, return_inverse=True)[1].ravel())
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Level = Literal["node", "graph"]
 Source = Literal["embedded", "generated", "published", "user"]
-TuFeatures = Literal["attribute", "degree", "constant"]
+TuFeatures = Literal["attribute", "label", "degree", "constant"]
 SUFFIXES = (".npz", ".csv", ".pt", ".zip")  # a text with such an ending is the path of a graph, not a name
 
 

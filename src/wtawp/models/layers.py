@@ -342,9 +342,25 @@ def checked_widths(d_in: int, hidden: tuple[int, ...] | int, d_out: int, dropout
         )
     if min(d_in, *hidden, d_out) < 1:
         raise ValueError(f"widths must be >= 1, got d_in={d_in}, hidden={hidden}, d_out={d_out}")
+    checked_dropout(dropout)
+    return list(pairwise((d_in, *hidden, d_out)))
+
+
+def checked_dropout(dropout: float) -> float:
+    """Check a rate of dropout.
+
+    Args:
+        dropout: The rate.
+
+    Returns:
+        The rate.
+
+    Raises:
+        ValueError: If it is not in [0, 1).
+    """
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-    return list(pairwise((d_in, *hidden, d_out)))
+    return dropout
 
 
 def check_width(x: Tensor | Operator, weight: Tensor) -> None:

@@ -3,7 +3,7 @@
 from wtawp.base import matching_name
 from wtawp.core import AwpConfig
 from wtawp.core.config import Lam, Layers
-from wtawp.experiments.plans.paper import GRAPHS
+from wtawp.experiments.plans.graph_level import GRAPHS
 from wtawp.models.registry import model_spec
 
 LAM, RHO = 0.7, 1.0  # the paper's for Cora

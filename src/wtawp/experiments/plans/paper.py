@@ -21,6 +21,12 @@ from wtawp.experiments.plans.geometry import (
     smoothness_plan,
     vanishing_plan,
 )
+from wtawp.experiments.plans.graph_level import (
+    GRAPHS,
+    baseline_search_plan,
+    graph_classification_plan,
+    graph_variants_plan,
+)
 from wtawp.experiments.plans.league import league_plans
 from wtawp.experiments.plans.released import released_plans
 from wtawp.experiments.plans.robustness import certificate_plan, certifying, evading, poisoning
@@ -48,7 +54,6 @@ EVASION = {  # (lam, rho) of tab:evasion
     "PGD": dict.fromkeys(DATASETS, (0.5, 0.5)),
     "DICE": {"cora": (0.5, 0.5), "citeseer": (0.7, 2.0), "polblogs": (0.3, 1.0)},
 }
-GRAPHS = {"proteins": (0.3, 0.5), "imdb-binary": (0.5, 0.1), "imdb-multi": (0.05, 0.1)}  # (lam, rho) of tab:graphclass
 RHOS = (0.05, 0.1, 0.5, 1.0, 2.5, 5.0)  # of the ablations
 LAMS = (0.1, 0.3, 0.5, 0.7, 1.0)
 PAGES = {"tab:dataset": "Node-level data sets", "tab:cladataset": "Graph-level data sets"}  # nothing is trained
@@ -210,59 +215,6 @@ def _certified(dataset: str) -> Plan:
     return replace(plan, name=label, title=f"Certified accuracy on {dataset.title()}", claims=(claim,))
 
 
-def _graphs(
-    row: str, dataset: str, *, splits: int = 10, inits: int = 10, is_printed: bool = False, **changed: Any
-) -> list[Cell]:
-    """A model for whole graphs without and with WT-AWP on its first convolution (sec:datagraphc).
-
-    There are only 100 to 150 test graphs, so that a single split is noisy: pairs over splits are compared, and the
-    means of cells are not judged.
-    """
-    awp = _awp(*GRAPHS[dataset], layers=changed.pop("layers", "first"))
-    options = {"model": "PooledGCN", **changed}
-    numbers = printed()["graph_classification"] if is_printed else {}
-    return [
-        Cell(name, dataset, Setting(dataset=dataset, awp=config, **options), splits, inits,
-             printed=_pair(numbers.get(name, {}).get(dataset)), judged=False)
-        for name, config in ((row, None), (f"{row}+WT-AWP", awp))
-    ]  # fmt: skip
-
-
-def _graphclass() -> Plan:
-    """Graph classification: 10 initialisations of each of 10 splits; the paper seems to have one split."""
-    cells = [cell for dataset in GRAPHS for cell in _graphs("GCN", dataset, is_printed=True)]
-    claimed = (
-        Claim("Generally, WT-AWP improves the accuracy with a large margin.", "every_pair_gains"),
-        Claim("The variance of the accuracy across different random seeds is significantly smaller.",
-              "every_pair_varies_less"),
-    )  # fmt: skip
-    return Plan("tab:graphclass", "Graph classification", tuple(cells), (("GCN", "GCN+WT-AWP"),), claims=claimed)
-
-
-def _more_graphclass() -> Plan:
-    """Variants of tab:graphclass that the paper does not show: batches, layers, features, and two other models."""
-    rows: dict[str, dict[str, Any]] = {
-        "GCN, split 0": {"splits": 1, "inits": 10},
-        "GCN, both convolutions": {"splits": 5, "inits": 2, "layers": "all-but-last"},
-        "GCN, batches of 32": {"splits": 3, "inits": 2, "batch_size": 32},
-        "GCN, batches of 128": {"splits": 3, "inits": 2, "batch_size": 128},
-        "GCN, degrees": {"splits": 5, "inits": 2, "features": "degree"},
-        "GCN, constant features": {"splits": 5, "inits": 2, "features": "constant"},
-        "GIN": {"splits": 5, "inits": 2, "model": "PooledGIN"},
-        "GraphSAGE": {"splits": 5, "inits": 2, "model": "PooledSAGE"},
-    }
-    has_degree_features = ("imdb-binary", "imdb-multi")  # their files hold no others
-    cells = [
-        cell
-        for row, options in rows.items()
-        for dataset in GRAPHS
-        if options.get("features") != "degree" or dataset not in has_degree_features
-        for cell in _graphs(row, dataset, **options)
-    ]
-    pairs = tuple((row, f"{row}+WT-AWP") for row in rows)
-    return Plan("extra:graphclass", "Graph classification in other ways", tuple(cells), pairs)
-
-
 def _midsize() -> Plan:
     """Not in the paper: a GCN on larger graphs with the setting of Cora, untuned, alone and with a limited gradient."""
     methods = {"GCN": None, "GCN+WT-AWP": _awp(0.7, 1.0), "GCN+WT-AWP, balance=1": _awp(0.7, 1.0, balance=1.0)}
@@ -374,7 +326,7 @@ def plans() -> dict[str, Plan]:
         "tab:ablation": _ablation("tab:ablation", "Sensitivity to lambda and rho", "ablation_lambda_rho"),
         "tab:ablation2": _ablation("tab:ablation2", "The same with five steps of ascent", "ablation_5step", steps=5),
         "fig:certcora": _certified("cora"),
-        "tab:graphclass": _graphclass(),
+        "tab:graphclass": graph_classification_plan(printed()["graph_classification"]),
         "fig:aa": _mlp("fig:aa", "AWP on a linear network", "toy-linear", LINEAR, linear=True),
         "fig:aaa": _mlp("fig:aaa", "AWP, T-AWP and W-AWP on two moons, rho = 0.4", "toy-moons", MOONS, linear=False),
         "fig:gdnorm_all": _curves("fig:gdnorm_all", "Gradient norm under AWP with rho = 20", "gradient_norms",
@@ -388,8 +340,9 @@ def plans() -> dict[str, Plan]:
         "tab:ablationlast": _ablation("tab:ablationlast", "Perturbing the last layer only", "ablation_last_layer",
                                       layers="last"),
         "deviation:selection": _selection(),
+        "deviation:graphclass": baseline_search_plan(printed()["graph_classification"]),
         "extra:attacks": _strength(),
-        "extra:graphclass": _more_graphclass(),
+        "extra:graphclass": graph_variants_plan(),
         **{claim.name: claim for claim in claims()},
         "extra:flatness": flatness_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}),
         "extra:sharpness": sharpness_plan(),
