@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import global_mean_pool
+from torch_geometric.nn import global_add_pool, global_mean_pool
 
 from wtawp.base import DataError, rng
 from wtawp.graphs import batched, is_collection, load, mean_pooling, select_graphs
+from wtawp.graphs.collection import GraphBatches, sum_pooling
 
 
 def graph(num_nodes: int, *edges: tuple[int, int], y: int = 0, width: int = 2) -> Data:
@@ -41,6 +42,31 @@ def test_what_is_one_already_passes_as_it_is() -> None:
 def test_some_graphs_are_those_graphs_in_that_order(rows: list[int]) -> None:
     found = select_graphs(batched(GRAPHS), torch.tensor(rows))
     assert_equal(found, Batch.from_data_list([GRAPHS[i] for i in rows]))
+
+
+def test_graphs_can_be_selected_again_and_twice_and_their_nodes_need_not_lie_together() -> None:
+    data = batched(GRAPHS)
+    mixed = torch.randperm(len(data.x), generator=rng("order"))
+    place = mixed.argsort()
+    scattered = Data(x=data.x[mixed], edge_index=place[data.edge_index], y=data.y, batch=data.batch[mixed])
+    batches = GraphBatches(data)
+    for rows in ([3, 0, 3], [1], []):
+        assert_equal(batches.select(rows), batched([GRAPHS[i] for i in rows]) if rows else Data(
+            x=torch.empty(0, 2), y=torch.empty(0, dtype=torch.long), batch=torch.empty(0, dtype=torch.long),
+            edge_index=torch.empty(2, 0, dtype=torch.long)))  # fmt: skip
+    found = GraphBatches(scattered).select([2, 0])
+    sizes = found.batch.bincount().tolist()
+    assert sizes == [2, 3]
+    for own, number in zip(found.x.split(sizes), (2, 0), strict=True):
+        assert sorted(own.tolist()) == sorted(GRAPHS[number].x.tolist())
+    ends = [sorted(map(tuple, found.x[edge].tolist())) for edge in found.edge_index.T]
+    assert sorted(ends) == sorted(sorted(map(tuple, PATH.x[edge].tolist())) for edge in PATH.edge_index.T)
+
+
+def test_the_sum_over_each_graph_is_pyg_s() -> None:
+    data = batched(GRAPHS)
+    found = sum_pooling(data.batch, torch.float64).to_dense() @ data.x.double()
+    torch.testing.assert_close(found, global_add_pool(data.x.double(), data.batch), rtol=0, atol=1e-15)
 
 
 def test_the_mean_over_each_graph_is_pyg_s() -> None:

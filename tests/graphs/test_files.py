@@ -350,7 +350,11 @@ def test_other_features_may_be_chosen(tmp_path: Path) -> None:
     assert read_tu(path, "constant")[1].x.tolist() == [[1]] * 3
     with pytest.raises(DataError, match="neither node labels nor attributes; take features="):
         read_tu(tu(tmp_path / "bare.zip"), "attribute")
-    with pytest.raises(DataError, match="features must be one of attribute, degree, constant, got 'labels'"):
+    with_attributes = tu(tmp_path / "a.zip", node_labels="7\n7\n7\n2\n2\n2\n", node_attributes="1\n1\n1\n3\n3\n3\n")
+    assert read_tu(with_attributes, "label")[0].x.tolist() == [[0, 1]] * 3
+    with pytest.raises(DataError, match='has no node labels; take features="attribute", "degree" or "constant"'):
+        read_tu(tu(tmp_path / "bare.zip"), "label")
+    with pytest.raises(DataError, match="features must be one of attribute, label, degree, constant, got 'labels'"):
         read_tu(path, "labels")  # type: ignore[arg-type]
 
 

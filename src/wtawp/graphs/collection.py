@@ -76,7 +76,7 @@ def select_graphs(data: Data, rows: Tensor) -> Data:  # [k]
 
     Args:
         data: The collection.
-        rows: The numbers of the graphs, distinct, in the order they shall have, [k].
+        rows: The numbers of the graphs, in the order they shall have, [k].
 
     Returns:
         The collection of these graphs alone.
@@ -86,16 +86,63 @@ def select_graphs(data: Data, rows: Tensor) -> Data:  # [k]
         >>> select_graphs(batched([lone, lone, lone]), torch.tensor([2, 0]))
         Data(x=[2, 1], edge_index=[2, 0], y=[2], batch=[2])
     """
-    new_graph = torch.full((len(data.y),), -1, device=rows.device)  # -1: not selected
-    new_graph[rows] = torch.arange(len(rows), device=rows.device)
-    nodes = (new_graph[data.batch] >= 0).nonzero()[:, 0]
-    nodes = nodes[new_graph[data.batch[nodes]].sort(stable=True).indices]
-    new_node = torch.full((len(data.batch),), -1, device=rows.device)
-    new_node[nodes] = torch.arange(len(nodes), device=rows.device)
-    edges = new_node[data.edge_index]
-    return Data(
-        x=data.x[nodes], edge_index=edges[:, edges[0] >= 0], y=data.y[rows], batch=new_graph[data.batch[nodes]]
-    )  # both ends of an edge are in the same graph, so it is enough to check one
+    return GraphBatches(data).select(rows)
+
+
+class GraphBatches:
+    """Selects graphs of a collection again and again, as PyG's `DataLoader` does, but without a loop over graphs.
+
+    Args:
+        data: The collection.
+
+    Example:
+        >>> pair = Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([1]))
+        >>> GraphBatches(batched([pair, pair, pair])).select([2, 0]).edge_index
+        tensor([[0, 1, 2, 3],
+                [1, 0, 3, 2]])
+    """
+
+    def __init__(self, data: Data) -> None:
+        graph_of_node, by_graph = data.batch.sort(stable=True)
+        place = torch.empty_like(by_graph)
+        place[by_graph] = torch.arange(len(by_graph), device=place.device)
+        graph_of_edge, order = data.batch[data.edge_index[0]].sort(stable=True)  # both ends are in the same graph
+        self._nodes = _Ranges(torch.bincount(graph_of_node, minlength=len(data.y)))
+        self._edges = _Ranges(torch.bincount(graph_of_edge, minlength=len(data.y)))
+        self._x, self._y = data.x[by_graph], data.y
+        # Ends of edges are counted from the first node of their graph.
+        self._edge_index = place[data.edge_index[:, order]] - self._nodes.starts[graph_of_edge]
+
+    def select(self, graphs: Sequence[int] | Tensor) -> Data:  # [k]
+        """Select some graphs.
+
+        Args:
+            graphs: The numbers of the graphs, in the order they shall have, [k].
+
+        Returns:
+            The collection of these graphs alone.
+        """
+        rows = torch.as_tensor(graphs, dtype=torch.long, device=self._y.device)
+        nodes, batch, starts = self._nodes.of(rows)
+        edges, graph_of_edge, _ = self._edges.of(rows)
+        edge_index = self._edge_index[:, edges] + starts[graph_of_edge]
+        return Data(x=self._x[nodes], edge_index=edge_index, y=self._y[rows], batch=batch)
+
+
+class _Ranges:
+    """Consecutive ranges of numbers 0, 1, ..., given by their lengths [g]."""
+
+    def __init__(self, lengths: Tensor) -> None:
+        self.lengths = lengths
+        self.starts = lengths.cumsum(0) - lengths
+
+    def of(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [k] -> [m], [m], [k]
+        """The numbers of some ranges, the place in `rows` that each belongs to, and where each range starts there."""
+        lengths = self.lengths[rows]
+        starts = lengths.cumsum(0) - lengths
+        place = torch.repeat_interleave(lengths)
+        shift = self.starts[rows] - starts
+        return torch.arange(len(place), device=place.device) + shift[place], place, starts
 
 
 def mean_pooling(batch: Tensor, dtype: torch.dtype = torch.float32) -> Operator:  # [n] -> [g, n]

@@ -3,16 +3,17 @@
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
 
 from wtawp.base import DataError, rng
 from wtawp.graphs import NeighbourLists, NodeBatches, Split, batched, select_graphs
+from wtawp.graphs.collection import GraphBatches
 from wtawp.graphs.node_batches import neighbour_lists_of, rows_of
 from wtawp.models.calls import arguments_of, checked_call
 from wtawp.models.evaluation import refuse_cached
@@ -124,8 +125,10 @@ class GraphTask:
         refuse_cached(model)
         self.model, self.goal = model, goal
         self.parts = {name: select_graphs(all_graphs, getattr(split, name).to(goal.device)) for name in PARTS}
-        chosen = [graphs[i] for i in split.train.tolist()]
-        self.batches = DataLoader(chosen, batch_size, shuffle=True, generator=rng("batches", goal.seed))
+        numbers, batches = cast("Dataset[int]", range(len(split.train))), GraphBatches(self.parts["train"])
+        self.batches: Iterable[Data] = DataLoader(
+            numbers, batch_size, shuffle=True, generator=rng("batches", goal.seed), collate_fn=batches.select
+        )
 
     def closure(self, batch: Data) -> Callable[[], Tensor]:
         """Make the loss of a batch.

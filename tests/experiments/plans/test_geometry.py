@@ -17,7 +17,7 @@ from wtawp.experiments.spec import Plan
 
 def test_the_figures_of_the_paper_have_its_radii_and_its_pairs() -> None:
     smooth = smoothness_plan()
-    assert len(smooth.runs()) == 80, "at the selected weights, and at those of the last epoch"
+    assert len(smooth.runs()) == 160, "at the selected weights, and at those of the last epoch"
     assert {str(c.setting.awp) for c in smooth.cells} == {"None", "rho=1.0, lam=0.5"}
     assert {c.setting.dataset for c in smooth.cells} == {"cora", "citeseer"}
     land = {c.row: str(c.setting.awp) for c in landscape_plan().cells}

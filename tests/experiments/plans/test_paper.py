@@ -67,22 +67,6 @@ def test_the_robustness_tables_have_every_row_with_its_own_radius_and_share_the_
     assert dict(cell.setting.measures[cell.measure or 0].options)["budget"] == 0.1
 
 
-def test_graphs_are_classified_in_ten_splits_with_the_first_convolution_perturbed() -> None:
-    table = {(c.row, c.column): c for c in plan("tab:graphclass").cells}
-    assert len(table) == 6
-    assert len(plan("tab:graphclass").runs()) == 600
-    cell = table["GCN+WT-AWP", "imdb-multi"]
-    assert cell.printed == (57.26, 0.63)
-    assert str(cell.setting) == "PooledGCN on imdb-multi, rho=0.1, lam=0.05, layers='first'"
-    assert cell.setting.select_on == "accuracy"
-    assert str(table["GCN+WT-AWP", "proteins"].setting.awp) == "rho=0.5, lam=0.3, layers='first'"
-    more = plan("extra:graphclass")
-    assert {run.key for c in more.cells if "split 0" in c.row for run in c.runs()} < {
-        run.key for run in plan("tab:graphclass").runs()
-    }
-    assert {c.setting.batch_size for c in more.cells} == {None, 32, 128}
-
-
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the paper's source is not here")
 def test_the_printed_numbers_are_the_paper_s() -> None:
     assert printed() == json.loads((SHARED / "tables.json").read_text(encoding="utf-8"))
