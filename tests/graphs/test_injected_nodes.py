@@ -44,6 +44,14 @@ def test_nodes_are_appended_and_the_old_part_stays() -> None:
     assert all(torch.equal(data[key], before[key]) for key in before.keys())  # noqa: SIM118
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.int32])
+def test_the_label_of_an_injected_node_is_unknown_whatever_type_labels_have(dtype: torch.dtype) -> None:
+    data = DATA.clone()
+    data.y = (torch.arange(12) % 2).to(dtype)
+    changed = InjectedNodes.of(X, EDGES, 12).apply(data)
+    assert changed.y.tolist() == [0, 1] * 6 + [-1, -1]
+
+
 def test_an_explicit_number_of_nodes_and_the_type_of_features_are_kept() -> None:
     data = Data(x=DATA.x.double(), edge_index=DATA.edge_index, num_nodes=12)
     changed = InjectedNodes(X, EDGES, 12).apply(data)

@@ -147,7 +147,9 @@ class InjectedNodes:
     def _extended(self, key: str, value: object) -> Tensor:
         """Labels or a mask of all nodes, with those of the injected nodes behind."""
         if isinstance(value, Tensor) and (key == "y" or value.dtype == torch.bool):
-            rest = value.new_full((len(self), *value.shape[1:]), False if value.dtype == torch.bool else UNKNOWN)
+            if key == "y" and not value.dtype.is_signed:  # bool and unsigned numbers have no -1
+                value = value.long()
+            rest = value.new_full((len(self), *value.shape[1:]), UNKNOWN if key == "y" else False)
             return torch.cat([value, rest])
         raise DataError(
             f"data.{key} has a value for each node, and injected nodes have none; remove it from a copy of the graph"
