@@ -4,7 +4,7 @@ from statistics import fmean
 
 from wtawp.experiments.report.tables import Entry, Table, number
 from wtawp.experiments.results.league import League, make_league
-from wtawp.experiments.results.summary import PlanReport
+from wtawp.experiments.results.summary import PlanReport, has_only_split
 
 
 def league_tables(report: PlanReport) -> list[Table]:
@@ -34,10 +34,12 @@ def _standings(league: League, report: PlanReport) -> Table:
             number(sum(s.is_worse for s in league.of(method)), "d"), number(league.cost(method), ".1f"),
         ))  # fmt: skip
     reference = report.plan.league[0].name
+    has_one_split = all(has_only_split(cell.cell) for cell in report.cells)
+    pairs = "initialisations of the only split" if has_one_split else "splits"
     return Table(
         f"The league. Each method had {trials} trials in each of {len(league.columns)} columns; the one that is best "
         f"on validation nodes counts, with its accuracy on test nodes. Gains are against {reference}, which was tuned "
-        "likewise, in points; better and worse: columns in which the gain is significant (paired over splits, Holm "
+        f"likewise, in points; better and worse: columns in which the gain is significant (paired over {pairs}, Holm "
         "over all methods and columns). Two mean ranks differ significantly if they are "
         f"{league.critical_difference:.2f} apart (Nemenyi); that all methods are alike has p = "
         f"{league.friedman_p_value:.2g} (Friedman). Time: of a training, as a multiple of {reference}, median over "
