@@ -73,7 +73,7 @@ def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
         **_gradients(reports),
         **_flatness(reports),
         **_without_tuning(reports),
-        **_league(reports, of_plans),
+        **_leagues(reports, of_plans),
     }
 
 
@@ -337,18 +337,8 @@ def _without_tuning(reports: Reports) -> dict[str, Callable[[], float]]:
     return found
 
 
-def _league(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
-    """How the methods of the league stand, and how overfitting is related to their gains."""
-
-    @cache
-    def league() -> League:
-        made = make_league(reports["extra:league"])
-        if made is None:
-            raise ValueError("extra:league has fewer than two complete columns")
-        return made
-
-    def mean_gain(method: str) -> float:
-        return fmean(s.gain.mean for s in league().of(method) if s.gain is not None)
+def _leagues(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
+    """How the methods of each league stand ("league public ..."), and how overfitting is related to their gains."""
 
     def rank_correlation_in(name: str, method: str) -> float:
         points = gains_and_overfitting(reports[name]).get(method)
@@ -356,20 +346,41 @@ def _league(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, C
             raise ValueError(f"{name} has no gain of {method}")
         return rank_correlation([x for x, _, _ in points], [y for _, y, _ in points])[0]
 
-    found: dict[str, Callable[[], float]] = {
-        "league columns": lambda: len(league().columns),
-        "league methods": lambda: len(reports["extra:league"].plan.league),
-        "league trials": lambda: len(reports["extra:league"].plan.league[0].rows),
-        "league runs": lambda: reports["extra:league"].num_runs,
-        "league critical difference": lambda: league().critical_difference,
-    }
-    contenders = of_plans["extra:league"].plan.league if "extra:league" in of_plans else ()
-    for method in (contender.name for contender in contenders):
-        found[f"league rank of {method}"] = partial(lambda m: league().mean_ranks[m], method)
-        found[f"league gain of {method}"] = partial(mean_gain, method)
-        found[f"league better: {method}"] = partial(lambda m: sum(s.is_better for s in league().of(m)), method)
-        found[f"league worse: {method}"] = partial(lambda m: sum(s.is_worse for s in league().of(m)), method)
-    for name in ("extra:league", "extra:auto-small"):
+    found: dict[str, Callable[[], float]] = {}
+    for label in {"extra:league", *(name for name, report in of_plans.items() if report.plan.league)}:
+        name = label.removeprefix("extra:").replace("-", " ")
+        found |= {f"{name} {what}": count for what, count in _standings(reports, of_plans, label).items()}
+    for label in ("extra:league", "extra:auto-small"):
         for method in ("WT-AWP", "WT-AWP auto"):
-            found[f"correlation of {method} in {name}"] = partial(rank_correlation_in, name, method)
+            found[f"correlation of {method} in {label}"] = partial(rank_correlation_in, label, method)
+    return found
+
+
+def _standings(reports: Reports, of_plans: Mapping[str, PlanReport], label: str) -> dict[str, Callable[[], float]]:
+    """How the methods of one league stand."""
+
+    @cache
+    def league() -> League:
+        made = make_league(reports[label])
+        if made is None:
+            raise ValueError(f"{label} has fewer than two complete columns")
+        return made
+
+    def mean_gain(method: str) -> float:
+        return fmean(s.gain.mean for s in league().of(method) if s.gain is not None)
+
+    found: dict[str, Callable[[], float]] = {
+        "columns": lambda: len(league().columns),
+        "methods": lambda: len(reports[label].plan.league),
+        "trials": lambda: len(reports[label].plan.league[0].rows),
+        "runs": lambda: reports[label].num_runs,
+        "critical difference": lambda: league().critical_difference,
+        "p value": lambda: league().friedman_p_value,
+    }
+    contenders = of_plans[label].plan.league if label in of_plans else ()
+    for method in (contender.name for contender in contenders):
+        found[f"rank of {method}"] = partial(lambda m: league().mean_ranks[m], method)
+        found[f"gain of {method}"] = partial(mean_gain, method)
+        found[f"better: {method}"] = partial(lambda m: sum(s.is_better for s in league().of(m)), method)
+        found[f"worse: {method}"] = partial(lambda m: sum(s.is_worse for s in league().of(m)), method)
     return found
