@@ -26,14 +26,8 @@ if TYPE_CHECKING:
     from wtawp.attacks.prbcd_attack import grbcd, prbcd
     from wtawp.attacks.projection import project_onto_budget
     from wtawp.attacks.random_attack import random_flips
-    from wtawp.attacks.registry import (
-        AttackRequest,
-        AttackSpec,
-        attack_names,
-        attack_spec,
-        register_attack,
-        unregister_attack,
-    )
+    from wtawp.attacks.registry import attack_names, attack_spec, register_attack, unregister_attack
+    from wtawp.attacks.spec import AttackRequest, AttackSpec
     from wtawp.attacks.strongest_attack import strongest
 
 __all__ = [
@@ -44,7 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "AttackRequest": "registry", "AttackSpec": "registry", "Outcome": "outcomes", "attack": "dispatch",
+    "AttackRequest": "spec", "AttackSpec": "spec", "Outcome": "outcomes", "attack": "dispatch",
     "attack_names": "registry", "attack_spec": "registry", "dice": "dice_attack", "eva": "eva_attack",
     "fga": "fga_attack", "grbcd": "prbcd_attack", "inject_at_random": "inject_attack", "inject_nodes": "inject_attack",
     "lrbcd": "lrbcd_attack", "meta_pgd": "meta_pgd_attack", "metattack": "meta_attack", "metattack_many": "meta_attack",

@@ -9,7 +9,8 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.checks import check_graph, check_victim, checked_nodes
 from wtawp.attacks.meta_attack import self_training_labels
-from wtawp.attacks.registry import DEFAULT_ATTACK, AttackRequest, attack_spec
+from wtawp.attacks.registry import DEFAULT_ATTACK, attack_spec
+from wtawp.attacks.spec import AttackRequest
 from wtawp.graphs.graph_flips import Flips
 from wtawp.models.evaluation import evaluating
 

@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.meta_state import MetaInit, MetaState, PairGradient
 from wtawp.attacks.meta_training import Descent, adam_trajectory
-from wtawp.attacks.registry import AttackRequest
+from wtawp.attacks.spec import AttackRequest
 from wtawp.base import AttackError, report_progress
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.operator import Operator

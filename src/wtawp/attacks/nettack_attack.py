@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from wtawp.attacks.checks import checked_labels, checked_nodes
 from wtawp.attacks.linear_surrogate import surrogate_weights
 from wtawp.attacks.nettack_state import NettackState, cooccurring
-from wtawp.attacks.registry import AttackRequest
+from wtawp.attacks.spec import AttackRequest
 from wtawp.base import NoFlipError, part_of_progress, report_progress, rng
 from wtawp.graphs.feature_flips import FeatureFlips, binary_features
 from wtawp.graphs.flips import EdgeFlips, budget_of

@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.gradient import BlackBoxVictim, FactoredVictims, attacked_by_gradient, victims_at_once
 from wtawp.attacks.losses import Loss, loss_spec
-from wtawp.attacks.registry import AttackRequest
 from wtawp.attacks.relaxed import RelaxedFlips, target_of
+from wtawp.attacks.spec import AttackRequest
 from wtawp.base import AttackError, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating

@@ -16,8 +16,9 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.checks import checked_labels, checked_nodes
 from wtawp.attacks.outcomes import Outcome
-from wtawp.attacks.registry import AttackRequest, AttackSpec, attack_names, attack_spec
+from wtawp.attacks.registry import attack_names, attack_spec
 from wtawp.attacks.relaxed import target_of
+from wtawp.attacks.spec import AttackRequest, AttackSpec
 from wtawp.attacks.surrogate import distilled_surrogate
 from wtawp.base import AttackError, WtawpError, part_of_progress, seed_of
 from wtawp.graphs.flips import EdgeFlips, budget_of

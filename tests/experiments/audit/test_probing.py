@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks.random_attack import random_flips
-from wtawp.attacks.registry import AttackSpec, register_attack, unregister_attack
+from wtawp.attacks.registry import register_attack, unregister_attack
+from wtawp.attacks.spec import AttackSpec
 from wtawp.core import AwpConfig
 from wtawp.experiments.audit.probing import FLATNESS, Abilities, Line, _Prober, audited_attacks, probe
 from wtawp.experiments.audit.subject import make_subject

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from wtawp.attacks.registry import AttackSpec, register_attack, unregister_attack
+from wtawp.attacks.registry import register_attack, unregister_attack
+from wtawp.attacks.spec import AttackSpec
 from wtawp.core import AwpConfig
 from wtawp.experiments.spec import Measure, Setting, SplitRule
 from wtawp.experiments.spec.record_checks import wrong_setting_fields

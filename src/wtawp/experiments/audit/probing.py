@@ -14,7 +14,8 @@ from typing import Any
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.registry import AttackSpec, attack_names, attack_spec
+from wtawp.attacks.registry import attack_names, attack_spec
+from wtawp.attacks.spec import AttackSpec
 from wtawp.base import WtawpError, shortened
 from wtawp.certificates import Noise, vote
 from wtawp.experiments.audit.subject import Subject

@@ -6,7 +6,8 @@ workers know the same models, attacks, data sets and measures.
 
 from dataclasses import dataclass
 
-from wtawp.attacks.registry import AttackSpec, attack_names, register_attack, user_attacks
+from wtawp.attacks.registry import attack_names, register_attack, user_attacks
+from wtawp.attacks.spec import AttackSpec
 from wtawp.experiments.measures.shared.interface import MeasureSpec
 from wtawp.experiments.measures.shared.registry import measure_names, register_measure, user_measures
 from wtawp.graphs.registry import DatasetSpec, dataset_names, register_dataset, user_datasets

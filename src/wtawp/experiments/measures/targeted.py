@@ -10,7 +10,8 @@ from torch_geometric.data import Data
 
 from wtawp.attacks import surrogate_weights
 from wtawp.attacks.losses import margins
-from wtawp.attacks.registry import AttackRequest, AttackSpec, attack_spec
+from wtawp.attacks.registry import attack_spec
+from wtawp.attacks.spec import AttackRequest, AttackSpec
 from wtawp.base import AttackError, NoFlipError, part_of_progress, rng
 from wtawp.experiments.measures.shared.flips import check_attack_options, flips_to_result
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from wtawp.attacks.registry import AttackSpec, attack_spec, user_attacks
+from wtawp.attacks.registry import attack_spec, user_attacks
+from wtawp.attacks.spec import AttackSpec
 from wtawp.core import AwpConfig
 from wtawp.experiments.spec import SURROGATE, Cell, Measure, Option, Plan, Setting, source_digest
 

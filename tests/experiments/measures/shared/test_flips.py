@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from wtawp.attacks.registry import AttackRequest, Stage
+from wtawp.attacks.spec import AttackRequest, Stage
 from wtawp.base import AttackError
 from wtawp.experiments.measures.shared.flips import (
     LABELS,

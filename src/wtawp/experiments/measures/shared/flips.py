@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks import self_training_labels
-from wtawp.attacks.registry import AttackRequest, AttackSpec, Stage, attack_spec
+from wtawp.attacks.registry import attack_spec
+from wtawp.attacks.spec import AttackRequest, AttackSpec, Stage
 from wtawp.base import rng
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.option_checks import check_choice
