@@ -106,7 +106,6 @@ def graph_variants_plan() -> Plan:
         "GCN, split 0": {"splits": 1, "inits": 10},
         "GCN, both convolutions": {"layers": "all-but-last"},
         "GCN, batches of 32": {"inits": 1, "batch_size": 32},
-        "GCN, batches of 128": {"inits": 1, "batch_size": 128},
         "GCN, degrees": {"features": "degree"},
         "GCN, constant features": {"features": "constant"},
         "GIN": {"model": "PooledGIN"},
