@@ -35,8 +35,7 @@ REPEATED = (
 WITHOUT_TUNING = ("extra:auto", "extra:auto-small")
 GENERATED = ("citation", "toy-moons", "toy-rings")
 TIMED = {  # plans that were trained together, without a pause
-    "flatness": ("extra:flatness", "fig:lossland", "extra:sharpness", "fig:lipcora", "extra:bounds", "extra:vanishing"),
-    "variants of graph classification": ("extra:graphclass",),
+    "flatness": ("extra:flatness", "extra:sharpness"),
 }
 SMALLEST_CHANGE = 0.15  # points that count as an improvement or as harm
 CLEAR_Z = 2.0  # standard errors that chance seldom explains
