@@ -5,6 +5,7 @@ It carries CSR and that of its transpose, which is built once, when it is first 
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -169,6 +170,12 @@ class Operator:
         turned = self.shape[::-1]
         mirror = Transposed(turned, self.t_indptr, self.t_indices, mirror=self._transposed)
         return Operator(turned, self.t_indptr, self.t_indices, self.values, mirror)
+
+    @cached_property
+    def arrays(self) -> tuple[Any, Any, Any]:
+        """`indptr`, `indices` and `values` as NumPy arrays in the same memory, for compiled loops on the CPU."""
+        indptr, indices, values = (t.detach().contiguous().numpy() for t in (self.indptr, self.indices, self.values))
+        return indptr, indices, values
 
     @cached_property
     def rows(self) -> Tensor:

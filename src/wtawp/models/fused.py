@@ -7,6 +7,7 @@ compiled by numba on the CPU and by Triton on a GPU; without a compiler, torch o
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
@@ -108,10 +109,9 @@ class _Convolve(torch.autograd.Function):
         keys = torch.zeros(size, dtype=torch.int64) if keys is None else keys
         positions = torch.arange(n) if positions is None else positions
         product, out = torch.empty(1, m, h, dtype=weight.dtype), torch.empty(size, n, h, dtype=weight.dtype)
-        fused_numba.convolve(threshold, *_arrays(
-            torch.tensor([scale], dtype=weight.dtype), inputs.indptr, inputs.indices, inputs.values[None], weight,
-            operator.indptr, operator.indices, operator.values, bias, keys, positions, product, out,
-        ))  # fmt: skip
+        words, entries, counts = inputs.arrays
+        own, *rest = _arrays(weight, bias, keys, positions, product, out)
+        fused_numba.convolve(threshold, _factor(scale, own), words, entries, counts[None], own, *operator.arrays, *rest)
         return out
 
     @staticmethod
@@ -133,10 +133,8 @@ class _Convolve(torch.autograd.Function):
             size, _, h = passed.shape
             product = torch.empty(1, operator.shape[1], h, dtype=passed.dtype)
             to_weight = torch.empty(size, inputs.shape[1], h, dtype=passed.dtype)
-            fused_numba.multiply_twice(*_arrays(
-                back.indptr, back.indices, values[None], back_to_words.indptr, back_to_words.indices,
-                inputs.t_values[None], passed, product, to_weight,
-            ))  # fmt: skip
+            scaled, counts, *rest = _arrays(values[None], inputs.t_values[None], passed, product, to_weight)
+            fused_numba.multiply_twice(*back.arrays[:2], scaled, *back_to_words.arrays[:2], counts, *rest)
         return to_weight, ctx.scale * passed.sum(-2), None, None, None, None, None
 
     @staticmethod
@@ -165,9 +163,8 @@ class _Propagate(torch.autograd.Function):
             result: Tensor = fused_triton.propagate(operator, dense, bias, keys, positions, threshold, scale)
             return result
         out = torch.empty(len(dense), n, h, dtype=dense.dtype)
-        factor = torch.tensor([scale], dtype=dense.dtype)
-        arrays = _arrays(factor, operator.indptr, operator.indices, operator.values, dense, bias, keys, positions, out)
-        fused_numba.propagate(threshold, *arrays)
+        own, *rest = _arrays(dense, bias, keys, positions, out)
+        fused_numba.propagate(threshold, _factor(scale, own), *operator.arrays, own, *rest)
         return out
 
     @staticmethod
@@ -308,6 +305,11 @@ class _Attend(torch.autograd.Function):
 def _arrays(*tensors: Tensor) -> list[Any]:
     """Convert tensors for numba. Outputs must be contiguous already, or results would be written to a copy."""
     return [t.detach().contiguous().numpy() for t in tensors]
+
+
+def _factor(scale: float, like: Any) -> Any:
+    """A factor for numba, in the type of an array."""
+    return np.array([scale], dtype=like.dtype)
 
 
 def _folded(t: Tensor, dim: int | None, size: int) -> Tensor:

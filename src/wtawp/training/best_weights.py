@@ -48,12 +48,12 @@ class BestWeights:
             score: Metric of each member on the validation set, the higher the better, [b].
             patience: Number of epochs without improvement after which a member stops; None for never.
         """
-        every = (epoch >= self.first).expand(loss.shape)
-        lower, higher = (loss < self.loss) & every, (score > self.score) & every
-        rules = {"either": lower | higher, "loss": lower, "accuracy": higher, "metric": higher, "last": every}
-        better = rules[self.select_on] & ~self.stopped
-        self.loss.copy_(torch.where(lower, loss.to(self.loss.dtype), self.loss))  # what is not a number changes nothing
-        self.score.copy_(torch.where(higher, score, self.score))
+        if self.first:  # what is not a number changes nothing
+            counts = epoch >= self.first
+            loss, score = torch.where(counts, loss, torch.nan), torch.where(counts, score, torch.nan)
+        better = self._is_better(epoch, loss, score)
+        torch.fmin(self.loss, loss.to(self.loss.dtype), out=self.loss)
+        torch.fmax(self.score, score.to(self.score.dtype), out=self.score)
         self.epoch.copy_(torch.where(better, epoch, self.epoch))
         if patience is not None:
             self.stopped |= epoch - self.epoch >= patience
@@ -67,6 +67,18 @@ class BestWeights:
             for best, now in pairs:
                 for n in best:
                     best[n].copy_(torch.where(better.view(-1, *[1] * (best[n].dim() - 1)), now[n].detach(), best[n]))
+
+    def _is_better(self, epoch: Tensor, loss: Tensor, score: Tensor) -> Tensor:  # [], [b], [b] -> [b] bool
+        """Which members have improved, of those that have not stopped."""
+        if self.select_on == "last":
+            better = (epoch >= self.first).expand(loss.shape)
+        elif self.select_on == "loss":
+            better = loss < self.loss
+        elif self.select_on == "either":
+            better = (loss < self.loss) | (score > self.score)
+        else:  # "accuracy" and "metric"
+            better = score > self.score
+        return better & ~self.stopped
 
     def state_dict(self) -> dict[str, Any]:
         """Collect what must be saved to continue.

@@ -157,6 +157,9 @@ def _sum(one: Stack, other: Stack) -> Stack:
 @torch.no_grad()
 def _norm(gradient: Stack) -> Tensor:  # -> [b]
     """The norm over all tensors, of each member."""
+    tensors = list(gradient.values())
+    if len(tensors[0]) == 1 and all(g.dtype in (torch.float32, torch.float64) for g in tensors):  # in one call
+        return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))[None]  # type: ignore[no-any-return]
     norms = [torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1, dtype=_wide(g)) for g in gradient.values()]
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms), dim=0)
     return total
