@@ -26,7 +26,7 @@ def test_graphs_are_classified_in_ten_splits_with_the_first_convolution_perturbe
 def test_the_search_for_the_baseline_changes_what_the_text_leaves_open_and_never_perturbs() -> None:
     search = plan("deviation:graphclass")
     assert {c.setting.awp for c in search.cells} == {None}
-    assert {(c.splits, c.inits) for c in search.cells} == {(20, 1)}
+    assert {(c.setting.batch_size is None, c.splits, c.inits) for c in search.cells} == {(True, 20, 1), (False, 10, 1)}
     assert {(c.column, c.printed) for c in search.cells} == {
         ("proteins", (75.05, 1.4)), ("imdb-binary", (72.4, 2.73)), ("imdb-multi", (55.53, 1.33))
     }  # fmt: skip
