@@ -43,7 +43,8 @@ CELL: dict[str, Callable[[CellReport], float | None]] = {
     "runs": lambda c: c.num_finished,
     "lowest split": lambda c: min(c.split_means, default=None),
     "highest split": lambda c: max(c.split_means, default=None),
-    "training accuracy": lambda c: fmean(100 * (r.accuracy or {})["train"] for r in c.records) if c.records else None,
+    "training accuracy": lambda c: _mean_accuracy(c, "train"),
+    "validation accuracy": lambda c: _mean_accuracy(c, "val"),
     "training loss": lambda c: fmean((r.loss or {})["train"] for r in c.records) if c.records else None,
     "seconds": lambda c: sum(r.seconds for r in c.records),
     "smallest bound": lambda c: min((min(bound["total"]) for bound in bounds_of(c).values()), default=None),
@@ -142,6 +143,11 @@ class Quantities:
         if found := RATIO.fullmatch(statistic):
             return _flatness_ratio(report, column, found[1], found[2])
         return _one_of(PAIR, statistic, "statistic of a pair")(_pair(report, before, after, column))
+
+
+def _mean_accuracy(cell: CellReport, part: str) -> float | None:
+    """The mean accuracy of the runs of a cell on a part of their splits, in per cent; None without runs."""
+    return fmean(100 * (r.accuracy or {})[part] for r in cell.records) if cell.records else None
 
 
 def _pair(report: PlanReport, before: str, after: str, column: str) -> PairReport:
