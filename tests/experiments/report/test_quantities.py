@@ -103,9 +103,10 @@ def test_a_comment_names_what_was_measured_of_a_model(make_record: Callable[...,
     made = bounds_plan({"cora": (0.7, 1.0)}, {})
     totals = {False: [9.0, 4.0, 6.0, 7.0, 4.0], True: [3.0, 3.0, 3.0, 3.0, 8.0]}
     records = [
-        make_record(key=run.key, setting=run.setting.content, split=run.split, loss={"train": 0.1 * (1 + run.split)},
-                    measured=[{"total": [99.0, totals[run.setting.awp is not None][run.split]],
-                               "all_loss": 0.5 + 0.01 * run.split, "train_loss": 0.4}])
+        make_record(key=run.key, setting=run.setting.content, split=run.split,
+                    loss={"train": 0.1 * (1 + run.split % 5)},
+                    measured=[{"total": [99.0, totals[run.setting.awp is not None][run.split % 5]],
+                               "all_loss": 0.5 + 0.01 * (run.split % 5), "train_loss": 0.4}])
         for run in made.runs()
     ]  # fmt: skip
     quantities = Quantities([summarise(made, records)])
@@ -124,8 +125,8 @@ def test_a_comment_names_rises_along_lines_and_norms_of_gradients(make_record: C
         for run in lines.runs()
     ]  # fmt: skip
     records += [
-        make_record(key=run.key, setting=run.setting.content, init=run.init,
-                    measured=[{"norm": 1.0 if run.setting.awp is None else factor ** (1 + run.init % 2)}
+        make_record(key=run.key, setting=run.setting.content, split=run.split,
+                    measured=[{"norm": 1.0 if run.setting.awp is None else factor ** (1 + run.split % 2)}
                               for factor in (2.0, 3.0, 4.0, 5.0)])
         for run in smooth.runs()
     ]  # fmt: skip

@@ -106,8 +106,8 @@ def test_the_epoch_at_which_the_gradient_vanishes_stands_beside_the_paper_s(make
 
     def curve(record: Record) -> list[float]:
         at = falls_at[record.setting["dataset"]]
-        odd = 1e3 if record.init == 0 else 1.0  # one run that never vanishes does not move the median
-        return [odd] * at + [odd if record.init == 0 else 1e-4] * (200 - at)
+        odd = 1e3 if record.split == 0 else 1.0  # one run that never vanishes does not move the median
+        return [odd] * at + [odd if record.split == 0 else 1e-4] * (200 - at)
 
     found = check(made.claims[0], summarise(made, with_curves(records, curve)))
     assert found.verdict == "holds"

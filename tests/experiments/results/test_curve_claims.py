@@ -35,7 +35,7 @@ def test_the_last_row_must_end_with_the_largest_loss(make_records: MakeRecords, 
     report = report_of(make_records, "fig:lcagg", train_loss=lambda r, e: final[method(r)] + 2 * np.exp(-e / 10))
     found = curve_claims.last_row_ends_highest(report)
     assert found.verdict == verdict
-    assert f"in {10 if verdict == 'holds' else 0} of 10 runs; the loss fell in 30 of 30" in found.sentence
+    assert f"in {20 if verdict == 'holds' else 0} of 20 runs; the loss fell in 60 of 60" in found.sentence
 
 
 def test_a_loss_that_rises_has_not_converged(make_records: MakeRecords) -> None:
@@ -77,7 +77,7 @@ def test_relative_gradients_of_all_other_rows_must_be_smaller(
     )
     found = curve_claims.relative_gradients_are_smaller(report)
     assert found.verdict == verdict
-    assert "GCN 0.01, AWP rho=0.1 0.004 (smaller in 10 of 10 runs)" in found.sentence
+    assert "GCN 0.01, AWP rho=0.1 0.004 (smaller in 20 of 20 runs)" in found.sentence
 
 
 def test_without_history_claims_wait(make_records: MakeRecords) -> None:

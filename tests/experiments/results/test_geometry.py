@@ -37,24 +37,24 @@ def report_of(plan: Plan, make_record: MakeRecord, measured: Measured) -> PlanRe
 
 
 def norms(run: Run) -> list[dict[str, object]]:
-    """With the method smoother by A on the first seven initialisations, and by X on all; never in the released way."""
+    """With the method smoother by A on the first 14 splits, and by X on all; never in the released way."""
     plain = run.setting.awp is None
-    by_a = 1.0 if plain or run.init >= 7 else 0.5
+    by_a = 1.0 if plain or run.split >= 14 else 0.5
     return [{"norm": n, "spread": 0.0} for n in (by_a, 2.0 if plain else 1.0, 1.0, 1.0)]
 
 
-def test_pairs_share_their_initialisation_and_are_counted(make_record: MakeRecord) -> None:
+def test_pairs_share_their_split_and_are_counted(make_record: MakeRecord) -> None:
     report = report_of(smoothness_plan(), make_record, norms)
     compared = smoothness_comparisons(report)
     assert len(compared) == 16
     assert [c.is_last_epoch for c in compared] == [False] * 8 + [True] * 8
     pairs = {(c.column, c.matrix, c.definition): c.pairs for c in compared}
     assert pairs["cora", "A", "paper"][0].before == (1.0, pytest.approx(80))
-    assert [p.is_better for p in pairs["cora", "A", "paper"]] == [True] * 7 + [False] * 3
+    assert [p.is_better for p in pairs["cora", "A", "paper"]] == [True] * 14 + [False] * 6
     outcome = check(report.plan.claims[0], report)
     assert outcome.verdict == "holds"
-    assert outcome.sentence.startswith("34 of 40 pairs")
-    assert "in the released code's definition 0 of 40; at the last epoch 34 of 40; in the" in outcome.sentence
+    assert outcome.sentence.startswith("68 of 80 pairs")
+    assert "in the released code's definition 0 of 80; at the last epoch 68 of 80; in the" in outcome.sentence
 
 
 def sizes(run: Run) -> list[dict[str, object]]:

@@ -35,11 +35,11 @@ def test_lines_are_aligned_at_zero_with_their_mean_and_quartiles(
     methods = {c.row: c.setting.awp for c in plan.cells}
     for ax, factor in zip(axes, (1, 2, 1, 2), strict=True):
         for line, band, (row, awp) in zip(ax.lines, ax.collections, methods.items(), strict=True):
-            heights = [factor * ((1.0 if awp is None else 0.5) + 0.1 * split) for split in range(10)]
+            heights = [factor * ((1.0 if awp is None else 0.5) + 0.1 * split) for split in range(20)]
             assert list(line.get_xdata()) == [-2, -1, 0, 1, 2]
             assert line.get_ydata() == pytest.approx(np.mean(heights) * SHAPE)
             assert line.get_ydata()[2] == pytest.approx(0.0, abs=1e-12)
-            assert line.get_label() == f"{row}, loss 0.245"
+            assert line.get_label() == f"{row}, loss 0.295"
             assert line.get_color() == method_style(awp)["color"]
             ends = [y for x, y in band.get_paths()[0].vertices if x == 2.0]
             assert (min(ends), max(ends)) == pytest.approx(tuple(4 * np.quantile(heights, [0.25, 0.75])))

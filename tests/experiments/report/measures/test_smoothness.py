@@ -15,12 +15,12 @@ from wtawp.experiments.spec import Record, Run
 
 def norm(run: Run, index: int) -> float:
     """Half with the method; the later measures are larger."""
-    return (1.0 + index) * (1.0 if run.setting.awp is None else 0.5) + 0.01 * run.init
+    return (1.0 + index) * (1.0 if run.setting.awp is None else 0.5) + 0.01 * run.split
 
 
 def accuracy(run: Run) -> float:
-    """More with the method on the first seven initialisations, less on the others."""
-    return 0.8 + (0.0 if run.setting.awp is None else 0.05 if run.init < 7 else -0.05)
+    """More with the method on the first seven splits, less on the others."""
+    return 0.8 + (0.0 if run.setting.awp is None else 0.05 if run.split < 7 else -0.05)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_arrows_lead_from_the_model_without_to_the_model_with_the_method(
         arrows = ax.texts
         assert np.array([arrow.xyann for arrow in arrows]) == pytest.approx(sides[0]), "where they start"
         assert np.array([arrow.xy for arrow in arrows]) == pytest.approx(sides[1]), "where they point to"
-    assert axes[0].get_title() == "cora, A, paper\n7 of 10 better and smoother"
+    assert axes[0].get_title() == "cora, A, paper\n7 of 20 better and smoother"
     assert [ax.get_xlabel() for ax in axes[:4]] == [f"mean gradient norm by {by}" for by in ("A", "X", "A_hat", "X")]
 
 
@@ -60,7 +60,7 @@ def test_the_table_counts_pairs(report: PlanReport) -> None:
     without, with_method = ([norm(run, 0) for run in list(cell.runs())] for cell in report.plan.cells[:2])
     means = stats.gmean(without), stats.gmean(with_method)
     assert first[3:6] == [f"{means[0]:.4g}", f"{means[1]:.4g}", f"{means[1] / means[0]:.3g}"]
-    assert first[:3] + first[6:] == ["cora", "A", "paper", "7 of 10", "10 of 10", "7 of 10"]
+    assert first[:3] + first[6:] == ["cora", "A", "paper", "7 of 20", "20 of 20", "7 of 20"]
 
 
 def test_without_records_there_is_nothing(report: PlanReport) -> None:

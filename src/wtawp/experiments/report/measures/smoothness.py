@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def smoothness_arrows(report: PlanReport) -> str:
-    """fig:lipcora: draw an arrow for each initialisation, from the model without the method to the one with it.
+    """fig:lipcora: draw an arrow for each run, from the model without the method to the one with it.
 
     Args:
         report: A plan whose settings measure smoothness.
@@ -116,7 +116,7 @@ REPORTER = Reporter(
         "smoothness_arrows": FigureSpec(
             smoothness_arrows,
             "Test accuracy over the mean norm of the loss gradient by the adjacency matrix A or the features X at "
-            "noisy inputs: an arrow for each initialisation, from the model without the method to the model with it. "
+            "noisy inputs: an arrow for each run, from the model without the method to the model with it. "
             "Up and to the left is more accurate and smoother.",
         )
     },
