@@ -40,3 +40,8 @@ def test_labels_are_whole_numbers_of_all_nodes() -> None:
     for bad in (torch.zeros(2), torch.zeros(3, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"one for each node, \[2\]"):
             checked_labels(bad, 2)
+
+
+def test_a_mask_of_numbers_is_not_taken_for_indices() -> None:
+    with pytest.raises(ValueError, match="nodes holds 4 numbers, all of them 0 or 1: a mask must be of type bool"):
+        checked_nodes(torch.tensor([1, 0, 0, 1]), 4)

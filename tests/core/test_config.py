@@ -42,3 +42,9 @@ def test_bad_options_are_refused() -> None:
         AwpConfig(rho=0.5, lam=2.0)
     with pytest.raises(ValueError, match="projection must be one of"):
         AwpConfig(rho=0.5, lam=0.5, projection="cube")  # type: ignore[arg-type]
+
+
+def test_true_is_not_a_number() -> None:
+    for name in ("lam", "rho"):
+        with pytest.raises(ValueError, match=name):
+            AwpConfig(**{"lam": 0.5, "rho": 0.5, name: True})

@@ -162,3 +162,14 @@ def test_weights_that_the_forward_pass_itself_changes_stay_changed() -> None:
     WTAWP(model, rho=1.0, lam=0.5).backward(lambda: model(rows).square().mean())
     assert torch.equal(model[0].weight, plain[0].weight)
     assert model[0].weight.grad.any()
+
+
+@pytest.mark.parametrize("options", [{}, {"steps": 2}])
+def test_a_loss_that_was_computed_beforehand_is_refused(options: dict[str, int]) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2))
+    loss = model(torch.ones(4, 2)).square().mean()
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match="the closure returned the same loss again; compute it inside"):
+        WTAWP(model, rho=0.5, lam=0.5, **options).backward(lambda: loss)
+    assert all(torch.equal(before[name], w) for name, w in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())

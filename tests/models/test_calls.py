@@ -88,7 +88,7 @@ def test_what_is_not_used_is_said_and_what_is_used_is_not() -> None:
     with pytest.warns(UserWarning, match="the graph has edge_weight, which GraphSAGE is not called with"):
         warn_of_unused_edge_inputs(GraphSAGE(2, 2, 1), graph(edge_weight=torch.rand(4)))
     with pytest.warns(UserWarning, match="the graph has edge_weight, which WithW is not called with"):
-        warn_of_unused_edge_inputs(WithW(), graph(edge_weight=torch.rand(4)), is_graph=True)
+        warn_of_unused_edge_inputs(WithW(), [graph(), graph(edge_weight=torch.rand(4))])
     warn_of_unused_edge_inputs(WithW(), graph(edge_weight=torch.rand(4)))  # a warning would be an error
     warn_of_unused_edge_inputs(WithW(), graph())
 

@@ -1,11 +1,12 @@
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from wtawp.base import rng
 from wtawp.graphs import gcn_operator, sparse_features
-from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, RGCN, GraphSAGE, SimPGCN
+from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, RGCN, GNNGuard, GraphSAGE, PooledGCN, SimPGCN
 from wtawp.models.layers import GraphConvolution, Linear
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -54,3 +55,20 @@ def test_widths_and_dropout_that_make_no_model_are_refused(kind: type) -> None:
             ValueError, match=r"hidden must be a tuple with the width of each hidden layer, such as \(8,\), got 8"
         ):
             kind(4, 3, hidden=8, generator=rng("init"))
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [(GCN, "residual"), (GCN, "linear"), (MLP, "linear"), (GIN, "train_eps"), (RGCN, "sample"), (GAT, "residual"),
+     (GraphSAGE, "residual"), (PooledGCN, "jumps"), (PooledGCN, "last_relu"), (GNNGuard, "reuses_pruned")],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["no", 0])
+def test_an_option_that_is_on_or_off_takes_nothing_else(build: Callable[..., object], name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be True or False, got {value!r}"):
+        build(4, 2, generator=rng("init"), **{name: value})
+
+
+def test_a_rate_of_dropout_is_a_number() -> None:
+    for rate in ("0.5", 1.0, -0.1):
+        with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\), got"):
+            GCN(4, 2, dropout=rate, generator=rng("init"))

@@ -216,12 +216,16 @@ def test_sparse_features_may_stand_in_and_a_model_can_be_copied() -> None:
 
 
 def test_bad_arguments_say_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match=r"hidden must hold the width of one convolution or more, got \(\)"):
+    with pytest.raises(
+        ValueError, match=r"hidden must hold the width of one convolution or more, such as \(16, 16\), got \(\)"
+    ):
         PooledGCN(4, 3, hidden=(), generator=rng("init"))
     with pytest.raises(ValueError, match=r"must be a node-level model of wtawp\.models, got Linear"):
         Pooled(nn.Linear(4, 16), 16, 3, generator=rng("init"))
     with pytest.raises(ValueError, match="pooling must be one of mean, sum, got 'max'"):
         PooledGCN(4, 3, pooling="max", generator=rng("init"))
+    with pytest.raises(ValueError, match=r"width of one convolution or more, such as \(16, 16\), got 16"):
+        PooledGCN(4, 3, hidden=16, generator=rng("init"))
     with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\), got 1"):
         PooledGCN(4, 3, readout_dropout=1, generator=rng("init"))
     model, _ = twins("GCN")

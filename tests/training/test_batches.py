@@ -270,7 +270,7 @@ def test_bad_arguments_for_nodes_say_what_is_wrong() -> None:
     model = node_model("GCN")
     with pytest.raises(ValueError, match=r"pass fanouts=\(10, 10\)"):
         fit_batches(model, NODES, PARTS, seed=0, batch_size=4)
-    with pytest.raises(ValueError, match="batch_size must be >= 1, got None"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number >= 1, got None"):
         fit_batches(model, NODES, PARTS, seed=0, fanouts=(3, 3))
     with pytest.raises(ValueError, match="GCN has 2 layers and needs as many fan-outs, got 1"):
         fit_batches(model, NODES, PARTS, seed=0, batch_size=4, fanouts=(3,))
@@ -315,3 +315,29 @@ def test_batches_that_pyg_s_loader_makes_are_trained_as_ours_are(name: str) -> N
     assert found.loss == pytest.approx(expected.loss, rel=1e-4)
     for a, b in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+
+
+def test_counts_of_batches_are_whole_numbers() -> None:
+    for options in ({"accumulate": 1.5}, {"accumulate": 0}, {"batch_size": 8.5}, {"batch_size": None}):
+        (name,) = options
+        with pytest.raises(ValueError, match=f"{name} must be a whole number >= 1, got"):
+            fit_batches(PooledGCN(4, 2, generator=rng("init")), GRAPHS, SPLIT, seed=0, **{"batch_size": 8, **options})
+    data = load("wine")
+    with pytest.raises(ValueError, match=r"fanouts must hold a number for each layer, such as \(10, 10\), got 5"):
+        model, split = GCN(13, 3, generator=rng("init")), stratified(data.y, seed=0)
+        fit_batches(model, data, split, seed=0, batch_size=8, fanouts=5)
+
+
+def test_a_loss_that_is_not_finite_is_warned_of() -> None:
+    model = PooledGCN(4, 2, generator=rng("init"))
+    with pytest.warns(UserWarning, match="training loss of 1 of 1 models is NaN or infinite, from epoch 0 on"):
+        fit_batches(model, GRAPHS, SPLIT, seed=0, batch_size=8, epochs=2,
+                    loss=lambda out, y: F.cross_entropy(out, y) * float("nan"))  # fmt: skip
+
+
+def test_weights_of_edges_that_only_some_graphs_have_are_warned_of() -> None:
+    some = [graph.clone() for graph in GRAPHS]
+    some[7].edge_weight = torch.ones(some[7].edge_index.shape[1])
+    for train, options in ((fit_batches, {"batch_size": 8}), (fit, {})):
+        with pytest.warns(UserWarning, match="edge_weight, which Pooled is not called with"):
+            train(PooledGCN(4, 2, generator=rng("init")), some, SPLIT, seed=0, epochs=1, **options)

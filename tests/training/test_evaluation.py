@@ -56,3 +56,12 @@ def test_other_losses_metrics_and_samples_are_evaluated() -> None:
     assert found == pytest.approx((float(-scores.sigmoid().log().mean()), float((scores - 1).abs().mean())), rel=1e-5)
     with pytest.raises(DataError, match="cross-entropy and accuracy need class numbers"):
         evaluate(model, data, rows)
+
+
+def test_a_mask_of_numbers_is_not_taken_for_indices() -> None:
+    data = load("wine")
+    model = GCN(13, 3, generator=rng("init"))
+    mask = torch.arange(178) < 50
+    assert evaluate(model, data, mask) == evaluate(model, data, torch.arange(50))
+    with pytest.raises(DataError, match=r"rows holds 178 numbers, all of them 0 or 1: a mask must be of type bool"):
+        evaluate(model, data, mask.long())

@@ -327,3 +327,35 @@ def test_memory_mapped_features_stay_where_only_some_rows_are_read(kind: type, s
     assert data.y.device.type == data.x.device.type == "cpu"  # the caller's graph is untouched
     data.x = data.x.clone()
     assert loop._on_device(data, model, torch.device("meta")).x.device.type == "meta"
+
+
+def test_a_model_is_trained_once_and_has_something_to_train() -> None:
+    data = load("wine")
+    split, model = stratified(data.y, seed=0), GCN(13, 3, generator=rng("init"))
+    with pytest.raises(ValueError, match="the same model is in the list several times"):
+        fit_many([model, model], data, split, seeds=[0, 1], epochs=1)
+    with pytest.raises(ValueError, match=r"seeds must hold a number for each model, such as range\(1\), got 0"):
+        fit_many([model], data, split, seeds=0, epochs=1)
+    with pytest.raises(ValueError, match=r"a function from a list of parameters .* got Adam"):
+        fit(model, data, split, seed=0, epochs=1, optimizer=torch.optim.Adam(model.parameters()))
+    with pytest.raises(ValueError, match="all parameters of GCN are frozen; nothing is left to train"):
+        fit(model.requires_grad_(False), data, split, seed=0, epochs=1)
+
+
+def test_models_of_ours_in_half_precision_are_refused_on_a_cpu() -> None:
+    data = load("wine")
+    split, model = stratified(data.y, seed=0), GCN(13, 3, generator=rng("init")).bfloat16()
+    data.x = data.x.bfloat16()
+    with pytest.raises(DataError, match=r"compute in float32 or float64 on a CPU, got torch"):
+        fit(model, data, split, seed=0, epochs=1)
+
+
+def test_weights_of_edges_need_their_shape_and_positive_sums() -> None:
+    data = load("wine")
+    split, edges = stratified(data.y, seed=0), data.edge_index.shape[1]
+    data.edge_weight = torch.ones(edges, 1)
+    with pytest.raises(DataError, match=rf"one number for each edge, \[{edges}\], got \[{edges}, 1\]"):
+        fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=1)
+    data.edge_weight = -torch.ones(edges)
+    with pytest.raises(DataError, match="a GCN needs positive sums of edge weights, but those into node 0 sum to -"):
+        fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=1)

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import AttackError, DataError
 from wtawp.graphs.collection import is_collection
+from wtawp.graphs.masks import refuse_mask_of_numbers
 from wtawp.models.calls import check_initialized, checked_call, takes_edge_weight
 from wtawp.models.capabilities import StackAware
 from wtawp.models.evaluation import evaluating, refuse_cached
@@ -66,6 +67,7 @@ def checked_nodes(nodes: Tensor | Sequence[int], size: int, name: str = "nodes")
     nodes = torch.as_tensor(nodes)
     if nodes.dtype == torch.bool and nodes.shape == (size,):
         nodes = nodes.nonzero()[:, 0]
+    refuse_mask_of_numbers(nodes, size, name)
     if nodes.dim() != 1 or nodes.dtype != torch.int64 or len(nodes) == 0:
         got = f"{nodes.dtype} {list(nodes.shape)}"
         raise ValueError(f"{name} must be one or more nodes, as indices or as a mask of all {size}, got {got}")

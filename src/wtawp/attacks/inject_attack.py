@@ -214,6 +214,7 @@ class _Injection:
         The first features are those of a random node that the victim predicts to be of the class that is wanted.
         """
         logits = self.logits(self.limits.features.rounded(self.x))
+        self.target.lost(logits[None])  # which checks them
         closeness = self._closeness(logits)
         if not bool((closeness > 0).any()):
             if len(self.x) == 0:

@@ -225,7 +225,7 @@ class Certificate:
         Args:
             labels: The true labels of all nodes, [n], to count only nodes that are predicted correctly as well. None:
                 all certified nodes count.
-            nodes: The indices of the nodes to average over. None: all nodes.
+            nodes: The nodes to average over, as distinct indices or a boolean mask. None: all nodes.
             on: The part of the input that is flipped, as for `deletions`.
             most: The largest number of additions and of deletions that is tried.
 
@@ -233,11 +233,11 @@ class Certificate:
             Shares [A, D], up to the largest radii at which any node is certified.
 
         Raises:
-            ValueError: If `on` does not name a part of this certificate.
+            ValueError: If `on` does not name a part of this certificate, or `nodes` are not as described.
         """
         stairs = self.deletions(on, most=most)
         counts = np.ones(len(stairs), dtype=bool) if labels is None else self.prediction == np.asarray(labels)
-        chosen = np.arange(len(stairs)) if nodes is None else np.asarray(nodes)
+        chosen = checked_nodes(nodes, len(stairs))
         stairs = np.where(counts[:, None], stairs, NOTHING)[chosen]
         return np.stack([(stairs >= r_del).mean(0) for r_del in range(max(int(stairs.max()), 0) + 1)], axis=1)
 
@@ -395,3 +395,32 @@ def _check_alpha(alpha: float) -> None:
     """Refuse what is no probability between 0 and 1."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha, the probability that a guarantee is wrong, must lie in (0, 1), got {alpha}")
+
+
+def checked_nodes(nodes: ArrayLike | None, size: int) -> NDArray[np.int64]:
+    """Convert the nodes that count to indices.
+
+    Args:
+        nodes: Distinct indices, or a boolean mask of all nodes; None for all nodes.
+        size: Number of nodes.
+
+    Returns:
+        The indices, one or more.
+
+    Raises:
+        ValueError: If they are something else, or do not exist.
+    """
+    chosen = np.arange(size) if nodes is None else np.asarray(nodes)
+    if chosen.dtype == np.bool_ and chosen.shape == (size,):
+        chosen = chosen.nonzero()[0]
+    if chosen.ndim != 1 or len(chosen) == 0 or not np.issubdtype(chosen.dtype, np.integer):
+        raise ValueError(
+            f"nodes must be the indices of one or more nodes or a mask of all {size}, got {chosen.dtype} of shape"
+            f" {chosen.shape}"
+        )
+    if len(np.unique(chosen)) < len(chosen) or not 0 <= chosen.min() <= chosen.max() < size:
+        raise ValueError(
+            f"nodes must be distinct, 0 to {size - 1}, got {len(chosen)} from {chosen.min()} to {chosen.max()},"
+            f" {len(np.unique(chosen))} of them distinct; a mask must be of type bool"
+        )
+    return chosen.astype(np.int64)

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wtawp.certificates.certificate import Certificate
+from wtawp.certificates.certificate import Certificate, checked_nodes
 from wtawp.certificates.collective_program import AttackProgram, Budget, Integers, Prices
 from wtawp.certificates.fields import ReceptiveFields
 
@@ -146,7 +146,7 @@ def collective(
         (array([[3, 2, 1, 0]]), array([[3, 0, 0, 0]]))
     """
     stairs = _checked_stairs(certificate, fields, most)
-    chosen = _checked_nodes(nodes, len(stairs))
+    chosen = checked_nodes(nodes, len(stairs))
     is_counted = stairs[:, 0] >= 0
     if labels is not None:
         is_counted &= certificate.prediction == np.asarray(labels)
@@ -166,24 +166,6 @@ def collective(
         attacked = np.flip(np.minimum.accumulate(np.flip(attacked, axis), axis), axis)
     certified = np.maximum(len(kept) - attacked, per_node)
     return CollectiveCertificate(rows, columns, certified, per_node, len(chosen), certificate.alpha, program.shape)
-
-
-def _checked_nodes(nodes: ArrayLike | None, size: int) -> Integers:
-    """The indices of the nodes to count, each once."""
-    chosen = np.arange(size) if nodes is None else np.asarray(nodes)
-    if chosen.dtype == np.bool_ and chosen.shape == (size,):
-        chosen = chosen.nonzero()[0]
-    if chosen.ndim != 1 or len(chosen) == 0 or not np.issubdtype(chosen.dtype, np.integer):
-        raise ValueError(
-            f"nodes must be the indices of one or more nodes or a mask of all {size}, got {chosen.dtype} of shape"
-            f" {chosen.shape}"
-        )
-    if len(np.unique(chosen)) < len(chosen) or not 0 <= chosen.min() <= chosen.max() < size:
-        raise ValueError(
-            f"nodes must be distinct, 0 to {size - 1}, got {len(chosen)} from {chosen.min()} to {chosen.max()},"
-            f" {len(np.unique(chosen))} of them distinct"
-        )
-    return chosen.astype(np.int64)
 
 
 def _checked_stairs(certificate: Certificate, fields: ReceptiveFields, most: int) -> Integers:  # -> [n, A]

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wtawp.certificates.certificate import Curve, Radius, check_radii, clopper_pearson
+from wtawp.certificates.certificate import Curve, Radius, check_radii, checked_nodes, clopper_pearson
 from wtawp.certificates.noise import Noise
 from wtawp.certificates.provenance import is_same_model
 from wtawp.certificates.votes import Votes
@@ -73,8 +73,8 @@ class PredictionSets:
 
         Args:
             labels: The true labels of all nodes, [n].
-            nodes: The indices of the nodes to average over; leave out the calibration nodes yourself. None: all nodes,
-                those of the calibration included.
+            nodes: The nodes to average over, as distinct indices or a boolean mask; leave out the calibration nodes
+                yourself. None: all nodes, those of the calibration included.
 
         Returns:
             The share.
@@ -83,7 +83,7 @@ class PredictionSets:
             ValueError: If the label of a node that counts is not a class.
         """
         size, classes = self.members.shape
-        chosen = np.arange(size) if nodes is None else np.arange(size)[np.asarray(nodes)]
+        chosen = checked_nodes(nodes, size)
         true = np.asarray(labels)[chosen]
         if true.size and not 0 <= true.min() <= true.max() < classes:
             raise ValueError(

@@ -255,6 +255,9 @@ class WTAWP:
         Raises:
             ValueError: If it is something else.
         """
+        if ("auto" in state) != (self._auto is not None):
+            other = 'a number, and this one has lam="auto"' if self._auto is not None else f'"auto", not {self.lam}'
+            raise ValueError(f"the state is that of a WTAWP whose lam is {other}; build both with the same lam")
         if set(state) != set(self.state_dict()) or not isinstance(state["calls"], int):
             raise ValueError(f"expected what WTAWP.state_dict() returned with {self.config}, got {dict(state)!r}")
         if self._auto is not None:

@@ -140,4 +140,4 @@ class AwpConfig:
 
 def _is_number(value: object, low: float, high: float = sys.float_info.max) -> bool:
     """Whether `value` is a number between the two limits; NaN is not."""
-    return isinstance(value, int | float) and low <= value <= high
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high

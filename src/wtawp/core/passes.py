@@ -6,11 +6,11 @@ taken out of `.grad`, and the weights are moved in place and restored from a cop
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from wtawp.core.autograd_graph import leaves_of, nodes_of
 from wtawp.core.observation import StepRecorder, norm_of
 
-_LOCKS: WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = WeakKeyDictionary()
+_LOCKS: weakref.WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = weakref.WeakKeyDictionary()
 
 Closure = Callable[[], Tensor]
 Backward = Callable[[Tensor], object]
@@ -122,6 +122,7 @@ class Passes:
         if not adds_to_prior:  # the caller's backward runs them
             hooks += [(_hooks(p, "_backward_hooks"), p) for p in self.parameters]
         self._muted = [(h, list(h.items()), p) for h, p in hooks if h]
+        self._first_loss: weakref.ref[Tensor] | None = None  # to notice that the closure returns it again
 
     @property
     def has_local_perturbation(self) -> bool:
@@ -155,6 +156,7 @@ class Passes:
         self._set_aside(self.parameters)
         with self._without_sync():
             loss = call(self._closure, self.parameters)
+            self._first_loss = weakref.ref(loss)
             versions = [p._version for p in self.parameters]  # a forward pass may change weights: Embedding(max_norm=1)
             nodes = nodes_of(loss)
             check(loss, nodes)
@@ -188,7 +190,7 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         with torch.enable_grad(), self._without_sync():
-            loss = call(self._closure, self.parameters)
+            loss = self._call_again()
             return ascent_gradient(self._differentiate(loss, nodes_of(loss))[1], factor)
 
     def perturbed(self) -> tuple[Tensor, ByParameter]:
@@ -199,7 +201,7 @@ class Passes:
         """
         for leaf in self._prior:
             leaf.grad = None
-        loss = call(self._closure, self.parameters)
+        loss = self._call_again()
         nodes = nodes_of(loss)
         with self._recording("perturbed", loss, nodes):
             _, gradient = self._differentiate(loss, nodes)
@@ -220,7 +222,7 @@ class Passes:
         """
         for leaf in self._prior:
             leaf.grad = None
-        loss = call(self._closure, self.parameters)
+        loss = self._call_again()
         self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
         for hooks, entries, p in self._muted if self.has_post_accumulate_hooks else []:
             hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
@@ -378,6 +380,17 @@ class Passes:
             leaf.grad = gradient
             if gradient is not None and not gradient.is_sparse:  # nothing writes into a sparse one
                 gradient.detach().copy_(self._prior_values[leaf])
+
+    def _call_again(self) -> Tensor:
+        """Call the closure at other weights than those of the first pass."""
+        loss = call(self._closure, self.parameters)
+        is_computed = loss.grad_fn is not None  # otherwise the loss is a parameter itself
+        if is_computed and self._first_loss is not None and loss is self._first_loss():
+            raise ValueError(
+                "the closure returned the same loss again; compute it inside of the closure, which is called at several"
+                " weights: awp.backward(lambda: F.cross_entropy(model(x), y))"
+            )
+        return loss
 
     def _set_aside(self, leaves: Iterable[Tensor]) -> None:
         """Remember the `.grad` of leaves that were not met before, and empty that of all."""

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from wtawp.base import DataError
 from wtawp.graphs.kernels import HAS_NUMBA, is_plain
 from wtawp.graphs.operator import Operator
 
@@ -35,6 +37,9 @@ def gcn_operator(
     Returns:
         The operator of shape [n, n].
 
+    Raises:
+        DataError: If the weights of the edges into a node sum to 0 or less.
+
     Example:
         >>> gcn_operator(torch.tensor([[0, 1], [1, 0]]), None, 2).to_dense()
         tensor([[0.5000, 0.5000],
@@ -47,9 +52,21 @@ def gcn_operator(
     ones = torch.ones(len(source), dtype=dtype, device=edge_index.device)
     weight = ones if edge_weight is None else torch.cat([edge_weight.to(dtype), ones[: len(loops)]])
     plain = Operator.from_entries(target, source, weight, (num_nodes, num_nodes))
-    degree = row_sums(plain)  # at least 1: the self-loop
+    degree = row_sums(plain)  # without weights at least 1: the self-loop
+    if edge_weight is not None and power < 0:
+        _refuse_negative(degree)
     scale = degree.rsqrt() if power == -0.5 else degree.pow(power)
     return replace(plain, values=scaled_values(plain, scale))
+
+
+def _refuse_negative(degree: Tensor) -> None:
+    """Refuse nodes whose edge weights sum to 0 or less: their normalised weights would not be finite."""
+    if torch.compiler.is_compiling() or is_functorch_wrapped_tensor(degree) or bool((degree > 0).all()):
+        return
+    node = int((~(degree > 0)).nonzero()[0])
+    raise DataError(
+        f"a GCN needs positive sums of edge weights, but those into node {node} sum to {float(degree[node]):g}"
+    )
 
 
 def sum_operator(

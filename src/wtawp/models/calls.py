@@ -6,7 +6,7 @@ edges are the third argument of those that take them. Everything else is written
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,17 +65,19 @@ def arguments_of(model: nn.Module, data: Data) -> tuple[object, ...]:
     return arguments
 
 
-def warn_of_unused_edge_inputs(model: nn.Module, data: Data, *, is_graph: bool = False) -> None:
+def warn_of_unused_edge_inputs(model: nn.Module, data: Data | Sequence[Data]) -> None:
     """Warn if a graph has weights, attributes or types of edges that a module is not called with.
 
     Args:
         model: Any module.
-        data: The graph.
-        is_graph: Whether it is one of several graphs to classify, of which modules see features and edges alone.
+        data: The graph, or several graphs to classify, of which modules see features and edges alone.
     """
-    present = [name for name in EDGE_INPUTS if data.get(name) is not None]
-    used = () if not present or is_graph or is_collection(data) else arguments_of(model, data)[2:]
-    unused = [name for name in present if not any(data[name] is argument for argument in used)]
+    if isinstance(data, Data):
+        present = [name for name in EDGE_INPUTS if data.get(name) is not None]
+        used = () if not present or is_collection(data) else arguments_of(model, data)[2:]
+        unused = [name for name in present if not any(data[name] is argument for argument in used)]
+    else:
+        unused = [name for name in EDGE_INPUTS if any(graph.get(name) is not None for graph in data)]
     if unused:
         warnings.warn(
             f"the graph has {' and '.join(unused)}, which {type(model).__name__} is not called with; remove it from the"

@@ -15,7 +15,7 @@ from wtawp.models.batch_blocks import batch_blocks
 from wtawp.models.caches import OperatorCache
 from wtawp.models.capabilities import Features, RunsByLayer, StackAware
 from wtawp.models.inputs import features
-from wtawp.models.layers import GraphAttention, Hop, checked_residual, checked_widths
+from wtawp.models.layers import GraphAttention, Hop, checked_flag, checked_widths
 from wtawp.models.norms import Norm, hidden_norms
 
 
@@ -71,7 +71,7 @@ class GAT(nn.Module, StackAware, RunsByLayer):
         checked_widths(d_in, (width, heads), d_out, dropout)
         if num_layers < 1:
             raise ValueError(f"num_layers must be >= 1, got {num_layers}")
-        self.dropout, residual = dropout, checked_residual(residual)
+        self.dropout, residual = dropout, checked_flag("residual", residual)
         hidden = (heads * width,) * (num_layers - 1)
         *inputs, last_input = (d_in, *hidden)
         self.convs = nn.ModuleList(

@@ -24,7 +24,7 @@ from wtawp.models.capabilities import (
 )
 from wtawp.models.dropout import dropout as drop
 from wtawp.models.inputs import features, first_product, operators_by_layer
-from wtawp.models.layers import GraphConvolution, check_width, checked_residual, checked_widths
+from wtawp.models.layers import GraphConvolution, check_width, checked_flag, checked_widths
 from wtawp.models.norms import Norm, hidden_norms
 
 
@@ -75,7 +75,8 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.dropout, self.norm, self.residual, self.linear = dropout, norm, checked_residual(residual), linear
+        self.dropout, self.norm = dropout, norm
+        self.residual, self.linear = checked_flag("residual", residual), checked_flag("linear", linear)
         *widths, last = checked_widths(d_in, hidden, d_out, dropout)
         self.convs = nn.ModuleList(GraphConvolution(a, b, residual=residual, generator=generator) for a, b in widths)
         self.convs.append(GraphConvolution(*last, generator=generator))

@@ -12,7 +12,7 @@ from wtawp.models.caches import OperatorCache
 from wtawp.models.capabilities import Features, RunsByLayer, StackAware
 from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features, operators_by_layer
-from wtawp.models.layers import GinConvolution, checked_widths
+from wtawp.models.layers import GinConvolution, checked_flag, checked_widths
 
 
 class GIN(nn.Module, StackAware, RunsByLayer):
@@ -62,7 +62,7 @@ class GIN(nn.Module, StackAware, RunsByLayer):
         widths = checked_widths(d_in, hidden, d_out, dropout)
         mlp_widths = (*hidden, hidden[-1] if hidden else d_out)
         self.convs = nn.ModuleList(
-            GinConvolution(a, width, b, eps=eps, train_eps=train_eps, generator=generator)
+            GinConvolution(a, width, b, eps=eps, train_eps=checked_flag("train_eps", train_eps), generator=generator)
             for (a, b), width in zip(widths, mlp_widths, strict=True)
         )
         self._operators = OperatorCache(sum_operator)

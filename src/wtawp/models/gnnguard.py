@@ -13,7 +13,7 @@ from wtawp.models.caches import LastCallCache, OperatorCache
 from wtawp.models.capabilities import Features, StackAware
 from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features
-from wtawp.models.layers import GraphConvolution, checked_widths
+from wtawp.models.layers import GraphConvolution, checked_flag, checked_widths
 
 
 class GNNGuard(nn.Module, StackAware):
@@ -65,9 +65,8 @@ class GNNGuard(nn.Module, StackAware):
         widths = checked_widths(d_in, hidden, d_out, dropout)
         if not 0 <= threshold <= 1:
             raise ValueError(f"threshold must lie in [0, 1], got {threshold}")
-        if not isinstance(reuses_pruned, bool):
-            raise ValueError(f"reuses_pruned must be True or False, got {reuses_pruned!r}")
-        self.dropout, self.threshold, self.reuses_pruned = dropout, threshold, reuses_pruned
+        self.dropout, self.threshold = dropout, threshold
+        self.reuses_pruned = checked_flag("reuses_pruned", reuses_pruned)
         self.convs = nn.ModuleList(GraphConvolution(a, b, generator=generator) for a, b in widths)
         self._operators = OperatorCache(partial(gcn_operator, power=0.0))  # A + I, not normalised
         self._first = LastCallCache(partial(_similarities, threshold=threshold))

@@ -304,11 +304,12 @@ def _gathers_first(operator: Operator, weight: Tensor) -> bool:
     return entries * d_in + m * d_in * d_out < n * d_in * d_out + entries * d_out
 
 
-def checked_residual(residual: bool) -> bool:
-    """Check the option that gives hidden layers a skip connection.
+def checked_flag(name: str, value: bool) -> bool:
+    """Check an option that is on or off. The text "no" would count as True.
 
     Args:
-        residual: Whether hidden layers have one.
+        name: The name of the option, for the message.
+        value: Whether it is on.
 
     Returns:
         The same value.
@@ -316,9 +317,9 @@ def checked_residual(residual: bool) -> bool:
     Raises:
         ValueError: If it is neither True nor False.
     """
-    if not isinstance(residual, bool):
-        raise ValueError(f"residual must be True or False, got {residual!r}")
-    return residual
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return value
 
 
 def checked_widths(d_in: int, hidden: tuple[int, ...] | int, d_out: int, dropout: float) -> list[tuple[int, int]]:
@@ -358,8 +359,8 @@ def checked_dropout(dropout: float) -> float:
     Raises:
         ValueError: If it is not in [0, 1).
     """
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise ValueError(f"dropout must lie in [0, 1), got {dropout!r}")
     return dropout
 
 

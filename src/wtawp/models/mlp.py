@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from wtawp.models.capabilities import Features, RunsOnBatches, StackAware
 from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features
-from wtawp.models.layers import Linear, checked_widths
+from wtawp.models.layers import Linear, checked_flag, checked_widths
 
 
 class MLP(nn.Module, StackAware, RunsOnBatches):
@@ -49,7 +49,7 @@ class MLP(nn.Module, StackAware, RunsOnBatches):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.dropout, self.linear = dropout, linear
+        self.dropout, self.linear = dropout, checked_flag("linear", linear)
         widths = checked_widths(d_in, hidden, d_out, dropout)
         self.lins = nn.ModuleList(Linear(a, b, generator=generator) for a, b in widths)
 

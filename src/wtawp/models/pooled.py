@@ -17,7 +17,7 @@ from wtawp.models.dropout import dropout as drop
 from wtawp.models.gcn import GCN
 from wtawp.models.gin import GIN
 from wtawp.models.inputs import operators_by_layer
-from wtawp.models.layers import Linear, checked_dropout
+from wtawp.models.layers import Linear, checked_dropout, checked_flag
 from wtawp.models.norms import Norm
 from wtawp.models.sage import GraphSAGE
 
@@ -138,7 +138,7 @@ class Pooled(nn.Module, StackAwareOnGraphs):
 
 
 class _ActivatedGCN(GCN):
-    """Graph convolutions that all end in a norm and an activation; the features of a node are those of the last one.
+    """Graph convolutions that all end in an activation; the features of a node are those of the last one.
 
     Args:
         jumps: Whether the features of a node are those of all convolutions, one after another ("jumping knowledge", Xu
@@ -181,13 +181,18 @@ def _averaged(pool: Operator, operator: Operator) -> Operator:  # [g, n], [n, m]
     return Operator.from_entries(graph_of, operator.indices.long(), values, (pool.shape[0], operator.shape[1]))
 
 
+def _check_convolutions(hidden: tuple[int, ...] | int) -> None:
+    """Refuse widths of convolutions that are none."""
+    if isinstance(hidden, int) or not hidden:
+        raise ValueError(f"hidden must hold the width of one convolution or more, such as (16, 16), got {hidden!r}")
+
+
 def _pooled(
     kind: Callable[..., nn.Module], d_in: int, d_out: int, hidden: tuple[int, ...], dropout: float,
     generator: torch.Generator,
 ) -> Pooled:  # fmt: skip
     """Build the classifier whose node-level model is of the class `kind`."""
-    if not hidden:
-        raise ValueError("hidden must hold the width of one convolution or more, got ()")
+    _check_convolutions(hidden)
     encoder = kind(d_in, hidden[-1], hidden=hidden[:-1], dropout=dropout, generator=generator)
     return Pooled(encoder, hidden[-1], d_out, generator=generator)
 
@@ -233,8 +238,9 @@ def PooledGCN(
         >>> model(torch.ones(3, 4), torch.tensor([[0, 1], [1, 0]]), torch.tensor([0, 0, 1])).shape
         torch.Size([2, 2])
     """
-    if not hidden:
-        raise ValueError("hidden must hold the width of one convolution or more, got ()")
+    _check_convolutions(hidden)
+    checked_flag("last_relu", last_relu)
+    checked_flag("jumps", jumps)
     options: dict[str, Any] = {"hidden": hidden[:-1], "dropout": dropout, "norm": norm, "generator": generator}
     if last_relu or jumps:
         encoder: GCN = _ActivatedGCN(jumps, d_in, hidden[-1], **options)

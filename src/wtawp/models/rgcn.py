@@ -22,7 +22,7 @@ from wtawp.models.capabilities import (
 )
 from wtawp.models.dropout import dropout, normal
 from wtawp.models.inputs import features
-from wtawp.models.layers import GaussianConvolution, checked_widths, drop_input
+from wtawp.models.layers import GaussianConvolution, checked_flag, checked_widths, drop_input
 
 TINY = 1e-8  # under the root and the logarithm of a variance, as in DeepRobust
 
@@ -95,7 +95,8 @@ class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         for name, value in (("gamma", gamma), ("kl", kl), ("decay", decay)):
             if not value >= 0:
                 raise ValueError(f"{name} must be >= 0, got {value}")
-        self.dropout, self.kl, self.decay, self.draws_in_evaluation = dropout, kl, decay, sample
+        self.dropout, self.kl, self.decay = dropout, kl, decay
+        self.draws_in_evaluation = checked_flag("sample", sample)
         self.convs = nn.ModuleList(GaussianConvolution(a, b, gamma=gamma, generator=generator) for a, b in widths)
         self._means = OperatorCache(gcn_operator)
         self._variances = OperatorCache(partial(gcn_operator, power=-1.0))

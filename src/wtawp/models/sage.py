@@ -12,7 +12,7 @@ from wtawp.models.caches import OperatorCache
 from wtawp.models.capabilities import Features, RunsByLayer, StackAware
 from wtawp.models.dropout import dropout
 from wtawp.models.inputs import features, operators_by_layer
-from wtawp.models.layers import SageConvolution, checked_residual, checked_widths
+from wtawp.models.layers import SageConvolution, checked_flag, checked_widths
 from wtawp.models.norms import Norm, hidden_norms
 
 
@@ -62,7 +62,7 @@ class GraphSAGE(nn.Module, StackAware, RunsByLayer):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.dropout, residual = dropout, checked_residual(residual)
+        self.dropout, residual = dropout, checked_flag("residual", residual)
         *widths, last = checked_widths(d_in, hidden, d_out, dropout)
         self.convs = nn.ModuleList(SageConvolution(a, b, residual=residual, generator=generator) for a, b in widths)
         self.convs.append(SageConvolution(*last, generator=generator))

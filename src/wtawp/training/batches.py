@@ -17,7 +17,7 @@ from wtawp.models.inputs import check_kind
 from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task
 from wtawp.training.best_weights import BestWeights
 from wtawp.training.checks import Samples, check_data, check_features, checked_split, splits_of
-from wtawp.training.loop import Fit
+from wtawp.training.loop import Fit, warn_of_nan
 from wtawp.training.objective import Objective
 from wtawp.training.options import FitSelectOn, Schedule
 
@@ -106,10 +106,11 @@ def fit_batches(
         >>> result = fit_batches(model, data, split, seed=0, batch_size=8, fanouts=(5, 5), epochs=2)
     """
     schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=None, select_on=select_on)
-    if accumulate < 1:
-        raise ValueError(f"accumulate must be >= 1, got {accumulate}")
-    if loader is None and (batch_size is None or batch_size < 1):
-        raise ValueError(f"batch_size must be >= 1, got {batch_size}")
+    _check_count("accumulate", accumulate)
+    if loader is None:
+        _check_count("batch_size", batch_size)
+    if fanouts is not None and not isinstance(fanouts, Sequence):
+        raise ValueError(f"fanouts must hold a number for each layer, such as (10, 10), got {fanouts!r}")
     device = next((p.device for p in model.parameters()), None)
     if device is None:
         raise ValueError(f"{type(model).__name__} has no parameters to train")
@@ -131,11 +132,11 @@ def fit_batches(
             raise ValueError("one graph is trained in batches of nodes: pass fanouts=(10, 10), one number for a layer")
         task = NodeTask(model, data, split, goal, batch_size=batch_size or 1, fanouts=fanouts, loader=loader,
                         neighbours=neighbours, num_workers=num_workers)  # fmt: skip
-    first = data if isinstance(data, Data) else data[0]
-    if isinstance(first.edge_index, Tensor):
-        warn_of_unused_edge_inputs(model, first, is_graph=first is not data)
+    if not isinstance(data, Data) or isinstance(data.edge_index, Tensor):
+        warn_of_unused_edge_inputs(model, data)
     with isolated_rng("torch dropout", seed):
         result = _train(model, task, schedule, awp, accumulate, device)
+    warn_of_nan([result])
     return result if metric is None else _renamed(result, getattr(metric, "__name__", "metric"))
 
 
@@ -163,6 +164,12 @@ def _check_samples(
         everyone = torch.cat([checked.train, checked.val, checked.test]).to(y.device)
         objective = replace(objective, num_classes=int(y[everyone].max()) + 1)
     return checked, objective
+
+
+def _check_count(name: str, value: object) -> None:
+    """Refuse what is not a whole number from 1 on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 
 def _renamed(result: Fit, metric: str) -> Fit:

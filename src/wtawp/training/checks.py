@@ -9,6 +9,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import DataError
 from wtawp.graphs import Split, SplitWithoutTest, is_collection, is_memory_mapped, split_from_masks
+from wtawp.graphs.masks import refuse_mask_of_numbers
 from wtawp.models.calls import Forward
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 
@@ -80,8 +81,11 @@ def check_graph(data: Data, model: nn.Module, *, is_adapted: bool) -> None:
                 f"edge_index must name nodes 0 to {size - 1}, got {int(edges.min())} to {int(edges.max())};"
                 " the features have one row for each node"
             )
-    if isinstance(data.get("edge_weight"), Tensor):
-        _check_finite("edge_weight", data.edge_weight)
+    if isinstance(weight := data.get("edge_weight"), Tensor):
+        if edges is not None and not is_adapted and weight.shape != edges.shape[1:]:
+            expected = f"[{edges.shape[1]}]"
+            raise DataError(f"edge_weight must have one number for each edge, {expected}, got {list(weight.shape)}")
+        _check_finite("edge_weight", weight)
 
 
 def check_features(x: Tensor, model: nn.Module) -> None:
@@ -95,7 +99,13 @@ def check_features(x: Tensor, model: nn.Module) -> None:
         DataError: If the features are not valid.
     """
     weights = next(model.parameters()).dtype
-    if isinstance(model, StackAware | StackAwareOnGraphs) and x.dtype != weights:
+    is_ours = isinstance(model, StackAware | StackAwareOnGraphs)
+    if is_ours and weights not in (torch.float32, torch.float64) and x.device.type == "cpu":
+        raise DataError(
+            f"models of wtawp compute in float32 or float64 on a CPU, got {weights}; for less precision use"
+            " torch.autocast in a loop of your own"
+        )
+    if is_ours and x.dtype != weights:
         raise DataError(
             f"the features x are {x.dtype} and the weights of {type(model).__name__} are {weights}; write"
             f" data.x = data.x.to({weights})"
@@ -255,6 +265,8 @@ def checked_rows(rows: object, size: int, what: str, samples: str) -> Tensor:  #
     chosen = torch.as_tensor(rows) if isinstance(rows, Tensor | Sequence) and not isinstance(rows, str) else None
     if chosen is not None and chosen.dtype == torch.bool and chosen.shape == (size,):
         chosen = chosen.nonzero()[:, 0]
+    if chosen is not None:
+        refuse_mask_of_numbers(chosen, size, what)
     if chosen is not None and chosen.numel() == 0:
         raise DataError(f"{what} must hold one of the {samples} or more, got none")
     if chosen is None or chosen.dim() != 1 or chosen.dtype not in (torch.int64, torch.int32):

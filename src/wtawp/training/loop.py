@@ -268,6 +268,10 @@ def fit_many(
     """
     if not models:
         raise ValueError("fit_many needs one model or more, got none")
+    if len({id(model) for model in models}) < len(models):
+        raise ValueError("fit_many trains each model once, and the same model is in the list several times; build each")
+    if not isinstance(seeds, Sequence):
+        raise ValueError(f"seeds must hold a number for each model, such as range({len(models)}), got {seeds!r}")
     for model in models:
         check_data(model, data, forward, "fit")
         check_initialized(model)
@@ -291,6 +295,8 @@ def fit_many(
     device = next((p.device for p in models[0].parameters()), None)
     if device is None:
         raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
+    if not any(p.requires_grad for p in models[0].parameters()):
+        raise ValueError(f"all parameters of {type(models[0]).__name__} are frozen; nothing is left to train")
     graph = _on_device(_one_graph(data, any_target=loss is not None), models[0], device)
     if isinstance(graph, Data):
         if forward is None:
@@ -299,8 +305,7 @@ def fit_many(
     objective = Objective(loss=loss, metric=metric, lower_is_better=lower_is_better)
     split_of, objective = _check_samples(graph, split_of, objective, decoder)
     if forward is None and not isinstance(data, HeteroData):
-        one = data if isinstance(data, Data) else data[0]
-        warn_of_unused_edge_inputs(models[0], one, is_graph=one is not data)
+        warn_of_unused_edge_inputs(models[0], data)
     is_batch = isinstance(graph, Data) and is_collection(graph)
     is_local = isinstance(models[0], StackAwareOnGraphs) and not has_batch_norm(models[0])
     is_shared = decoder is None and (not is_batch or is_local)
@@ -333,7 +338,7 @@ def fit_many(
             del training  # before the next stack is built
     if monitor is not None:
         monitor.warn()
-    _warn_of_nan([results[i] for i in range(len(models))])
+    warn_of_nan([results[i] for i in range(len(models))])
     return [results[i] for i in range(len(models))]
 
 
@@ -379,8 +384,12 @@ def _check_samples(
     return [checked[id(split)] for split in splits], replace(objective, num_classes=num_classes)
 
 
-def _warn_of_nan(results: list[Fit]) -> None:
-    """Warn if a training loss was not finite: such a training has learned nothing from there on."""
+def warn_of_nan(results: Sequence[Fit]) -> None:
+    """Warn if a training loss was not finite: such a training has learned nothing from there on.
+
+    Args:
+        results: What trainings have measured.
+    """
     first = [next((i for i, v in enumerate(r.history["train_loss"]) if not math.isfinite(v)), None) for r in results]
     epochs = [epoch for epoch in first if epoch is not None]
     if epochs:

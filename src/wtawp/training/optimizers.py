@@ -192,12 +192,15 @@ def build_optimizer(
 
 def _checked_optimizer(make: OptimizerFactory, parameters: list[nn.Parameter]) -> Optimizer:
     """Build the optimizer of one member, and refuse it if it cannot train the parameters."""
+    wanted = (
+        "optimizer must be a function from a list of parameters to a torch.optim.Optimizer, such as"
+        " `lambda parameters: torch.optim.SGD(parameters, lr=0.1)`;"
+    )
+    if not callable(make):
+        raise ValueError(f"{wanted} got {type(make).__name__}")
     optimizer = make(parameters)
     if not isinstance(optimizer, Optimizer):
-        raise ValueError(
-            "optimizer must be a function from a list of parameters to a torch.optim.Optimizer, such as"
-            f" `lambda parameters: torch.optim.SGD(parameters, lr=0.1)`; it returned {type(optimizer).__name__}"
-        )
+        raise ValueError(f"{wanted} it returned {type(optimizer).__name__}")
     name = type(optimizer).__name__
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if isinstance(optimizer, LBFGS) or (closure is not None and closure.default is inspect.Parameter.empty):
