@@ -19,7 +19,7 @@ def test_graphs_are_classified_in_ten_splits_with_the_first_convolution_perturbe
     assert {run.key for c in more.cells if "split 0" in c.row for run in c.runs()} < {
         run.key for run in plan("tab:graphclass").runs()
     }
-    assert {c.setting.batch_size for c in more.cells} == {None, 32}
+    assert {c.setting.batch_size for c in more.cells} == {None, 32, 64}
     assert {(c.splits, c.inits) for c in more.cells if c.setting.batch_size is None} == {(1, 10), (20, 5)}
 
 
