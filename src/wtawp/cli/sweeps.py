@@ -382,8 +382,10 @@ def sweep(
             write_atomic(html, render_html(reports).encode())
             stderr_console.print(f"Written: {html.resolve()}", highlight=False, soft_wrap=True)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
+        surrogates = f" ({outcome.surrogates} of them surrogates)" if outcome.surrogates else ""
         counts = (
-            f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
+            f"{outcome.trained} runs trained{surrogates}, {outcome.known} known before, {outcome.failed} failed; in"
+            f" {opened.path}"
         )
     stderr_console.print(counts, highlight=False, soft_wrap=True)
     if outcome.failed:
