@@ -53,6 +53,14 @@ def test_an_attack_is_shown_drawn_kept_and_its_flips_saved(tmp_path: Path, store
     assert "0 runs trained, 4 known before" in invoke(*how)
 
 
+def test_the_counts_of_a_poisoning_name_its_surrogates(store: Path) -> None:
+    how = (*SMALL, "--attack", "dice", "--poison", "--plain", "--store", store)
+    first = " ".join(invoke(*how).split())
+    assert "6 runs to train in 6 chunks, 2 of them surrogates (models on which an attack finds its flips). No" in first
+    assert "6 runs trained (2 of them surrogates), 0 known before, 0 failed" in first
+    assert "0 runs trained, 4 known before, 0 failed" in invoke(*how)
+
+
 def test_poisoning_trains_a_surrogate_for_each_split_first(store: Path) -> None:
     output = invoke(*SMALL, "--attack", "dice", "--poison", "--plain", "--store", store, "--json")
     (report,) = json.loads(output)

@@ -91,6 +91,24 @@ def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: 
     assert "no number is marked there" in " ".join(invoke(*same, "--store", store, "--verify", page, code=2).split())
 
 
+def test_numbers_are_not_checked_without_records_and_a_plan_without_some_is_named(tmp_path: Path, store: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("3<!-- = tab:graphclass; GCN; proteins; mean -->, 9<!-- = fact; main claims -->", encoding="utf-8")
+    with Store(store) as opened:
+        opened.add([])
+    for labels in ((), ("tab:natacc",)):
+        refused = invoke("report", *labels, "--store", store, "--verify", page, code=2)
+        refused = " ".join(refused.replace("│", " ").split())
+        assert "is stored, so no number can be checked; import the records first: wtawp results import" in refused
+    plan = tmp_path / "plan.toml"
+    plan.write_text(PLAN.replace("epochs = 4", "epochs = 1"), encoding="utf-8")
+    invoke("run", plan, "--store", store, "--workers", 1)
+    wrong = " ".join(invoke("report", "--store", store, "--verify", page, code=1).split())
+    assert "page.md:1: this needs the plan tab:graphclass, of which nothing is stored; import the records" in wrong
+    assert "page.md:1: this needs the plan extra:flatness, of which nothing is stored; import the records" in wrong
+    assert "there is no plan" not in wrong
+
+
 def test_a_comparison_and_a_plan_of_ones_own_have_a_page_and_are_in_the_report(tmp_path: Path, store: Path) -> None:
     compared, ran, reported = (tmp_path / f"{name}.html" for name in ("compare", "run", "report"))
     short = ("--epochs", 2, "--splits", 2, "--inits", 1, "--workers", 1, "--store", store)

@@ -95,6 +95,8 @@ def changed(like: Data, **values: Any) -> Data:
         (changed(PAIR, edge_index=None), "graph 1 has no edge_index"),
         (graph(0), "graph 1 has no nodes"),
         (changed(PAIR, y=None), "graph 1 needs one class number as its label y .* got none"),
+        (changed(PAIR, y=1), r"the label y of graph 1 must be a tensor, such as y=torch.tensor\(\[1\]\), got int"),
+        (changed(PAIR, y=[1]), r"the label y of graph 1 must be a tensor, .* got list"),
         (changed(PAIR, y=torch.tensor([0, 1])), r"needs one class number .* got torch.int64 of shape \[2\]"),
         (changed(PAIR, y=torch.tensor([0.5])), "needs one class number .* got torch.float32"),
         (graph(2, (0, 2)), "edges of graph 1 must join its nodes 0 to 1, got 0 to 2"),
@@ -103,6 +105,13 @@ def changed(like: Data, **values: Any) -> Data:
 def test_a_bad_graph_is_named(bad: Data, words: str) -> None:
     with pytest.raises(DataError, match=words):
         batched([PATH, bad])
+
+
+def test_labels_of_a_small_type_become_class_numbers() -> None:
+    for dtype in (torch.bool, torch.int8, torch.int32):
+        together = batched([changed(PAIR, y=torch.tensor([y], dtype=dtype)) for y in (0, 1)])
+        assert together.y.dtype == torch.int64
+        assert together.y.tolist() == [0, 1]
 
 
 def test_an_empty_list_is_refused() -> None:
@@ -133,6 +142,7 @@ def test_any_target_of_a_graph_is_taken_on_request() -> None:
     with pytest.raises(DataError, match=r"needs as many class numbers y, got torch\.float32"):
         batched(together)
     for bad, words in (
+        (changed(PAIR, y=0.5), r"graph 1 must be a tensor, such as y=torch.tensor\(\[0.5\]\), got float"),
         (changed(PAIR, y=None), "graph 1 needs a target y of shape .* got none"),
         (changed(PAIR, y=torch.tensor([1.0, 2.0])), r"graph 1 needs a target y of shape .* got shape \[2\]"),
         (pairs[0], r"with the same t in all graphs, got shape \[1, 2\]"),

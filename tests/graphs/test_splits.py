@@ -1,4 +1,6 @@
 import re
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,57 @@ def test_seeds_repeat_and_differ() -> None:
     y = load("digits").y
     assert torch.equal(stratified(y, seed=1).train, stratified(y, seed=1).train)
     assert not torch.equal(stratified(y, seed=1).train, stratified(y, seed=2).train)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        torch.Tensor.bool,
+        torch.Tensor.float,
+        torch.Tensor.int,
+        lambda y: y.to(torch.int8),
+        lambda y: y.to(torch.bfloat16),
+        torch.Tensor.numpy,
+        lambda y: y.numpy() > 0,
+        lambda y: y.numpy().astype(np.uint32),
+        lambda y: y.numpy().astype(np.float64),
+        torch.Tensor.tolist,
+        lambda y: tuple(y.tolist()),
+        lambda y: (y > 0).tolist(),
+    ],
+)
+def test_labels_of_every_type_and_kind_of_list_give_the_same_split(convert: Callable[[torch.Tensor], Any]) -> None:
+    y = torch.tensor([0, 1, 1] * 20)
+    expected = stratified(y, seed=0)
+    ours = stratified(convert(y), seed=0)
+    assert all(torch.equal(getattr(ours, part), getattr(expected, part)) for part in ("train", "val", "test"))
+    assert check_split(ours, convert(y)) is ours
+    assert torch.equal(k_fold(convert(y), folds=4, seed=0)[2].val, k_fold(y, folds=4, seed=0)[2].val)
+    assert torch.equal(released_split(convert(y), seed=0).test, released_split(y, seed=0).test)
+
+
+def test_unknown_labels_may_be_floats() -> None:
+    assert len(stratified([0.0, 1.0, -1.0] * 40, seed=0).train) == 8
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (torch.tensor([0.0, 1.0, 0.5] * 20), "got torch.float32 with 0.5 at position 2, which is not a whole number"),
+        (torch.tensor([0.0, float("nan")] * 20), "with nan at position 1"),
+        (np.array([0.0, np.inf] * 20), "got torch.float64 with inf at position 1"),
+        (torch.zeros(60, 1), r"got shape \[60, 1\]; take the column, y\[:, 0\], or the class of each row"),
+        (torch.tensor(1), r"got shape \[\]"),
+        (torch.zeros(6, dtype=torch.complex64), "got torch.complex64; number the classes from 0"),
+        (["red", "blue"] * 20, "got list of <U4; number the classes from 0"),
+        ([[0, 1], [1]], "got a list that is no array"),
+        (None, "got NoneType of object"),
+    ],
+)
+def test_what_is_no_list_of_class_numbers_is_refused(y: Any, message: str) -> None:
+    for draw in (lambda: stratified(y, seed=0), lambda: k_fold(y, folds=3, seed=0), lambda: released_split(y, seed=0)):
+        with pytest.raises(DataError, match=f"y must be a list of class numbers, .*{message}"):
+            draw()
 
 
 def test_bad_splits_are_refused() -> None:

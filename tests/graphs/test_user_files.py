@@ -100,6 +100,93 @@ def test_ids_and_labels_may_be_names_and_features_follow(tmp_path: Path) -> None
     assert data.classes == ["blue", "red"]
 
 
+NODES = "1,33,0\n2,44,1\n3,33,1\n"  # node, age, label
+
+
+@pytest.mark.parametrize(
+    ("header", "lines"),
+    [
+        ("node,age,label", NODES),
+        ("ID, Age, Class", NODES),
+        ("id,x,y", NODES),
+        ("age,label,node", "33,0,1\n44,1,2\n33,1,3\n"),
+        ("label,age,node", "0,33,1\n1,44,2\n1,33,3\n"),
+        ("x,target,node", "33.5,0,1\n44.5,1,2\n33.5,1,3\n"),
+    ],
+)
+def test_columns_of_nodes_are_read_by_the_names_in_the_header(tmp_path: Path, header: str, lines: str) -> None:
+    data = read_csv(write_csv(tmp_path, "source,target\n1,2\n2,3\n", f"{header}\n{lines}"))
+    assert data.y.tolist() == [0, 1, 1]
+    assert data.x.ravel().floor().tolist() == [33, 44, 33]
+    assert data.edge_index.tolist() == EDGES
+
+
+@pytest.mark.parametrize(
+    ("header", "lines", "features"),
+    [
+        ("node,x,y,label", "1,5,6,0\n2,7,8,1\n", [[5, 6], [7, 8]]),
+        ("node,label,x,y", "1,0,5,6\n2,1,7,8\n", [[5, 6], [7, 8]]),
+        ("label,node", "0,1\n1,2\n", None),
+        ("label,person", "0,1\n1,2\n", None),
+        ("topic,id", "0,1\n1,2\n", None),
+    ],
+)
+def test_coordinates_are_features_and_one_name_of_two_suffices(
+    tmp_path: Path, header: str, lines: str, features: list[list[int]] | None
+) -> None:
+    data = read_csv(write_csv(tmp_path, "1,2\n", f"{header}\n{lines}"))
+    assert data.y.tolist() == [0, 1]
+    assert data.x.tolist() == (features or torch.eye(2).tolist())
+
+
+@pytest.mark.parametrize(
+    "edges",
+    ["source,weight,target\nann,1,bob\nbob,1,cy\ncy,0,ann\n", "weight,to,from\n1,ann,bob\n1,bob,cy\n0,ann,cy\n"],
+)
+def test_columns_of_edges_are_read_by_the_names_in_the_header(tmp_path: Path, edges: str) -> None:
+    data = read_csv(write_csv(tmp_path, edges, "label,name\nred,ann\nred,bob\nblue,cy\n"))
+    assert data.edge_index.tolist() == EDGES
+    assert data.classes == ["blue", "red"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "labels", "message"),
+    [
+        (
+            "1,2\n",
+            ",node,label\n0,1,5\n1,2,6\n",
+            r"labels\.csv, line 1: .* called '', .* to_csv\(\.\.\., index=False\)$",
+        ),
+        ("1,2\n", "Unnamed: 0,node,label\n0,1,5\n1,2,6\n", r"called 'Unnamed: 0', .*index=False"),
+        ("1,2\n", "index,node,label\n0,1,5\n1,2,6\n", r"called 'index', .*index=False"),
+        ("1,2\n", ",label\n1,5\n2,6\n", r"index=False\), or if it holds the nodes, .* index_label='node'"),
+        (",source,target\n0,1,2\n", "1,5\n2,6\n", r"g\.csv, line 1: .*index=False"),
+        ("1,2\n", "node,class,label\n1,5,6\n2,6,7\n", "the columns class and label may mean the same"),
+        ("1,2\n", "id,node,label\n1,5,6\n2,6,7\n", r"columns id and node .* order node,label\[,features\.\.\.\]"),
+        ("1,2\n", "person,age,label\n1,5,6\n2,6,7\n", r"'person,age,label' .* another order than node,label\[,feat"),
+        ("1,2\n", "topic,age,node\n6,5,1\n7,6,2\n", "their names do not say which is which"),
+        ("1,2\n", "node,label\n0,1,5\n1,2,6\n", "has 2 columns, and the lines below it have 3"),
+        ("source,weight,end\n1,1,2\n", "1,5\n2,6\n", r"another order than source,target\[,weight\]"),
+        ("source,weight\n1,2\n", "1,5\n2,6\n", "their names do not say which is which"),
+        ("number,source,target\n7,1,2\n", "1,5\n2,6\n", "bring them into that order, or name them source,target"),
+    ],
+)
+def test_a_header_that_leaves_the_columns_unclear_is_refused(
+    tmp_path: Path, edges: str, labels: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read_csv(write_csv(tmp_path, edges, labels))
+
+
+@pytest.mark.parametrize("unknown", ["", "nan", "NaN", "-1", "-1.0"])
+def test_labels_that_are_nan_empty_or_minus_one_are_unknown(tmp_path: Path, unknown: str) -> None:
+    for labels, classes in ((("5", "7"), [5, 7]), (("5.0", "7.0"), [5, 7]), (("red", "tan"), ["red", "tan"])):
+        lines = f"node,label\n0,{labels[0]}\n1,{unknown}\n2,{labels[1]}\n"
+        data = read_csv(write_csv(tmp_path, "0,1\n1,2\n", lines))
+        assert data.y.tolist() == [0, -1, 1]
+        assert data.classes == classes
+
+
 @pytest.mark.parametrize(
     ("edges", "labels", "message"),
     [

@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv, SGConv, global_mean_pool
 
 from wtawp.base import CheckpointError, DataError, WtawpError, rng
 from wtawp.graphs import Split, load, stratified
-from wtawp.models import GCN, SimPGCN, registry
+from wtawp.models import GCN, PooledGCN, SimPGCN, registry
 from wtawp.models.capabilities import StackAware
 from wtawp.training import dot_product, evaluate, fit, fit_batches, fit_many
 from wtawp.training.checks import checked_rows, targets_of
@@ -289,3 +289,22 @@ def test_several_graphs_with_targets_of_nodes_are_refused_with_the_way_to_join_t
         DataError, match=r"graph 0 of the list has a target for each of its 4 nodes.*Batch.from_data_list"
     ):
         fit(Own(), graphs, Split(torch.arange(3), torch.arange(3, 6), torch.arange(6, 9)), seed=0)
+
+
+def test_boolean_labels_are_two_classes() -> None:
+    data = changed(y=WINE.y > 0)
+    split = stratified(data.y, seed=0)
+    assert by_fit(data, split)
+    assert by_batches(data, split)
+    with pytest.raises(DataError, match="the training part has nothing of class 0"):
+        by_batches(data, replace(split, train=split.train[data.y[split.train]]))
+
+
+def test_graphs_of_a_list_may_have_boolean_labels() -> None:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    y = torch.arange(40) % 2 == 0
+    graphs = [Data(x=torch.ones(3, 2) * i, edge_index=edges, y=y[i : i + 1]) for i in range(40)]
+    split = stratified(y, seed=0)
+    for train in (fit, fit_batches):
+        options = {"batch_size": 8} if train is fit_batches else {}
+        assert train(PooledGCN(2, 2, generator=rng("init")), graphs, split, seed=0, epochs=1, **options)

@@ -112,6 +112,16 @@ def test_the_same_seed_gives_the_same_graph_and_test_labels_do_not_matter() -> N
         assert torch.equal(each.edge_weight, one.edge_weight)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.bool])
+def test_labels_of_every_whole_number_type_give_the_same_graph(dtype: torch.dtype) -> None:
+    data, small = DATA.clone(), DATA.clone()
+    data.y = DATA.y.to(dtype).long()
+    small.y = DATA.y.to(dtype)
+    expected, learned = (learn_structure(each, SPLIT, seed=0, epochs=4, every=2) for each in (data, small))
+    assert torch.equal(learned.edge_weight, expected.edge_weight)
+    assert learned.y is small.y  # the caller's labels
+
+
 def test_the_graph_that_was_passed_is_returned_if_none_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     rising = count()
     monkeypatch.setattr(structure, "_validation_loss", lambda *_: next(rising))
@@ -155,9 +165,10 @@ def test_graphs_that_it_cannot_learn_are_refused() -> None:
         learn_structure([DATA], SPLIT, seed=0)  # type: ignore[arg-type]
     for change, message in (
         ({"x": DATA.x.to_sparse()}, "dense matrix"),
-        ({"edge_weight": torch.ones(DATA.edge_index.shape[1])}, "without edge weights"),
+        ({"edge_weight": torch.ones(DATA.edge_index.shape[1])}, "learn_structure learns .* this one has edge_weight"),
         ({"edge_index": torch.tensor([[0], [1]])}, "must be undirected"),
         ({"y": None}, "no targets"),
+        ({"y": DATA.y.float()}, "need class numbers as targets"),
     ):
         data = DATA.clone()
         for key, value in change.items():

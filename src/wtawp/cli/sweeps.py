@@ -208,6 +208,8 @@ def report(
     """
     with errors_without_traceback():
         from wtawp.experiments.report.artifacts import read_artifacts
+        from wtawp.experiments.results.facts import IMPORT_ADVICE
+        from wtawp.experiments.results.summary import summarise
         from wtawp.experiments.store import Store, default_path, load_all
 
         check_outputs({"--html": html, "--markdown": markdown}, [*(records or ()), store or default_path()])
@@ -217,15 +219,24 @@ def report(
         shown = [] if artifacts is None else read_artifacts(artifacts)
         plans = _plans_of_the_paper(labels or ["all"], scale)
         if records:
-            reports = _reports_of_records(plans, load_all(records), everything=not labels)
+            stored = load_all(records)
+            of_paper = [summarise(plan, stored) for plan in plans]
+            reports = of_paper if labels else _with_own_runs(of_paper, stored)
         elif shown and not labels and store is None and not default_path().exists():
-            reports = []  # a page of artifacts alone
+            of_paper, reports = [], []  # a page of artifacts alone
         else:
             with Store(store, create=False) as opened:
                 if labels:
-                    reports = reports_of(plans, opened)
+                    of_paper = reports = reports_of(plans, opened)
                 else:
-                    reports = _reports_of_records(plans, opened.records(), everything=True)
+                    stored = opened.records()
+                    of_paper = [summarise(plan, stored) for plan in plans]
+                    reports = _with_own_runs(of_paper, stored)
+        if verify and not any(each.records for each in (*of_paper, *reports)):
+            what = f"nothing of {', '.join(labels)}" if labels else "nothing"
+            raise typer.BadParameter(
+                f"{what} is stored, so no number can be checked; {IMPORT_ADVICE}", param_hint="'--verify'"
+            )
         if folder is not None:
             from wtawp.experiments.report.markdown import write_folder
 
@@ -244,7 +255,7 @@ def report(
     if as_json or (html is markdown is folder is None and not verify):
         _show(reports, as_json)
     if verify:
-        _verify(verify, reports)
+        _verify(verify, [*of_paper, *reports])  # also plans that are not shown because nothing of them is stored
 
 
 def _verify(paths: list[Path], reports: "list[PlanReport]") -> None:
@@ -262,14 +273,11 @@ def _verify(paths: list[Path], reports: "list[PlanReport]") -> None:
     stderr_console.print(f"Marked numbers that are those of the records: {count:,}, which is all.", highlight=False)
 
 
-def _reports_of_records(plans: "list[Plan]", records: "list[Record]", *, everything: bool) -> "list[PlanReport]":
-    """Summarise plans of the paper; with `everything`, those of which a run is stored, after the user's own runs."""
+def _with_own_runs(of_paper: "list[PlanReport]", records: "list[Record]") -> "list[PlanReport]":
+    """Summarise the user's own runs, and add the plans of the paper of which a run is stored; all if there are none."""
     from wtawp.experiments.plans.own_runs import is_fragment, own_plans
     from wtawp.experiments.results.summary import summarise
 
-    reports = [summarise(plan, records) for plan in plans]
-    if not everything:
-        return reports
     own, num_unreadable = own_plans(records)
     if num_unreadable:
         stderr_console.print(
@@ -277,8 +285,8 @@ def _reports_of_records(plans: "list[Plan]", records: "list[Record]", *, everyth
             "registered here, or are of another version; `wtawp results ls` shows them.",
             style="yellow", highlight=False, soft_wrap=True,
         )  # fmt: skip
-    of_the_paper = [r for r in reports if (r.records or r.failed) and not is_fragment(r.plan, records)]
-    return [summarise(plan, records) for plan in own] + of_the_paper or reports
+    measured = [r for r in of_paper if (r.records or r.failed) and not is_fragment(r.plan, records)]
+    return [summarise(plan, records) for plan in own] + measured or of_paper
 
 
 def _plans_of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
@@ -374,8 +382,10 @@ def sweep(
             write_atomic(html, render_html(reports).encode())
             stderr_console.print(f"Written: {html.resolve()}", highlight=False, soft_wrap=True)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
+        surrogates = f" ({outcome.surrogates} of them surrogates)" if outcome.surrogates else ""
         counts = (
-            f"{outcome.trained} runs trained, {outcome.known} known before, {outcome.failed} failed; in {opened.path}"
+            f"{outcome.trained} runs trained{surrogates}, {outcome.known} known before, {outcome.failed} failed; in"
+            f" {opened.path}"
         )
     stderr_console.print(counts, highlight=False, soft_wrap=True)
     if outcome.failed:

@@ -37,13 +37,15 @@ def batched(graphs: Data | Sequence[Data], *, any_target: bool = False) -> Data:
     Graphs without edges and graphs of one node are allowed. Edge weights and attributes are dropped.
 
     Args:
-        graphs: A list of graphs, each with features `x`, `edge_index` and one class number `y` (-1: unknown). A single
-            graph is returned as it is, and so is a collection, such as PyG's `Batch`, after a check.
+        graphs: A list of graphs, each with features `x`, `edge_index` and one class number `y` (-1: unknown), a tensor
+            of any whole-number type or a boolean one. A single graph is returned as it is, and so is a collection,
+            such as PyG's `Batch`, after a check.
         any_target: Whether `y` may be any target of one graph, such as numbers to predict, instead of a class number:
             [1] or [1, t] in each graph, [g] or [g, t] in a collection.
 
     Returns:
-        The collection, with one label a graph in `y` and the graph of each node in `batch`.
+        The collection, with one label a graph in `y` and the graph of each node in `batch`. Class numbers of a list of
+        graphs become int64.
 
     Raises:
         DataError: If there are no graphs; if a graph has no nodes, features or label, or not as many features as the
@@ -62,11 +64,12 @@ def batched(graphs: Data | Sequence[Data], *, any_target: bool = False) -> Data:
         _check_graph(graph, i, like=graphs[0], any_target=any_target)
     sizes = torch.tensor([len(graph.x) for graph in graphs])
     starts = (sizes.cumsum(0) - sizes).tolist()
+    y = torch.cat([graph.y.reshape(1, *(graph.y.shape[1:] if any_target else ())) for graph in graphs])
     edges = [graph.edge_index + start for graph, start in zip(graphs, starts, strict=True)]
     return Data(
         x=torch.cat([graph.x for graph in graphs]),
         edge_index=torch.cat(edges, 1),
-        y=torch.cat([graph.y.reshape(1, *(graph.y.shape[1:] if any_target else ())) for graph in graphs]),
+        y=y if any_target else y.long(),
         batch=torch.repeat_interleave(sizes).to(graphs[0].x.device),
     )
 
@@ -197,6 +200,9 @@ def _check_graph(graph: Data, i: int, like: Data, *, any_target: bool) -> None:
         )
     if not len(x):
         raise DataError(f"graph {i} has no nodes, so there is nothing to average; leave it out")
+    if y is not None and not isinstance(y, Tensor):
+        example = f"y=torch.tensor([{y!r}])" if isinstance(y, int | float) else "y=torch.tensor([1])"
+        raise DataError(f"the label y of graph {i} must be a tensor, such as {example}, got {type(y).__name__}")
     if any_target:
         if y is None or y.numel() != y.shape[1:].numel() or y.shape[1:] != like.y.shape[1:]:
             got = "none" if y is None else f"shape {list(y.shape)}"

@@ -1,5 +1,6 @@
 """Splits of the nodes (or graphs) into training, validation and test parts. Unlabelled ones (-1) are in no part."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ from wtawp.base import DataError, rng
 from wtawp.graphs.stratified_draw import draw_stratified
 
 MASKS = ("train_mask", "val_mask", "test_mask")
+Labels = Tensor | np.ndarray | Sequence[int]  # booleans and whole numbers as floats are converted
 
 
 @dataclass(frozen=True)
@@ -45,20 +47,21 @@ class Split:
                 object.__setattr__(self, name, part.nonzero()[:, 0])
 
 
-def check_split(split: Split, y: Tensor) -> Split:
+def check_split(split: Split, y: Labels) -> Split:
     """Check that a split is usable.
 
     Args:
         split: The split.
-        y: The labels that it divides, -1 for unknown ones, [n].
+        y: The labels that it divides, -1 for unknown ones, [n]; as `stratified` takes them.
 
     Returns:
         The split itself.
 
     Raises:
-        DataError: If a part is empty, has unknown labels or indices out of range; if the parts overlap; or if a class
-            of `y` does not occur in the training part.
+        DataError: If a part is empty, has unknown labels or indices out of range; if the parts overlap; if a class of
+            `y` does not occur in the training part; or if `y` is not a list of class numbers.
     """
+    y = _class_numbers(y)
     parts = {"train": split.train, "val": split.val, "test": split.test}
     for name, part in parts.items():
         if not len(part):
@@ -77,24 +80,25 @@ def check_split(split: Split, y: Tensor) -> Split:
     return split
 
 
-def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) -> Split:
+def stratified(y: Labels, *, seed: int, train: float = 0.1, val: float = 0.1) -> Split:
     """Draw a split in which every part has the same shares of the classes.
 
     It is drawn in two steps, as in the released code: training and validation against test, then training against
     validation.
 
     Args:
-        y: The labels, classes numbered from 0, -1 for unknown ones, [n].
+        y: The labels, classes numbered from 0, -1 for unknown ones, [n]: a tensor, a NumPy array or a list of whole
+            numbers, of booleans (False is class 0, True is class 1), or of floats that are whole numbers.
         seed: Number of the split; equal seeds give equal splits.
         train: Share of the labelled nodes for training; 10 % as in the paper.
         val: Share of the labelled nodes for validation, likewise. The rest is for testing.
 
     Returns:
-        The split.
+        The split, on the device of `y`.
 
     Raises:
         DataError: If the shares are not positive or leave nothing for testing, if a class is too small for them, or if
-            the labels skip a class.
+            the labels are not a list of class numbers or skip a class.
 
     Example:
         >>> split = stratified(torch.tensor([0] * 50 + [1] * 50), seed=0)
@@ -103,6 +107,7 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
     """
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
+    y = _class_numbers(y)
     nodes, labels, counts = _labelled(y)
     state, scarce = _state(seed), {c: int(k) for c, k in enumerate(counts) if k * min(train, val) < 0.5 or k < 3}
     if not scarce:
@@ -123,27 +128,28 @@ def stratified(y: Tensor, *, seed: int, train: float = 0.1, val: float = 0.1) ->
     return check_split(_split(fit, held, test, y), y)
 
 
-def released_split(y: Tensor, *, seed: int) -> Split:
+def released_split(y: Labels, *, seed: int) -> Split:
     """Draw the split that the released code of the paper draws: 10 / 10 / 80 per cent, by its own arithmetic.
 
     There, the share for training is 1 - 0.1 - 0.8, which is a little less than 0.1 in floating point. So parts are
     rounded otherwise than by `stratified`, and one node may be in no part: on Cora there are 247, 249 and 1,988 nodes.
 
     Args:
-        y: The labels, classes numbered from 0, all of them known, [n].
+        y: The labels, classes numbered from 0, all of them known, [n]; as `stratified` takes them.
         seed: Number of the split, by which numpy's generator is seeded there.
 
     Returns:
         The split.
 
     Raises:
-        DataError: If a label is unknown, or a class is too small.
+        DataError: If a label is unknown or not a class number, or a class is too small.
 
     Example:
         >>> split = released_split(torch.arange(2485) % 7, seed=0)
         >>> len(split.train), len(split.val), len(split.test)
         (247, 249, 1988)
     """
+    y = _class_numbers(y)
     nodes, labels, counts = _labelled(y)
     if len(nodes) < len(labels):
         raise DataError(
@@ -159,13 +165,13 @@ def released_split(y: Tensor, *, seed: int) -> Split:
     return check_split(_split(outer[inner[0]], outer[inner[1]], tested, y), y)
 
 
-def k_fold(y: Tensor, *, folds: int, seed: int) -> list[Split]:
+def k_fold(y: Labels, *, folds: int, seed: int) -> list[Split]:
     """Draw the splits of a stratified cross-validation.
 
     Each fold is the test part of one split; the next fold is its validation part, and the others its training part.
 
     Args:
-        y: The labels, classes numbered from 0, -1 for unknown ones, [n].
+        y: The labels, classes numbered from 0, -1 for unknown ones, [n]; as `stratified` takes them.
         folds: Number of folds, from 3 to the size of the smallest class.
         seed: Number of the draw; equal seeds give equal folds.
 
@@ -173,7 +179,8 @@ def k_fold(y: Tensor, *, folds: int, seed: int) -> list[Split]:
         One split a fold.
 
     Raises:
-        DataError: If the number of folds is out of range, or the labels skip a class.
+        DataError: If the number of folds is out of range, or the labels are not a list of class numbers, or skip a
+            class.
 
     Example:
         >>> split = k_fold(torch.tensor([0, 1] * 50), folds=10, seed=0)[0]
@@ -182,6 +189,7 @@ def k_fold(y: Tensor, *, folds: int, seed: int) -> list[Split]:
     """
     from sklearn.model_selection import StratifiedKFold
 
+    y = _class_numbers(y)
     nodes, labels, counts = _labelled(y)
     if not 3 <= folds <= int(counts.min()):
         raise DataError(
@@ -312,10 +320,38 @@ def _mask(data: Data, name: str, index: int | None) -> Tensor:  # -> [n]
     return mask[:, index]
 
 
+def _class_numbers(y: Labels) -> Tensor:  # -> [n] int64
+    """Labels as int64, on their device if they are a tensor; whatever is not a list of whole numbers is refused."""
+    wanted = "y must be a list of class numbers, one for each node or graph and -1 for unknown ones"
+    if isinstance(y, Tensor):
+        labels = y.detach()
+    else:
+        try:
+            array = np.asarray(y)
+        except (TypeError, ValueError) as error:  # lists of different lengths
+            raise DataError(f"{wanted}, got a {type(y).__name__} that is no array: {error}") from error
+        if array.dtype.kind not in "biuf":
+            raise DataError(f"{wanted}, got {type(y).__name__} of {array.dtype}; number the classes from 0")
+        labels = torch.from_numpy(array.astype(np.float64 if array.dtype.kind == "f" else np.int64))
+    if labels.is_complex():
+        raise DataError(f"{wanted}, got {labels.dtype}; number the classes from 0")
+    if labels.ndim != 1:
+        advice = {2: "; take the column, y[:, 0], or the class of each row, y.argmax(1)"}.get(labels.ndim, "")
+        raise DataError(f"{wanted}, got shape {list(labels.shape)}{advice}")
+    numbers = labels.long()
+    if labels.is_floating_point() and not torch.equal(numbers.to(labels.dtype), labels):
+        first = int((numbers.to(labels.dtype) != labels).nonzero()[0, 0])
+        raise DataError(
+            f"{wanted}, got {labels.dtype} with {float(labels[first])} at position {first}, which is not a whole"
+            " number; number the classes from 0"
+        )
+    return numbers
+
+
 def _labelled(y: Tensor) -> tuple[np.ndarray, np.ndarray, Tensor]:
     """Labelled nodes, all labels, and the size of each class; no class number may be skipped."""
-    if y.ndim != 1 or not (y >= 0).any():
-        raise DataError(f"y must be a list of class numbers, some of them known, got shape {list(y.shape)}")
+    if not (y >= 0).any():
+        raise DataError(f"y must be a list of class numbers, some of them known, got {len(y)} unknown ones")
     labels = y.cpu().numpy()
     counts = torch.bincount(y[y >= 0])
     if (counts == 0).any():

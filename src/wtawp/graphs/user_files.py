@@ -1,6 +1,7 @@
 """Graphs in a user's files: `.npz` as of metattack and GraphData, lists in CSV, a saved PyG `Data`, a TU `.zip`."""
 
 import csv
+import re
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -25,10 +26,15 @@ NODE_HEADERS = (  # words that name the columns of nodes and labels
     {"id", "name", "node", "node_id", "nodeid", "vertex"},
     {"category", "class", "class_id", "label", "labels", "target", "y"},
 )
-EDGE_HEADERS = (  # and those of the ends of edges
+EDGE_HEADERS = (  # and those of the ends of edges and of their weights
     {"from", "from_id", "node1", "source", "source_id", "src", "u"},
     {"dst", "node2", "target", "target_id", "to", "to_id", "v"},
+    {"w", "weight", "weights"},
 )
+NODE_ORDER, EDGE_ORDER = "node,label[,features...]", "source,target[,weight]"
+INDEX_NAMES = ("", "index", "unnamed: 0")  # of the column that pandas writes in front of the others
+UNKNOWN_LABELS = ("", "-1", "-1.0", "nan")
+Lines = list[tuple[int, list[str]]]  # the cells of each line, with its number in the file
 
 
 def read(path: Path, features: TuFeatures | None = None) -> Data | list[Data]:
@@ -71,10 +77,12 @@ def read_user_npz(path: Path) -> Data:
 def read_csv(path: Path) -> Data:
     """Read an edge list `NAME.csv` (source, target[, weight]) and `NAME.labels.csv` (node, label[, features]).
 
-    The nodes are those of the file of labels, in its order; names of nodes may be any text. An empty label or -1 is
-    unknown. A first line is a header if it starts with `node` or `source`, if it is the only one that does not start
-    with a whole number, or if it consists of words such as `id,class` and `from,to` and names no node of an edge. A
-    first line that may be a header or a node is refused.
+    The nodes are those of the file of labels, in its order; names of nodes may be any text. An empty label, -1 or nan
+    is unknown. A first line is a header if it starts with `node` or `source`, if it is the only one that does not start
+    with a whole number, or if it has words such as `id` and `class`, or `from` and `to`, and names no node of an edge.
+    Columns are in the order above unless the words of a header say another one. A header that names a column in another
+    place without naming all that is needed, or that names one twice, is refused, and so are the index column of pandas
+    and a first line that may be a header or a node.
     """
     beside = path.with_name(f"{path.stem}.labels.csv")
     if not beside.is_file():
@@ -82,12 +90,14 @@ def read_csv(path: Path) -> Data:
             f"{path} needs its labels beside it, in {beside.name}: a line 'node,label[,features...]' a node"
         )
     lines_of_edges, lines_of_nodes = _lines(path), _lines(beside)
-    joined = {end for _, row in lines_of_edges for end in row[:2]}
-    nodes = _without_header(lines_of_nodes, NODE_HEADERS, joined)
-    pairs = _without_header(lines_of_edges, EDGE_HEADERS, {row[0] for _, row in nodes})
+    cells_of_edges = {cell for _, row in lines_of_edges for cell in row}
+    header, nodes = _split_header(lines_of_nodes, NODE_HEADERS, cells_of_edges, beside)
     _check_widths(nodes, beside, None)
+    nodes = _in_order(header, nodes, NODE_HEADERS, NODE_ORDER, beside)
+    header, pairs = _split_header(lines_of_edges, EDGE_HEADERS, {row[0] for _, row in nodes}, path)
     _check_widths(pairs, path, (2, 3))
-    _refuse_unclear_header(nodes, joined, beside)
+    pairs = _in_order(header, pairs, EDGE_HEADERS, EDGE_ORDER, path)
+    _refuse_unclear_header(nodes, {end for _, row in pairs for end in row[:2]}, beside)
     number = {row[0]: i for i, (_, row) in enumerate(nodes)}
     if len(number) < len(nodes):
         raise DataError(f"{beside}: {len(nodes) - len(number)} nodes are listed twice; keep one line a node")
@@ -156,7 +166,7 @@ def _from_tensors(tensors: dict[str, Tensor], features: csr_matrix | np.ndarray 
     return data
 
 
-def _lines(path: Path) -> list[tuple[int, list[str]]]:
+def _lines(path: Path) -> Lines:
     """The lines of a CSV file with their numbers, without empty ones."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as lines:
@@ -169,20 +179,75 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
     return rows
 
 
-def _without_header(
-    rows: list[tuple[int, list[str]]], words: tuple[set[str], set[str]], names: set[str]
-) -> list[tuple[int, list[str]]]:
-    """The lines after the header, if there is one; words of a header that are names in the other file are none."""
+def _split_header(
+    rows: Lines, words: tuple[set[str], ...], names: set[str], path: Path
+) -> tuple[list[str] | None, Lines]:
+    """The header in lower case, None if there is none, and the lines after it.
+
+    Words of a header that are names in the other file are none.
+    """
     if not rows:
-        return rows
+        return None, rows
     first, *others = (row for _, row in rows)
-    starts_with_word = first[0].lower() in ("node", "source")
+    header = [cell.lower() for cell in first]
+    columns = [_named_columns(header, known) for known in words]
+    if not header[0] or (header[0] in INDEX_NAMES and columns[0]):
+        may_hold_nodes = words is NODE_HEADERS and not columns[0]
+        advice = ", or if it holds the nodes, with a name: to_csv(..., index_label='node')" if may_hold_nodes else ""
+        raise DataError(
+            f"{path}, line {rows[0][0]}: the first column is called {first[0]!r}, as the index that pandas writes;"
+            f" write the file without this column: to_csv(..., index=False){advice}"
+        )
+    starts_with_word = header[0] in ("node", "source")
     is_only_text = bool(others) and not _is_whole(first[0]) and all(_is_whole(row[0]) for row in others)
-    are_words = all(cell.lower() in known for cell, known in zip(first, words, strict=False)) and len(first) > 1
-    return rows[1:] if starts_with_word or is_only_text or (are_words and first[0] not in names) else rows
+    are_words = bool(columns[0] and columns[1]) and not {first[0], first[columns[0][0]]} & names
+    return (header, rows[1:]) if starts_with_word or is_only_text or are_words else (None, rows)
 
 
-def _check_widths(rows: list[tuple[int, list[str]]], path: Path, widths: tuple[int, ...] | None) -> None:
+def _named_columns(header: list[str], words: set[str]) -> list[int]:
+    """The columns whose names are among some words; of several, `y` is none beside `x`: both are coordinates."""
+    columns = [i for i, cell in enumerate(header) if cell in words]
+    if len(columns) > 1 and "x" in header:
+        return [i for i in columns if header[i] != "y"]
+    return columns
+
+
+def _in_order(header: list[str] | None, rows: Lines, words: tuple[set[str], ...], order: str, path: Path) -> Lines:
+    """The lines with their columns in the order that the reader takes, as the names in the header say."""
+    if header is None:
+        return rows
+    width, shown = len(rows[0][1]), shortened(repr(",".join(header)))
+    if len(header) != width:
+        raise DataError(
+            f"{path}: the header {shown} has {len(header)} columns, and the lines below it have {width}; name every"
+            f" column, in the order {order}, or remove the header"
+        )
+    columns = [_named_columns(header, known) for known in words]
+    for named in columns:
+        if len(named) > 1:
+            twice = " and ".join(header[i] for i in named)
+            raise DataError(
+                f"{path}: of the header {shown}, the columns {twice} may mean the same; expected the order {order}."
+                " Rename or remove one of them"
+            )
+    if all(named in ([], [place]) for place, named in enumerate(columns)):
+        return rows
+    needed = [named[0] if named else None for named in columns[:2]]
+    claimed = [i for named in columns for i in named]
+    if width == 2 and len(claimed) == 1:  # the name of one column says what the other one is
+        needed = [1 - claimed[0] if i is None else i for i in needed]
+    rest = [i for i in range(width) if i not in needed]
+    is_known = words is NODE_HEADERS or all([i] == columns[2] for i in rest)
+    if None in needed or not is_known:
+        raise DataError(
+            f"{path}: the columns of the header {shown} are in another order than {order}, and their names do not say"
+            f" which is which; bring them into that order, or name them {order.partition('[')[0]}"
+        )
+    places = [i for i in (*needed, *rest) if i is not None]
+    return [(line, [row[i] for i in places]) for line, row in rows]
+
+
+def _check_widths(rows: Lines, path: Path, widths: tuple[int, ...] | None) -> None:
     """Refuse a file without lines, or with lines of another number of columns than the first, or than `widths`."""
     if not rows:
         raise DataError(f"{path} is empty; expected a line for each node or edge")
@@ -193,11 +258,11 @@ def _check_widths(rows: list[tuple[int, list[str]]], path: Path, widths: tuple[i
             raise DataError(f"{path}, line {line}: expected {wanted} columns, got {len(row)}")
 
 
-def _refuse_unclear_header(nodes: list[tuple[int, list[str]]], joined: set[str], path: Path) -> None:
+def _refuse_unclear_header(nodes: Lines, joined: set[str], path: Path) -> None:
     """Refuse a first line that looks like a header: a node without edges, and the only one of its class."""
     (line, (name, label, *features)), *others = nodes
     is_lonely = bool(others) and name not in joined and label not in {row[1] for _, row in others}
-    if is_lonely and label not in ("", "-1") and not features and not _is_whole(label):
+    if is_lonely and not _is_unknown(label) and not features and not _is_whole(label):
         raise DataError(
             f"{path}, line {line}: '{shortened(f'{name},{label}')}' may be a header, or a node without edges that is"
             " the only one of its class; let a header start with 'node', or remove the line"
@@ -219,14 +284,19 @@ def _is_whole(text: str) -> bool:
     return text.removeprefix("-").isdecimal()
 
 
+def _is_unknown(label: str) -> bool:
+    """Whether a label says that the class of a node is unknown."""
+    return label.lower() in UNKNOWN_LABELS
+
+
 def _labels(cells: list[str]) -> np.ndarray:
-    """The labels as whole numbers if all of them are, as names otherwise."""
-    if all(_is_whole(cell) and len(cell) <= 20 for cell in cells if cell):
-        return np.array([int(cell) if cell else -1 for cell in cells])
-    return np.array(["" if cell == "-1" else cell for cell in cells])
+    """The labels as whole numbers if all known ones are, also if written as 2.0; as names otherwise."""
+    if all(re.fullmatch(r"-?\d{1,18}(\.0+)?", cell) for cell in cells if not _is_unknown(cell)):
+        return np.array([-1 if _is_unknown(cell) else int(cell.partition(".")[0]) for cell in cells])
+    return np.array(["" if _is_unknown(cell) else cell for cell in cells])
 
 
-def _numbers(rows: list[tuple[int, list[str]]], path: Path) -> np.ndarray:
+def _numbers(rows: Lines, path: Path) -> np.ndarray:
     """The cells of numbered rows as a table of numbers."""
     values = []
     for line, row in rows:

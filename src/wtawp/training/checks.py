@@ -230,6 +230,7 @@ def checked_split(split: Split, y: Tensor, *, has_classes: bool, samples: Sample
             f"the parts of a split must be disjoint, but {twice} {samples} occur more than once; they hold {sizes}"
         )
     if has_classes:
+        y = y.long() if y.dtype == torch.bool else y  # torch.isin takes no booleans
         labels = {name: y[part.to(y.device)] for name, part in parts.items()}
         for name, known in labels.items():
             if bool((known < 0).any()):

@@ -21,6 +21,7 @@ from wtawp.models.gcn import GCN
 from wtawp.models.inputs import features
 from wtawp.training.checks import checked_split, splits_of, targets_of
 from wtawp.training.loop import LR, WEIGHT_DECAY, fit
+from wtawp.training.objective import Objective
 
 MOST_NODES = 5_000  # S is dense, and its eigenvectors take time that grows with the cube of the number of nodes
 MOMENTUM = 0.9
@@ -50,7 +51,8 @@ def learn_structure(
     labels, only those of training and validation nodes are learned from; the others say how many classes there are.
 
     Args:
-        data: An undirected graph without edge weights, of 5,000 nodes at most, since S is dense. It is not changed.
+        data: An undirected graph without edge weights, of 5,000 nodes at most, since S is dense. Its labels `y` are
+            class numbers of any whole-number type, or booleans. It is not changed.
         split: The training nodes, with which the GCN learns, and the validation nodes, which select. None uses the
             masks of the graph.
         seed: Determines initial weights and dropout.
@@ -70,7 +72,8 @@ def learn_structure(
 
     Raises:
         ValueError: If an option is out of its range.
-        DataError: If `data` is not one undirected graph without edge weights, is too large, or has no dense features.
+        DataError: If `data` is not one undirected graph without edge weights, is too large, or has no dense features
+            or no class numbers.
 
     Example:
         >>> from wtawp.graphs import citation, stratified
@@ -84,21 +87,22 @@ def learn_structure(
     adjacency = _dense_adjacency(data)
     chosen = splits_of(data, split, None)
     assert isinstance(chosen, Split)
-    chosen = checked_split(chosen, targets_of(data), has_classes=True, samples="nodes")
+    graph = _with_class_numbers(data)
+    chosen = checked_split(chosen, graph.y, has_classes=True, samples="nodes")
 
     def new_gcn(*names: str | int) -> GCN:
-        width, classes = data.x.shape[1], int(data.y.max()) + 1
+        width, classes = data.x.shape[1], int(graph.y.max()) + 1
         return GCN(width, classes, hidden=(hidden,), generator=rng("structure", *names, seed)).to(data.x.device)
 
     with isolated_rng("structure", "dropout", seed):
-        learner = _Learner(data, chosen, adjacency, new_gcn("joint"), lr, smoothness)
-        best, lowest = adjacency, _validation_loss(new_gcn("check"), _as_graph(data, adjacency, prune), chosen, seed)
+        learner = _Learner(graph, chosen, adjacency, new_gcn("joint"), lr, smoothness)
+        best, lowest = adjacency, _validation_loss(new_gcn("check"), _as_graph(graph, adjacency, prune), chosen, seed)
         for epoch in range(epochs):
             report_progress(epoch / epochs)
             learner.step_structure(sparsity, every * nuclear if (epoch + 1) % every == 0 else 0.0)
             learner.step_weights()
             if (epoch + 1) % every == 0 or epoch + 1 == epochs:
-                loss = _validation_loss(new_gcn("check"), _as_graph(data, learner.s, prune), chosen, seed)
+                loss = _validation_loss(new_gcn("check"), _as_graph(graph, learner.s, prune), chosen, seed)
                 if loss < lowest:
                     best, lowest = learner.s, loss
     return _as_graph(data, best, prune)
@@ -119,6 +123,15 @@ def _check_weights(**options: float) -> None:
             raise ValueError(f"{name} must be a number {allowed}, got {value!r}")
 
 
+def _with_class_numbers(data: Data) -> Data:
+    """A copy of a graph whose labels are int64, which cross-entropy needs; targets of another kind are refused."""
+    y = targets_of(data)
+    Objective().check_targets(y)
+    graph = copy.copy(data)
+    graph.y = y.long()
+    return graph
+
+
 def _dense_adjacency(data: object) -> Tensor:  # -> [n, n]
     """The adjacency matrix of a graph that is small enough, without self-loops."""
     if not isinstance(data, Data) or is_collection(data):
@@ -131,6 +144,12 @@ def _dense_adjacency(data: object) -> Tensor:  # -> [n, n]
         )
     if not isinstance(data.x, Tensor) or data.x.layout != torch.strided or data.x.dim() != 2:
         raise DataError("learn_structure compares the features of nodes: data.x must be a dense matrix [n, d]")
+    if extra := [key for key in data.keys() if key != "edge_index" and data.is_edge_attr(key)]:  # noqa: SIM118
+        raise DataError(
+            "learn_structure learns a weight for every pair of nodes, and starts from a graph whose edges all count"
+            f" alike, without edge weights or attributes; this one has {', '.join(extra)}. Drop them from a copy:"
+            f" data = data.clone(); del data.{extra[0]}"
+        )
     i, j = undirected_pairs(data).to(data.x.device)
     adjacency = data.x.new_zeros(size, size)
     adjacency[i, j] = adjacency[j, i] = 1

@@ -177,7 +177,7 @@ def test_poisoned_runs_share_the_flips_of_their_split_and_find_them_again(tmp_pa
     cells = (Cell("GCN", "", poisoned, 2, 2), Cell("GAT", "", replace(poisoned, model="GAT"), 2, 1))
     plan = Plan("poisoned", "", cells)
     with Store(tmp_path / "s.sqlite") as store:
-        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0)  # 2 surrogates
+        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0, surrogates=2)
         records = store.records(run.key for run in plan.runs())
         assert len({(r.split, r.versions["flips"]) for r in records}) == 2
         first = store.records(surrogate_of(run).key for run in plan.runs() if surrogate_of(run))  # type: ignore[union-attr]
@@ -198,7 +198,7 @@ def test_each_draw_of_a_poisoning_has_flips_of_its_own(tmp_path: Path) -> None:
         "poisoned", "", (Cell("GCN", "", poisoned, 1, 4), Cell("GAT", "", replace(poisoned, model="GAT"), 1, 2))
     )
     with Store(tmp_path / "s.sqlite") as store:
-        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0)  # 2 surrogates
+        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0, surrogates=2)
         flips = {(r.init % 2, r.versions["flips"]) for r in store.records(run.key for run in plan.runs())}
     assert len(flips) == len({digest for _, digest in flips}) == 2
 
@@ -260,7 +260,7 @@ def test_malformed_surrogate_records_do_not_stop_a_sweep(tmp_path: Path) -> None
         with Store(tmp_path / f"{number}.sqlite") as store:
             store.add([replace(right, measured=measured)])  # as an import without checks did
             with pytest.warns(UnreadableRecordWarning, match=f"{surrogate.key}.*measured cannot be right"):
-                assert run_plans([plan], store, engine=local(1)) == Outcome(trained=3, known=0, failed=0)
+                assert run_plans([plan], store, engine=local(1)) == Outcome(trained=3, known=0, failed=0, surrogates=1)
             assert [r.outcome for r in store.records()] == expected
 
 

@@ -6,6 +6,7 @@ from scipy import stats
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.geometry import bounds_plan, flatness_plan, landscape_plan, smoothness_plan
+from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import certificate_plan, certifying
 from wtawp.experiments.report.quantities import Quantities
 from wtawp.experiments.results.summary import PlanReport, summarise
@@ -43,6 +44,7 @@ def test_a_comment_names_a_statistic_of_a_cell_or_of_a_pair(name: str, value: fl
     ("tab:small; GCN -> GAT; cora; gain", "the table has nothing at GCN, GAT, cora"),
     ("tab:small; GCN -> WT-AWP; cora; gian", "there is no statistic of a pair 'gian'; near it are gain"),
     ("attack; GCN; no attack; drop", "was not measured"),
+    ("tab:graphclass; GCN; cora; mean", "there is no plan 'tab:graphclass' among those that are shown"),
     ("fact; nothing", "there is no fact 'nothing'"),
     ("fact; drops", "this needs the plan tab:poison, of which nothing is shown"),
     ("fact; league columns", "this needs the plan extra:league, of which nothing is shown"),
@@ -51,6 +53,24 @@ def test_a_comment_names_a_statistic_of_a_cell_or_of_a_pair(name: str, value: fl
 def test_what_cannot_be_computed_is_refused(name: str, message: str, reports: list[PlanReport]) -> None:
     with pytest.raises(ValueError, match=".*".join(message.split("; near"))):
         Quantities(reports).value(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        ("tab:graphclass; GCN; proteins; mean", "tab:graphclass"),
+        ("tab:natacc; GCN -> GCN+WT-AWP; cora; gain", "tab:natacc"),
+        ("fact; natacc cells", "tab:natacc"),
+        ("fact; main claims", "extra:flatness"),
+        ("fact; claims", "extra:flatness"),
+        ("fact; seconds of tab:natacc", "tab:natacc"),
+    ],
+)
+def test_a_plan_of_which_nothing_is_stored_is_not_taken_for_one_that_does_not_exist(name: str, plan: str) -> None:
+    quantities = Quantities(summarise(each, []) for each in plans().values())
+    advice = r"wtawp results import results/\*\.jsonl\.gz, or pass --records results"
+    with pytest.raises(ValueError, match=f"this needs the plan {plan}, of which nothing is stored; .*{advice}"):
+        quantities.value(name)
 
 
 def test_a_comment_names_a_certified_accuracy(make_record: Callable[..., Record]) -> None:

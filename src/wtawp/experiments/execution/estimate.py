@@ -1,60 +1,82 @@
 """How long a sweep will take, estimated before it starts from what similar runs took on the same kind of device."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from wtawp.experiments.spec import Run, Setting
 from wtawp.experiments.store import Store
 
 Chunk = tuple[Run, ...]
+Kind = tuple[str, str, tuple[tuple[str, str], ...]]  # data set, model, and each measure with its attack
 
 
-def describe_cost(store: Store, chunks: Sequence[Chunk], device: str, cost: Callable[[Chunk], float]) -> str:
+def describe_cost(
+    store: Store, chunks: Sequence[Chunk], device: str, cost: Callable[[Chunk], float], *, num_surrogates: int = 0
+) -> str:
     """Say how much there is to train, and how long it takes if runs like it are stored.
+
+    A stored run is like another one if data set, model, measures and attacks are the same: an attack can take a
+    thousand times as long as a training, or less time than it, so that one says nothing about the other.
 
     Args:
         store: The store.
         chunks: The chunks to train, at least one.
         device: The kind of device, as in the records.
         cost: The cost of a chunk in any unit that is proportional to its time on one data set.
+        num_surrogates: How many of the runs are those of surrogates, on which attacks find flips that poison a graph.
 
     Returns:
-        A sentence. Without stored runs of every data set and model in the chunks it makes no estimate, and says so.
+        A sentence or two. The estimate leaves out runs that have no like among the stored ones, and says how many.
     """
     num_runs = sum(map(len, chunks))
-    seconds = _estimate(store, chunks, device, cost)
-    if seconds is None:
+    seconds, num_estimated = _estimate(store, chunks, device, cost)
+    amount = f"{num_runs:,} runs to train in {len(chunks):,} chunks"
+    if num_surrogates:
+        amount += f", {num_surrogates:,} of them surrogates (models on which an attack finds its flips)"
+    if not num_estimated:
         return (
-            f"{num_runs:,} runs to train in {len(chunks):,} chunks. No run of the same data and model is stored from "
-            "this device, so there is no estimate of the time: the bar shows one as soon as it moves."
+            f"{amount}. No run of the same data, model, measures and attack is stored from this device, so there is no "
+            "estimate of the time: the bar shows one as soon as it moves."
         )
+    source = "by what stored runs of the same data, models, measures and attacks took"
+    if num_estimated == num_runs:
+        return f"{amount}, about {_duration(seconds)} of work for one process, {source}."
     return (
-        f"{num_runs:,} runs to train in {len(chunks):,} chunks, about {_duration(seconds)} of work for one process, by "
-        "what stored runs of the same data and models took."
+        f"{amount}. {num_estimated:,} of the runs are about {_duration(seconds)} of work for one process, {source};"
+        f" there is no estimate for the other {num_runs - num_estimated:,}, which may take much longer."
     )
 
 
-def _estimate(store: Store, chunks: Sequence[Chunk], device: str, cost: Callable[[Chunk], float]) -> float | None:
-    """The seconds that all chunks take one after the other; None where no readable run of data and model is stored."""
+def _estimate(store: Store, chunks: Sequence[Chunk], device: str, cost: Callable[[Chunk], float]) -> tuple[float, int]:
+    """The seconds of the chunks of whose kind a readable run is stored, and how many runs these chunks have."""
     newest = {
-        (row.setting["dataset"], row.setting["model"]): row.key
+        _kind(row.setting): row.key
         for row in sorted(store.summary(), key=lambda row: row.last)
         if row.device == device and row.done and not row.failed and not row.unreadable
     }
-    rates: dict[tuple[str, str], float] = {}
-    total = 0.0
+    rates: dict[Kind, float | None] = {}
+    total, num_runs = 0.0, 0
     for chunk in chunks:
-        place = chunk[0].setting.dataset, chunk[0].setting.model
-        if place not in newest:
-            return None
-        if place not in rates:
-            record = store.records([newest[place]], status="done", device=device)[0]
+        kind = _kind(chunk[0].setting.content)
+        if kind not in newest:
+            continue
+        if kind not in rates:
             try:
+                record = store.records([newest[kind]], status="done", device=device)[0]
                 run = Run(Setting.from_content(record.setting), record.split, record.init)
-                rates[place] = record.seconds / cost((run,))
-            except (KeyError, TypeError, ValueError):  # options or measures that this program does not know
-                return None
-        total += rates[place] * cost(chunk)
-    return total
+                rates[kind] = record.seconds / cost((run,))
+            except (LookupError, TypeError, ValueError):  # not readable, or options that this program does not know
+                rates[kind] = None
+        rate = rates[kind]
+        if rate is not None:
+            total, num_runs = total + rate * cost(chunk), num_runs + len(chunk)
+    return total, num_runs
+
+
+def _kind(setting: dict[str, Any]) -> Kind:
+    """What runs have in common that take a time proportional to their cost, from the content of their setting."""
+    measures = [(measure["name"], dict(measure["options"])) for measure in setting.get("measures", ())]
+    return setting["dataset"], setting["model"], tuple((name, str(options.get("attack"))) for name, options in measures)
 
 
 def _duration(seconds: float) -> str:

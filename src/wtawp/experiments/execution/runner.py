@@ -29,14 +29,17 @@ class Outcome:
     """The numbers of runs of a sweep.
 
     Attributes:
-        trained: Runs that were trained successfully.
-        known: Runs that the store had already.
+        trained: Runs that were trained successfully, those of surrogates included.
+        known: Runs of the plans that the store had already.
         failed: Runs that failed.
+        surrogates: How many of the trained runs are those of surrogates, on which attacks find flips that poison the
+            graphs of others; they are not among the runs of the plans.
     """
 
     trained: int
     known: int
     failed: int
+    surrogates: int = 0
 
 
 def run_plans(
@@ -98,8 +101,9 @@ def run_plans(
         for sentence in _announcements(store, runs, known, where[0], fresh=fresh):
             announce(sentence)
         if to_attack or to_train:
-            announce(describe_cost(store, to_attack + to_train, where[0], cost))
-    advance, failed = _meter(to_attack + to_train, progress, cost), 0
+            num_surrogates = sum(map(len, to_attack))
+            announce(describe_cost(store, to_attack + to_train, where[0], cost, num_surrogates=num_surrogates))
+    advance, failed, trained_surrogates = _meter(to_attack + to_train, progress, cost), 0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect(), weights=weights)
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
         jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
@@ -116,10 +120,13 @@ def run_plans(
                     records = outcome
                 new = [record for record in records if record.key not in known | attacked]
                 store.add(new, replace=fresh)
-                failed += sum(record.status == "failed" for record in new)
+                num_failed = sum(record.status == "failed" for record in new)
+                failed += num_failed
+                trained_surrogates += len(new) - num_failed if stage is to_attack else 0
                 advance(stage[i], 1.0)
     total_runs = len(runs) + sum(map(len, to_attack))
-    return Outcome(trained=total_runs - len(known) - failed, known=len(known), failed=failed)
+    trained = total_runs - len(known) - failed
+    return Outcome(trained=trained, known=len(known), failed=failed, surrogates=trained_surrogates)
 
 
 def _meter(

@@ -12,7 +12,7 @@ import numpy as np
 from wtawp.experiments.results.certificates import at_radius, certified_grids, compare_certified
 from wtawp.experiments.results.claims import spread_changes
 from wtawp.experiments.results.drops import DropComparison, compare_drops
-from wtawp.experiments.results.facts import facts
+from wtawp.experiments.results.facts import facts, with_records
 from wtawp.experiments.results.geometry import (
     bounds_of,
     find_modes,
@@ -114,8 +114,15 @@ class Quantities:
             case ["fact", fact]:
                 return _one_of(self._facts, fact, "fact")()
             case [plan, row, column, statistic]:
-                return self._statistic(_one_of(self._reports, plan, "plan"), row, column, statistic)
+                return self._statistic(with_records(self._report(plan)), row, column, statistic)
         raise ValueError(f"expected 'plan; row; column; statistic' or 'fact; name', got {'; '.join(parts)!r}")
+
+    def _report(self, name: str) -> PlanReport:
+        """A plan with its measurements; one that is not shown is refused with names that come near."""
+        if name in self._reports:
+            return self._reports[name]
+        shown = ", ".join(get_close_matches(name, self._reports, 3, 0.4))
+        raise ValueError(f"there is no plan {name!r} among those that are shown" + (shown and f"; near it are {shown}"))
 
     def _statistic(self, report: PlanReport, row: str, column: str, statistic: str) -> float | None:
         """A statistic of a cell or of a pair."""

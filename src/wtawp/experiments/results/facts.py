@@ -18,7 +18,7 @@ from wtawp.experiments.results.distinct import ROBUSTNESS, distinct_judged, dist
 from wtawp.experiments.results.drops import DropComparison, compare_drops
 from wtawp.experiments.results.geometry import geometry_comparisons, smoothness_comparisons, with_holm
 from wtawp.experiments.results.league import League, make_league
-from wtawp.experiments.results.main_claims import TIMED_ON_CPU, check_claims, cost_ratios
+from wtawp.experiments.results.main_claims import MAIN_CLAIMS, TIMED_ON_CPU, CheckedClaim, check_claims, cost_ratios
 from wtawp.experiments.results.overfitting import gains_and_overfitting, rank_correlation
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm
 from wtawp.experiments.results.summary import TOLERANCE, CellReport, PlanReport
@@ -41,11 +41,33 @@ SMALLEST_CHANGE = 0.15  # points that count as an improvement or as harm
 CLEAR_Z = 2.0  # standard errors that chance seldom explains
 
 
-class Reports(UserDict[str, PlanReport]):
-    """Plans with their measurements, by name; a plan that is not there is a ValueError."""
+IMPORT_ADVICE = "import the records first: wtawp results import results/*.jsonl.gz, or pass --records results"
 
-    def __missing__(self, name: str) -> PlanReport:
-        raise ValueError(f"this needs the plan {name}, of which nothing is shown")
+
+class Reports(UserDict[str, PlanReport]):
+    """Plans with their measurements, by name; a plan that is not there, or was not measured, is a ValueError."""
+
+    def __getitem__(self, name: str) -> PlanReport:
+        if name not in self.data:
+            raise ValueError(f"this needs the plan {name}, of which nothing is shown; ask for its label, too")
+        return with_records(self.data[name])
+
+
+def with_records(report: PlanReport) -> PlanReport:
+    """Refuse a plan of which nothing is stored.
+
+    Args:
+        report: The plan with its measurements.
+
+    Returns:
+        The same report.
+
+    Raises:
+        ValueError: If no run of it is stored; the message says how to import some.
+    """
+    if report.device is None:
+        raise ValueError(f"this needs the plan {report.plan.name}, of which nothing is stored; {IMPORT_ADVICE}")
+    return report
 
 
 def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
@@ -65,7 +87,7 @@ def facts(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
         **{f"attacked {name}": count for name, count in _judged(reports, ROBUSTNESS, attacked=True).items()},
         **_pairs(reports),
         **_drops(reports),
-        **_claims(of_plans),
+        **_claims(reports),
         **_times(reports, of_plans),
         **_smoothness(reports),
         **_certificates(reports),
@@ -187,9 +209,14 @@ def _num_gaining(reports: Reports, name: str, level: float) -> int:
     return sum(gain > 0 and p is not None and (p < level or level == 1.0) for gain, p in pairs)
 
 
-def _claims(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
-    """How many claims of the paper there are, and how many hold."""
-    claims = cache(lambda: check_claims(of_plans))
+def _claims(reports: Reports) -> dict[str, Callable[[], float]]:
+    """How many claims of the paper there are, and how many hold; all plans that decide the main ones are needed."""
+
+    @cache
+    def claims() -> list[CheckedClaim]:
+        for name in sorted({name for claim in MAIN_CLAIMS for name in claim.plans}):
+            reports[name]  # is refused if nothing of it is stored
+        return check_claims({name: report for name, report in reports.data.items() if report.records})
 
     def count(verdict: str | None, *, main: bool) -> int:
         return sum(c.is_main >= main and verdict in (None, c.outcome.verdict) for c in claims())
@@ -199,7 +226,7 @@ def _claims(of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]
         "claims that hold": lambda: count("holds", main=False),
         "main claims": lambda: count(None, main=True),
         "main claims that hold": lambda: count("holds", main=True),
-        "times the seconds of plain training": lambda: median(cost_ratios(Reports(of_plans)[TIMED_ON_CPU])),
+        "times the seconds of plain training": lambda: median(cost_ratios(reports[TIMED_ON_CPU])),
     }
 
 
