@@ -400,7 +400,7 @@ def test_the_committed_report_is_made_from_the_committed_records(reports: dict[s
     text = render_markdown(list(reports.values()), figures="figures")
     assert text == (RESULTS / "README.md").read_text(encoding="utf-8")
     drawn = [line.split("](")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")]
-    assert len(drawn) == 52
+    assert len(drawn) == 51
     assert all((RESULTS / name).read_text(encoding="utf-8").startswith("<svg") for name in drawn)
 
 
