@@ -346,6 +346,8 @@ def _records() -> list[dict[str, Any]]:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             short = [line for _, line in zip(range(200), lines, strict=False) if len(line) < 8_000]
         records += [json.loads(line) for line in short[:3]]
+    for record in records:
+        record.pop("checksum", None)  # with it, every change is noticed before anything else is read
     return records
 
 

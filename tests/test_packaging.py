@@ -96,7 +96,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(*build, "-t", "sdist", folder=ROOT, home=folder)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as sources:
-        sources.extractall(folder, filter="data")
+        sources.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # from 3.11.4 on
     run(*build, "-t", "wheel", folder=folder / archive.name.removesuffix(".tar.gz"))
     (built,) = folder.glob("*.whl")
     return built

@@ -727,12 +727,3 @@ def test_hooks_of_parameters_outside_the_model_are_refused_in_the_loss_form() ->
         awp.loss(lambda: F.cross_entropy(model(X) * temperature, Y))
     awp.backward(lambda: F.cross_entropy(model(X) * temperature, Y))
     assert temperature.grad is not None
-
-
-def test_a_state_of_another_kind_of_lam_is_named() -> None:
-    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
-    fixed, auto = WTAWP(model, rho=1.0, lam=0.5), WTAWP(model, rho=1.0, lam="auto")
-    with pytest.raises(ValueError, match=r'whose lam is "auto", not 0\.5; build both with the same lam'):
-        fixed.load_state_dict(auto.state_dict())
-    with pytest.raises(ValueError, match='whose lam is a number, and this one has lam="auto"'):
-        auto.load_state_dict(fixed.state_dict())

@@ -155,6 +155,7 @@ class AttackSpec:
             parameter that no request holds.
 
     Example:
+        >>> from wtawp.attacks import attack_spec
         >>> spec = attack_spec("pgd")
         >>> spec.label, spec.stages, spec.needs
         ('PGD', ('evasion', 'poisoning'), 'gradient')

@@ -147,7 +147,7 @@ def test_the_geometry_of_graph_classifiers_is_measured_too(archive: str) -> None
         ({"dataset": "wine", "model": "GCN", "batch_size": 8}, "batch_size counts graphs, and wine is one graph"),
         ({"dataset": "wine", "model": "GCN", "features": "degree"}, "wine brings its own features"),
         ({"features": "attribute"}, "neither node labels nor attributes"),
-        ({"features": "colour"}, "features must be one of attribute, degree, constant, got 'colour'"),
+        ({"features": "colour"}, "features must be one of attribute, label, degree, constant, got 'colour'"),
         ({"noise": noise_of(certifying("edges", 1))}, "a list of graphs, and noise is for the nodes of one graph"),
         (
             {"measures": (Measure("smoothness", (("wrt", "features"),)),)},
