@@ -133,10 +133,12 @@ class Worker:
         Returns:
             How the process ended, as the end of a sentence: "was killed by SIGSEGV" or "exited with status 3".
         """
-        self.connection.close()
-        self._process.join(max(0.0, patience))
+        if patience > 0:
+            self.connection.close()
+            self._process.join(patience)
         if self._process.exitcode is None:
             _kill_tree(self._process)
+        self.connection.close()
         return describe_exit(self._process.exitcode or 0)
 
     def _send(self, content: object) -> None:
