@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from wtawp.base import DataError
-from wtawp.graphs.masks import refuse_mask_of_numbers
+from wtawp.graphs.masks import is_mask_of_numbers, refuse_mask_of_numbers
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
@@ -14,4 +14,8 @@ def test_a_number_for_each_row_that_is_0_or_1_is_no_index(numbers: list[int], dt
 
 @pytest.mark.parametrize(("numbers", "size"), [([0, 1], 2), ([1, 0], 4), ([0, 1, 2], 3), ([0, 1, 1], 4), ([], 0)])
 def test_everything_else_may_be_indices(numbers: list[int], size: int) -> None:
-    refuse_mask_of_numbers(torch.tensor(numbers, dtype=torch.int64), size, "rows")
+    assert not is_mask_of_numbers(torch.tensor(numbers, dtype=torch.int64), size)
+
+
+def test_a_mask_of_true_and_false_is_one() -> None:
+    assert not is_mask_of_numbers(torch.tensor([True, False, True]), 3)

@@ -359,3 +359,22 @@ def test_weights_of_edges_need_their_shape_and_positive_sums() -> None:
     data.edge_weight = -torch.ones(edges)
     with pytest.raises(DataError, match="a GCN needs positive sums of edge weights, but those into node 0 sum to -"):
         fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=1)
+
+
+def test_seeds_may_be_an_array_and_other_modules_may_take_weights_of_any_shape() -> None:
+    data = load("wine")
+    split = stratified(data.y, seed=0)
+    models = [GCN(13, 3, dropout=np.float32(0.5), generator=rng("init", i)) for i in range(2)]
+    assert len(fit_many(models, data, split, seeds=np.arange(2), epochs=1)) == 2
+
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(13, 3)
+
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+            out = torch.zeros(len(x), 3).index_add(0, edge_index[1], edge_weight * self.lin(x)[edge_index[0]])
+            return out + self.lin(x)
+
+    data.edge_weight = torch.rand(data.edge_index.shape[1], 1)
+    assert fit(Weighted(), data, split, seed=0, epochs=1).accuracy["test"] >= 0

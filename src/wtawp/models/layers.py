@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeGuard
+from numbers import Real
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -359,7 +360,8 @@ def checked_dropout(dropout: float) -> float:
     Raises:
         ValueError: If it is not in [0, 1).
     """
-    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+    is_number = isinstance(cast(object, dropout), Real)  # NumPy's, too
+    if not is_number or not 0 <= dropout < 1:
         raise ValueError(f"dropout must lie in [0, 1), got {dropout!r}")
     return dropout
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -109,7 +110,7 @@ def fit_batches(
     _check_count("accumulate", accumulate)
     if loader is None:
         _check_count("batch_size", batch_size)
-    if fanouts is not None and not isinstance(fanouts, Sequence):
+    if fanouts is not None and not hasattr(fanouts, "__len__"):
         raise ValueError(f"fanouts must hold a number for each layer, such as (10, 10), got {fanouts!r}")
     device = next((p.device for p in model.parameters()), None)
     if device is None:
@@ -168,7 +169,7 @@ def _check_samples(
 
 def _check_count(name: str, value: object) -> None:
     """Refuse what is not a whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 

@@ -82,7 +82,8 @@ def check_graph(data: Data, model: nn.Module, *, is_adapted: bool) -> None:
                 " the features have one row for each node"
             )
     if isinstance(weight := data.get("edge_weight"), Tensor):
-        if edges is not None and not is_adapted and weight.shape != edges.shape[1:]:
+        is_ours = isinstance(model, StackAware | StackAwareOnGraphs)  # others may take weights of any shape
+        if is_ours and edges is not None and not is_adapted and weight.shape != edges.shape[1:]:
             expected = f"[{edges.shape[1]}]"
             raise DataError(f"edge_weight must have one number for each edge, {expected}, got {list(weight.shape)}")
         _check_finite("edge_weight", weight)

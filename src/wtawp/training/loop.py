@@ -270,7 +270,7 @@ def fit_many(
         raise ValueError("fit_many needs one model or more, got none")
     if len({id(model) for model in models}) < len(models):
         raise ValueError("fit_many trains each model once, and the same model is in the list several times; build each")
-    if not isinstance(seeds, Sequence):
+    if not hasattr(seeds, "__len__"):
         raise ValueError(f"seeds must hold a number for each model, such as range({len(models)}), got {seeds!r}")
     for model in models:
         check_data(model, data, forward, "fit")
