@@ -59,7 +59,8 @@ class BestWeights:
             self.stopped |= epoch - self.epoch >= patience
         pairs = [(self.best, self.theta), (self.best_buffers, self.buffers)]
         if better.device.type == "cpu":  # few members improve in late epochs: copy those alone
-            for i in better.nonzero()[:, 0].tolist():
+            improved = [i for i, is_better in enumerate(better.tolist()) if is_better]
+            for i in improved:
                 for best, now in pairs:
                     for n in best:
                         best[n][i].copy_(now[n][i].detach())

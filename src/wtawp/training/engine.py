@@ -97,6 +97,7 @@ class StackTraining:
         self.subsets = {"train": self.subset(data, "train"), "monitored": self.subset(data, *self.monitored_parts)}
         self.names = () if awp is None or awp.is_plain else self._select(awp)
         self.dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=self.device)
+        self.passes = torch.arange(1 if awp is None else awp.steps + 1, device=self.device)  # of one epoch
         self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
         self.optimizer = make_optimizer(self.theta)
         self.average = (
@@ -186,10 +187,11 @@ class StackTraining:
             is_perturbed: Whether the weights are perturbed; otherwise the epoch is plain training.
         """
         ensemble, objective, theta, buffers = self.ensemble, self.objective, self.theta, self.buffers
+        keys_of_pass = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + self.passes)[:, None])  # [passes, b]
 
         def losses(weights: Stack, number: int) -> Tensor | tuple[Tensor, Tensor]:
             statistics = buffers if number == 0 else {n: b.clone() for n, b in buffers.items()}
-            keys = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + number))
+            keys = keys_of_pass[number]
             if number == 0 and ensemble.has_extra_loss:  # at the natural weights alone, as in the released code
                 logits, extra = ensemble.logits_and_extra(weights, statistics, train.arguments, keys)
                 return objective.losses(train.take(logits), train.y, is_shared=train.is_shared), extra
