@@ -85,6 +85,9 @@ def test_part_of_the_paper_at_smoke_scale_and_its_report(tmp_path: Path, store: 
     page.write_text("3<!-- = claim:second-layer; first layer; accuracy; runs --> runs", encoding="utf-8")
     wrong = invoke(*same, "--store", store, "--verify", page, code=1)
     assert "'claim:second-layer; first layer; accuracy; runs' is 2, and the text says 3" in " ".join(wrong.split())
+    assert "corrected: " in invoke(*same, "--store", store, "--verify", page, "--correct")
+    assert page.read_text(encoding="utf-8") == "2<!-- = claim:second-layer; first layer; accuracy; runs --> runs"
+    assert "add --verify FILE" in " ".join(invoke(*same, "--store", store, "--correct", code=2).split())
     missing = invoke(*same, "--store", store, "--verify", tmp_path / "none.md", code=2)
     assert "does not exist" in " ".join(missing.replace("│", " ").split())  # a long path breaks the line
     page.write_text("3 runs", encoding="utf-8")

@@ -261,3 +261,23 @@ def test_the_state_of_an_optimizer_is_saved_and_loaded() -> None:
                 each.step({"w": gradient})
                 each.end_epoch(torch.ones(2))
         assert torch.equal(straight.theta["w"], second.theta["w"])
+
+
+def test_the_adam_of_a_stack_is_torchs_own_bit_for_bit_also_where_a_gradient_is_missing_and_after_loading() -> None:
+    start = {"a": torch.randn(3, 4, 5, generator=rng("a")), "b": torch.randn(3, 2, generator=rng("b"))}
+    stacks = [{name: t.clone().requires_grad_() for name, t in start.items()} for _ in range(2)]
+    stacked = StackedAdam(stacks[0], lr=0.1, weight_decay=0.01)
+    reference = torch.optim.Adam(stacks[1].values(), lr=0.1, weight_decay=0.01, fused=True)
+    for step in range(6):
+        gradient = {name: torch.randn(t.shape, generator=rng(name, step)) for name, t in start.items()}
+        if step in (0, 3):
+            del gradient["b"]
+        if step == 4:
+            saved = stacked.state_dict()
+            stacked = StackedAdam(stacks[0], lr=0.1, weight_decay=0.01)
+            stacked.load_state_dict(saved)
+        stacked.step(gradient)
+        for name, weight in stacks[1].items():
+            weight.grad = gradient.get(name)
+        reference.step()
+        assert all(torch.equal(stacks[0][name], stacks[1][name]) for name in start)

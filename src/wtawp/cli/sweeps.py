@@ -199,6 +199,9 @@ def report(
             help="Recompute the marked numbers of this Markdown file or folder of files, and fail where one is wrong.",
         ),
     ] = None,
+    correct: Annotated[
+        bool, typer.Option("--correct", help="Write the right numbers into the files of --verify, and list them.")
+    ] = False,
     store: StorePath = None,
     as_json: Json = False,
 ) -> None:
@@ -232,6 +235,8 @@ def report(
                     stored = opened.records()
                     of_paper = [summarise(plan, stored) for plan in plans]
                     reports = _with_own_runs(of_paper, stored)
+        if correct and not verify:
+            raise typer.BadParameter("--correct changes the files of --verify; add --verify FILE")
         if verify and not any(each.records for each in (*of_paper, *reports)):
             what = f"nothing of {', '.join(labels)}" if labels else "nothing"
             raise typer.BadParameter(
@@ -255,15 +260,22 @@ def report(
     if as_json or (html is markdown is folder is None and not verify):
         _show(reports, as_json)
     if verify:
-        _verify(verify, [*of_paper, *reports])  # also plans that are not shown because nothing of them is stored
+        # Also plans that are not shown because nothing of them is stored.
+        _verify(verify, [*of_paper, *reports], is_corrected=correct)
 
 
-def _verify(paths: list[Path], reports: "list[PlanReport]") -> None:
-    """Hold the marked numbers of texts against reports; ends the program with status 1 where one is wrong."""
-    from wtawp.experiments.report.verification import verify
+def _verify(paths: list[Path], reports: "list[PlanReport]", *, is_corrected: bool) -> None:
+    """Hold the marked numbers of texts against reports; ends the program with status 1 where one stays wrong."""
+    from wtawp.experiments.report.verification import correct, verify
 
     with errors_without_traceback():
         count, wrong = verify(paths, reports)
+        if is_corrected and wrong:
+            left = correct(wrong)
+            for mismatch in wrong:
+                if mismatch.correction is not None:
+                    typer.echo(f"corrected: {mismatch}")
+            wrong = left
     for mismatch in wrong:
         stderr_console.print(str(mismatch), style="red", highlight=False, markup=False, soft_wrap=True)
     if not count and not wrong:

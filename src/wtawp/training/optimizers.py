@@ -99,13 +99,13 @@ class StackedAdam(StackOptimizer):
 
     @torch.no_grad()
     def _step_without_hooks(self, weights: list[Tensor], states: list[dict[str, Tensor]]) -> None:
-        """What `Adam.step` computes, by the same kernel; its hooks and groups take longer than that for small models."""
-        options = self.optimizer.param_groups[0]
+        """What `Adam.step` computes, by the same kernel: its hooks and groups would take longer for small models."""
+        options, gradients = self.optimizer.param_groups[0], [w.grad for w in weights if w.grad is not None]
         steps, first, second = ([state[name] for state in states] for name in ("step", "exp_avg", "exp_avg_sq"))
-        torch._foreach_add_(steps, 1)
         beta1, beta2 = options["betas"]
+        torch._foreach_add_(steps, 1)
         torch._fused_adam_(
-            weights, [w.grad for w in weights], first, second, [], steps, lr=options["lr"], beta1=beta1, beta2=beta2,
+            weights, gradients, first, second, [], steps, lr=options["lr"], beta1=beta1, beta2=beta2,
             weight_decay=options["weight_decay"], eps=options["eps"], amsgrad=False, maximize=False,
         )  # fmt: skip
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wtawp.experiments.report.verification import verify
+from wtawp.experiments.report.verification import correct, verify
 from wtawp.experiments.results.summary import PlanReport
 
 
@@ -42,3 +42,17 @@ def test_wrong_numbers_and_lost_marks_are_listed_with_their_places(reports: list
         (3, "'tab:small; GCN; cora; mean' is 81.5, and the text says 81.6"),
         (4, "no number stands before the mark of 'tab:small; GCN; cora; mean'"),
     ]
+
+
+def test_wrong_numbers_are_corrected_in_place_and_nothing_else_changes(
+    reports: list[PlanReport], tmp_path: Path
+) -> None:
+    page = tmp_path / "page.md"
+    mark = "<!-- = tab:small; GCN; cora; mean -->"
+    page.write_bytes(f"\u00e4 **7**{mark}\r\n81.5{mark} 81.62{mark}\r\nnone {mark} 3<!-- = tab:small; GCN -->".encode())
+    _, wrong = verify([page], reports)
+    left = correct(wrong)
+    expected = f"\u00e4 **82**{mark}\r\n81.5{mark} 81.50{mark}\r\nnone {mark} 3<!-- = tab:small; GCN -->"
+    assert page.read_bytes().decode() == expected
+    assert [mismatch.line for mismatch in left] == [3, 3]
+    assert verify([page], reports)[1] == left
