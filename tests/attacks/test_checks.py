@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from wtawp.attacks.checks import checked_labels, checked_nodes, refuse_nan, refuse_without_weights
+from wtawp.attacks.checks import checked_labels, refuse_nan, refuse_without_weights
 from wtawp.base import AttackError
 
 
@@ -24,24 +24,8 @@ def test_a_victim_must_take_edge_weights(weightless: nn.Module) -> None:
         refuse_without_weights(weightless, "PGD")
 
 
-def test_nodes_are_indices_or_a_mask() -> None:
-    assert checked_nodes(torch.tensor([2, 0]), 3).tolist() == [2, 0]
-    assert checked_nodes(torch.tensor([True, False, True]), 3).tolist() == [0, 2]
-    for bad in (torch.zeros(0, dtype=torch.int64), torch.zeros(3), torch.ones(2, dtype=torch.bool), torch.tensor(1)):
-        with pytest.raises(ValueError, match="train must be one or more nodes, as indices or as a mask of all 3"):
-            checked_nodes(bad, 3, "train")
-    for outside in (3, -1):
-        with pytest.raises(ValueError, match="nodes must lie in 0 to 2"):
-            checked_nodes(torch.tensor([outside]), 3)
-
-
 def test_labels_are_whole_numbers_of_all_nodes() -> None:
     assert checked_labels(torch.tensor([1, 0], dtype=torch.int32), 2).dtype == torch.int64
     for bad in (torch.zeros(2), torch.zeros(3, dtype=torch.int64)):
         with pytest.raises(ValueError, match=r"one for each node, \[2\]"):
             checked_labels(bad, 2)
-
-
-def test_a_mask_of_numbers_is_not_taken_for_indices() -> None:
-    with pytest.raises(ValueError, match="nodes holds 4 numbers, all of them 0 or 1: a mask must be of type bool"):
-        checked_nodes(torch.tensor([1, 0, 0, 1]), 4)

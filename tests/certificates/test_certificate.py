@@ -245,7 +245,7 @@ def test_certified_accuracy_counts_right_nodes_among_those_asked_for() -> None:
     assert found.certified_ratio(labels)[0, 0] == pytest.approx(3 / 5)
     assert found.certified_ratio(labels, [0, 1])[0, 0] == pytest.approx(1 / 2)
     assert found.certified_ratio(nodes=np.array([True, False, False, False, True]))[0, 0] == pytest.approx(1 / 2)
-    with pytest.raises(ValueError, match=r"nodes must be distinct, .* 2 of them distinct; a mask must be of type bool"):
+    with pytest.raises(ValueError, match="all of them 0 or 1: a mask must be of type bool"):
         found.certified_ratio(nodes=np.array([1, 0, 0, 0, 1]))
     nobody = certificate_of(VOTES[3:], FEATURES, kind="binary").certified_ratio()
     assert nobody.tolist() == [[0.0]]

@@ -110,12 +110,12 @@ def test_nodes_are_indices_or_a_mask(certificate: Certificate) -> None:
     assert by_mask.num_nodes == by_index.num_nodes == 20
     assert np.array_equal(by_mask.certified, by_index.certified)
     for wrong, message in (
-        (mask[:9], "indices of one or more nodes or a mask of all 60, got bool of shape"),
-        ([0.5], "indices of one or more nodes"),
-        ([], "indices of one or more nodes"),
-        ([0, 0, 1], "distinct, 0 to 59, got 3 from 0 to 1, 2 of them distinct"),
-        ([60], "distinct, 0 to 59"),
-        ([-1], "distinct, 0 to 59"),
+        (mask[:9], r"or a boolean mask \[60\], of the nodes, got torch.bool of shape \[9\]"),
+        ([0.5], r"nodes must be indices \[k\]"),
+        ([], "nodes must hold one of the nodes or more"),
+        ([0, 0, 1], "nodes must be distinct, but 1 of 3 occur again"),
+        ([60], "nodes must lie in 0 to 59"),
+        ([-1], "nodes must lie in 0 to 59"),
     ):
         with pytest.raises(ValueError, match=message):
             collective(certificate, FIELDS, nodes=wrong, deletions=(0,))

@@ -222,9 +222,9 @@ def test_wrong_arguments_are_named() -> None:
     votes, labels = random_votes(10, 3, 50, 0)
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"alpha": 1.0}, "alpha, the probability that a set misses"),
-        ({"calibration": []}, "indices of one or more nodes"),
-        ({"calibration": [0, 0]}, "distinct nodes, 0 to 9"),
-        ({"calibration": [10]}, "distinct nodes, 0 to 9"),
+        ({"calibration": []}, "calibration must hold one of the nodes or more"),
+        ({"calibration": [0, 0]}, "calibration must be distinct, but 1 of 2"),
+        ({"calibration": [10]}, "calibration must lie in 0 to 9"),
         ({"labels": labels[:5]}, "a class for each of the 10 nodes"),
         ({"labels": labels + 3}, "classes, 0 to 2"),
         ({"edges": (0, 1)}, "these votes are about features, not about edges"),

@@ -1,7 +1,6 @@
 """What attacks require of a victim, of nodes and of labels."""
 
 import inspect
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +8,6 @@ from torch_geometric.data import Data
 
 from wtawp.base import AttackError, DataError
 from wtawp.graphs.collection import is_collection
-from wtawp.graphs.masks import refuse_mask_of_numbers
 from wtawp.models.calls import check_initialized, checked_call, takes_edge_weight
 from wtawp.models.capabilities import StackAware
 from wtawp.models.evaluation import evaluating, refuse_cached
@@ -60,20 +58,6 @@ def check_victim(victim: object, data: Data, attack: str, *, is_callable_enough:
             logits = checked_call(victim, (data.x, data.edge_index), data.num_nodes)
         if logits.dim() != 2:
             raise DataError(f"the victim must return a row of logits for each node, [n, c], got {list(logits.shape)}")
-
-
-def checked_nodes(nodes: Tensor | Sequence[int], size: int, name: str = "nodes") -> Tensor:  # -> [k] int64
-    """Nodes as indices, from indices or a mask of all nodes; `name` is that of the argument, for errors."""
-    nodes = torch.as_tensor(nodes)
-    if nodes.dtype == torch.bool and nodes.shape == (size,):
-        nodes = nodes.nonzero()[:, 0]
-    refuse_mask_of_numbers(nodes, size, name)
-    if nodes.dim() != 1 or nodes.dtype != torch.int64 or len(nodes) == 0:
-        got = f"{nodes.dtype} {list(nodes.shape)}"
-        raise ValueError(f"{name} must be one or more nodes, as indices or as a mask of all {size}, got {got}")
-    if int(nodes.min()) < 0 or int(nodes.max()) >= size:
-        raise ValueError(f"{name} must lie in 0 to {size - 1}, got {int(nodes.min())} to {int(nodes.max())}")
-    return nodes
 
 
 def checked_labels(labels: Tensor, size: int) -> Tensor:  # -> [n] int64

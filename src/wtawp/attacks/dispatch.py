@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import check_graph, check_victim, checked_nodes
+from wtawp.attacks.checks import check_graph, check_victim
 from wtawp.attacks.meta_attack import self_training_labels
 from wtawp.attacks.registry import DEFAULT_ATTACK, attack_spec
 from wtawp.attacks.spec import AttackRequest
 from wtawp.graphs.graph_flips import Flips
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.evaluation import evaluating
 
 
@@ -73,7 +74,7 @@ def attack(
     size = int(data.num_nodes)
     if nodes is None and spec.attacks_training:
         raise ValueError(f"attack {method!r} needs the training nodes; pass nodes=split.train")
-    nodes = torch.arange(size, device=data.edge_index.device) if nodes is None else checked_nodes(nodes, size)
+    nodes = torch.arange(size, device=data.edge_index.device) if nodes is None else checked_rows(nodes, size)
     train = None
     if spec.attacks_training:
         assert isinstance(victim, nn.Module)

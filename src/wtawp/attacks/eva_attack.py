@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels, checked_nodes
+from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.evolution import JITTER, FlipSampler, combined, credits_of, tournament
 from wtawp.attacks.flipped_graphs import NO_FLIP, FlippedGraphs, Victim
 from wtawp.attacks.losses import margins
 from wtawp.base import AttackError, isolated_rng, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.normalisation import sum_operator
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.evaluation import evaluating, refuse_cached
 
 Crossover = Literal["credit", "uniform"]
@@ -155,7 +156,7 @@ class _Goal:
     def of(data: Data, nodes: Tensor, labels: Tensor, objective: Objective | None, *, hard_labels: bool) -> "_Goal":
         """The goal from the arguments of the attack, checked."""
         size = int(data.num_nodes)
-        nodes = torch.unique(checked_nodes(nodes, size).cpu())
+        nodes = torch.unique(checked_rows(nodes, size).cpu())
         known = checked_labels(labels.cpu(), size)[nodes]
         if objective is None and int(known.min()) < 0:
             raise ValueError("labels of the attacked nodes must be known (>= 0); leave the others out of `nodes`")

@@ -5,11 +5,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels, checked_nodes
+from wtawp.attacks.checks import checked_labels
 from wtawp.base import AttackError, DataError
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import multiply
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.evaluation import evaluating
 from wtawp.models.inputs import features
 
@@ -84,7 +85,7 @@ def _targets(
         if not bool(torch.isfinite(targets).all()):
             raise AttackError("the victim returns NaN or infinite logits, which no surrogate can imitate")
         return targets.to(data.x.dtype), torch.full((size, 1), 1 / size, dtype=data.x.dtype, device=device)
-    nodes = torch.unique(checked_nodes(train, size, "train")).to(device)
+    nodes = torch.unique(checked_rows(train, size, "train")).to(device)
     known = checked_labels(data.y if labels is None else labels, size).to(device)
     if int(known[nodes].min()) < 0:
         raise ValueError("labels of the training nodes must be known (>= 0); leave the others out of `train`")

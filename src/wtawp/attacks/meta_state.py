@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_nodes
 from wtawp.attacks.degree_test import LikelyDegrees
 from wtawp.base import AttackError, rng
 from wtawp.graphs.flips import undirected_pairs
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import multiply
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.capabilities import Features
 from wtawp.models.inputs import features
 
@@ -202,5 +202,5 @@ class PairGradient:
 
 def _distinct_nodes(nodes: Tensor, size: int, name: str) -> Tensor:  # -> [k] int64, sorted
     """Nodes as sorted indices, each once."""
-    distinct: Tensor = torch.unique(checked_nodes(nodes, size, name))
+    distinct: Tensor = torch.unique(checked_rows(nodes, size, name))
     return distinct

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels, checked_nodes
+from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.linear_surrogate import surrogate_weights
 from wtawp.attacks.nettack_state import NettackState, cooccurring
 from wtawp.attacks.spec import AttackRequest
@@ -21,6 +21,7 @@ from wtawp.graphs.feature_flips import FeatureFlips, binary_features
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.graph_flips import GraphFlips
 from wtawp.graphs.products import multiply
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.inputs import features
 
 EXTRA_FLIPS = 2  # the default budget is the degree of the target plus this
@@ -161,7 +162,7 @@ def nettack_many(
     )  # fmt: skip
     size = int(data.num_nodes)
     allowance = None if budget is None else budget_of(data, budget)
-    chosen, labels = checked_nodes(targets, size, "targets").tolist(), checked_labels(labels, size)
+    chosen, labels = checked_rows(targets, size, "targets").tolist(), checked_labels(labels, size)
     if weights is None:
         weights = surrogate_weights(data, labels=labels, train=train, victim=victim)
     if weights.dim() != 2 or weights.shape[0] != data.x.shape[1]:
@@ -272,7 +273,7 @@ def _influencers(state: NettackState, count: int, seed: int) -> list[int]:
 
 def _target(nodes: Tensor, size: int) -> Tensor:
     """The only node to attack."""
-    chosen = checked_nodes(nodes, size)
+    chosen = checked_rows(nodes, size)
     if len(chosen) != 1:
         raise ValueError(
             f"nettack attacks one node at a time, got {len(chosen)} nodes; use nettack_many, which finds flips for each"

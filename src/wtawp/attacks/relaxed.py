@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels, checked_nodes
+from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.losses import Loss, loss_spec, misclassified
 from wtawp.base import AttackError, DataError
 from wtawp.graphs.flips import undirected_pairs
+from wtawp.graphs.row_choices import checked_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +137,7 @@ def target_of(
 ) -> Target:
     """The target with one copy of the graph for each entry of `nodes` (indices or a mask) and `labels` [n]."""
     size, device, copies = int(data.num_nodes), data.edge_index.device, len(nodes)
-    chosen = [checked_nodes(each, size).to(device) for each in nodes]
+    chosen = [checked_rows(each, size).to(device) for each in nodes]
     wanted = [_labels_at(checked_labels(each.to(device), size), at) for each, at in zip(labels, chosen, strict=True)]
     most = max(map(len, chosen))
     share = torch.zeros(copies, most, dtype=data.x.dtype, device=device)

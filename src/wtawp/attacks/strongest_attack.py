@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels, checked_nodes
+from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.outcomes import Outcome
 from wtawp.attacks.registry import attack_names, attack_spec
 from wtawp.attacks.relaxed import target_of
@@ -22,6 +22,7 @@ from wtawp.attacks.spec import AttackRequest, AttackSpec
 from wtawp.attacks.surrogate import distilled_surrogate
 from wtawp.base import AttackError, WtawpError, part_of_progress, seed_of
 from wtawp.graphs.flips import EdgeFlips, budget_of
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.evaluation import evaluating
 
 T = TypeVar("T")
@@ -227,7 +228,7 @@ def _check(request: AttackRequest) -> None:
     size = int(request.data.num_nodes)
     budget_of(request.data, request.given_budget)
     for nodes, labels in zip(request.nodes, request.labels, strict=True):
-        checked_nodes(nodes, size)
+        checked_rows(nodes, size)
         checked_labels(labels, size)
 
 

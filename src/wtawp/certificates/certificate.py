@@ -23,6 +23,7 @@ from scipy.stats import beta
 
 from wtawp.certificates.noise import Noise
 from wtawp.certificates.votes import NO_CLASS, Votes, is_whole_number
+from wtawp.graphs.row_choices import checked_rows
 
 Floats = NDArray[np.float64]
 Kind = Literal["binary", "multiclass"]
@@ -397,30 +398,18 @@ def _check_alpha(alpha: float) -> None:
         raise ValueError(f"alpha, the probability that a guarantee is wrong, must lie in (0, 1), got {alpha}")
 
 
-def checked_nodes(nodes: ArrayLike | None, size: int) -> NDArray[np.int64]:
+def checked_nodes(nodes: ArrayLike | None, size: int, what: str = "nodes") -> NDArray[np.int64]:
     """Convert the nodes that count to indices.
 
     Args:
         nodes: Distinct indices, or a boolean mask of all nodes; None for all nodes.
         size: Number of nodes.
+        what: The name of the argument, for messages.
 
     Returns:
         The indices, one or more.
 
     Raises:
-        ValueError: If they are something else, or do not exist.
+        DataError: If they are something else, or do not exist.
     """
-    chosen = np.arange(size) if nodes is None else np.asarray(nodes)
-    if chosen.dtype == np.bool_ and chosen.shape == (size,):
-        chosen = chosen.nonzero()[0]
-    if chosen.ndim != 1 or len(chosen) == 0 or not np.issubdtype(chosen.dtype, np.integer):
-        raise ValueError(
-            f"nodes must be the indices of one or more nodes or a mask of all {size}, got {chosen.dtype} of shape"
-            f" {chosen.shape}"
-        )
-    if len(np.unique(chosen)) < len(chosen) or not 0 <= chosen.min() <= chosen.max() < size:
-        raise ValueError(
-            f"nodes must be distinct, 0 to {size - 1}, got {len(chosen)} from {chosen.min()} to {chosen.max()},"
-            f" {len(np.unique(chosen))} of them distinct; a mask must be of type bool"
-        )
-    return chosen.astype(np.int64)
+    return np.arange(size) if nodes is None else checked_rows(nodes, size, what, distinct=True).numpy(force=True)

@@ -195,11 +195,8 @@ def _check_clean(clean: Votes, votes: Votes, *, is_plain: bool) -> None:
 
 def _true_counts(votes: Votes, labels: ArrayLike, calibration: ArrayLike) -> NDArray[np.int64]:
     """The votes for the true class of each calibration node."""
-    nodes, (size, classes) = np.asarray(calibration), votes.counts.shape
-    if nodes.ndim != 1 or len(nodes) == 0 or not np.issubdtype(nodes.dtype, np.integer):
-        raise ValueError(f"calibration must be the indices of one or more nodes, got {calibration!r}")
-    if len(np.unique(nodes)) < len(nodes) or not 0 <= nodes.min() <= nodes.max() < size:
-        raise ValueError(f"calibration must be distinct nodes, 0 to {size - 1}")
+    size, classes = votes.counts.shape
+    nodes = checked_nodes(calibration, size, "calibration")
     known = np.asarray(labels)
     if known.shape != (size,) or not np.issubdtype(known.dtype, np.integer):
         raise ValueError(f"labels must be a class for each of the {size} nodes, got {known.dtype} of {known.shape}")

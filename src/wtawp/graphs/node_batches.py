@@ -10,7 +10,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng, seed_of
-from wtawp.graphs.sampling import NeighbourLists, check_fanouts, checked_nodes, sample_neighbours
+from wtawp.graphs.row_choices import checked_rows
+from wtawp.graphs.sampling import NeighbourLists, check_fanouts, sample_neighbours
 
 Transform = Callable[[Data], Data]
 
@@ -30,7 +31,7 @@ class NodeBatches:
     Args:
         data: The graph, on the CPU. Features may be a NumPy array that is mapped from disk,
             `np.load(path, mmap_mode="r")`: a batch reads the rows it needs.
-        nodes: The nodes to iterate over, distinct, [k].
+        nodes: The nodes to iterate over, as distinct indices [k] or a boolean mask [n].
         fanouts: Largest number of neighbours of a node that are sampled in each hop, the hop next to the seeds first;
             -1 takes all.
         batch_size: Number of seeds in a batch; the last batch of an epoch may be smaller.
@@ -77,9 +78,7 @@ class NodeBatches:
         self.neighbours = neighbour_lists_of(data) if neighbours is None else neighbours
         if data.num_nodes != self.neighbours.num_nodes:
             raise DataError(f"data has {data.num_nodes} nodes and its neighbour lists {self.neighbours.num_nodes}")
-        checked_nodes(nodes, self.neighbours.num_nodes)
-        if not len(nodes):
-            raise DataError("nodes must hold a node or more, got none")
+        nodes = checked_rows(nodes, self.neighbours.num_nodes, distinct=True)
         self.epoch, self._order = 0, _Order(len(nodes), batch_size, seed, shuffle)
         self._data, self._transform = data, transform
         arrays = {key: value for key, value in data.to_dict().items() if isinstance(value, Tensor | np.ndarray)}

@@ -181,7 +181,7 @@ def sample_neighbours(
         (tensor([0, 1, 2, 3]), tensor([[1, 2, 3], [0, 0, 1]]))
     """
     check_fanouts(fanouts)
-    seed_nodes = checked_nodes(seeds, lists.num_nodes)
+    seed_nodes = _checked_seeds(seeds, lists.num_nodes)
     indptr, sources = lists.indptr.numpy(), lists.sources.numpy()
     numbering = _Numbering(seed_nodes, compiled=compiled)
     ends, hops = [0, len(seed_nodes)], []
@@ -216,19 +216,8 @@ def check_fanouts(fanouts: Sequence[int]) -> None:
         )
 
 
-def checked_nodes(nodes: Tensor, num_nodes: int) -> np.ndarray:
-    """Convert a list of nodes to an array, if they are distinct nodes of a graph.
-
-    Args:
-        nodes: The nodes, [k].
-        num_nodes: Number of nodes of the graph.
-
-    Returns:
-        The nodes, [k] int64.
-
-    Raises:
-        DataError: If a node occurs twice or does not exist.
-    """
+def _checked_seeds(nodes: Tensor, num_nodes: int) -> np.ndarray:  # -> [k] int64
+    """The seeds of a sample as an array; there may be none, unlike in a choice of the caller's (`checked_rows`)."""
     if nodes.dim() != 1 or nodes.is_floating_point() or nodes.dtype == torch.bool:
         raise DataError(f"nodes must be a list of node numbers, got {nodes.dtype} of shape {list(nodes.shape)}")
     numbers = np.ascontiguousarray(nodes.cpu().numpy(), dtype=np.int64)

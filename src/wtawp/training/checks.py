@@ -9,7 +9,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import DataError
 from wtawp.graphs import Split, SplitWithoutTest, is_collection, is_memory_mapped, split_from_masks
-from wtawp.graphs.masks import refuse_mask_of_numbers
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.calls import Forward
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 
@@ -219,7 +219,7 @@ def checked_split(split: Split, y: Tensor, *, has_classes: bool, samples: Sample
     """
     has_test = not (isinstance(split, SplitWithoutTest) and len(split.test) == 0)
     parts = {
-        name: checked_rows(getattr(split, name), len(y), f"the {name} part of the split", samples)
+        name: checked_rows(getattr(split, name), len(y), f"the {name} part of the split", samples=samples)
         for name in PARTS[: None if has_test else 2]
     }
     parts.setdefault("test", split.test)
@@ -247,34 +247,3 @@ def checked_split(split: Split, y: Tensor, *, has_classes: bool, samples: Sample
                 " test parts have; choose a larger training part, or leave these out"
             )
     return Split(**parts) if has_test else SplitWithoutTest(**parts)
-
-
-def checked_rows(rows: object, size: int, what: str, samples: str) -> Tensor:  # -> [k]
-    """Turn indices or a mask into indices that exist.
-
-    Args:
-        rows: Indices as a tensor or a list, or a boolean mask of all samples.
-        size: Number of samples.
-        what: What the rows are, for messages.
-        samples: What is numbered, for messages.
-
-    Returns:
-        The indices, one or more.
-
-    Raises:
-        DataError: If they are something else, none, or out of range.
-    """
-    chosen = torch.as_tensor(rows) if isinstance(rows, Tensor | Sequence) and not isinstance(rows, str) else None
-    if chosen is not None and chosen.dtype == torch.bool and chosen.shape == (size,):
-        chosen = chosen.nonzero()[:, 0]
-    if chosen is not None:
-        refuse_mask_of_numbers(chosen, size, what)
-    if chosen is not None and chosen.numel() == 0:
-        raise DataError(f"{what} must hold one of the {samples} or more, got none")
-    if chosen is None or chosen.dim() != 1 or chosen.dtype not in (torch.int64, torch.int32):
-        got = type(rows).__name__ if chosen is None else f"{chosen.dtype} of shape {list(chosen.shape)}"
-        raise DataError(f"{what} must be indices [k], or a boolean mask [{size}], of the {samples}, got {got}")
-    if int(chosen.min()) < 0 or int(chosen.max()) >= size:
-        extent = f"{int(chosen.min())} to {int(chosen.max())}"
-        raise DataError(f"{what} names {samples} {extent}, and there are 0 to {size - 1}")
-    return chosen.long()

@@ -10,6 +10,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import DataError
 from wtawp.graphs import batched
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.calls import (
     Adapted,
     Forward,
@@ -20,7 +21,7 @@ from wtawp.models.calls import (
 )
 from wtawp.models.evaluation import without_cached_graphs
 from wtawp.models.inputs import check_kind
-from wtawp.training.checks import check_data, check_graph, checked_rows, targets_of
+from wtawp.training.checks import check_data, check_graph, targets_of
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
 from wtawp.training.subsets import Decoder
 
@@ -74,7 +75,7 @@ def evaluate(
     y = targets_of(graph) if decoder is None else graph.edge_label
     objective.check_targets(y)
     y = y.long() if objective.has_classes else y
-    chosen = checked_rows(rows, len(y), "rows", "samples").to(y.device)
+    chosen = checked_rows(rows, len(y), "rows", samples="samples").to(y.device)
     if forward is None and isinstance(graph, Data):
         warn_of_unused_edge_inputs(model, graph)
     output = _output(model, graph, forward, size=len(y) if decoder is None else graph.num_nodes)

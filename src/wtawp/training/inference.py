@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from wtawp.graphs import NeighbourLists, sample_neighbours
 from wtawp.graphs.node_batches import neighbour_lists_of, rows_of
-from wtawp.graphs.sampling import checked_nodes
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.evaluation import evaluating
 from wtawp.training.batch_models import BatchModel, check_on_small_graph, num_features_of
 
@@ -36,7 +36,7 @@ def compute_logits(
     Args:
         model: A node classifier, called as `model(x, edge_index)`, on any device.
         data: The graph, on the CPU; features may be a NumPy array that is mapped from disk.
-        nodes: The nodes whose logits are wanted, distinct, [k]; None for all.
+        nodes: The nodes whose logits are wanted, as distinct indices [k] or a boolean mask [n]; None for all.
         neighbours: The neighbour lists of the graph, if they are built already; None builds them.
         num_hops: How far the model reaches into the graph; needed for modules other than those named above.
         max_edges: Number of edges that are processed at a time. A node with more edges is processed alone.
@@ -59,7 +59,8 @@ def compute_logits(
     if max_edges < 1:
         raise ValueError(f"max_edges must be >= 1, got {max_edges}")
     lists = neighbour_lists_of(data) if neighbours is None else neighbours
-    wanted = torch.arange(lists.num_nodes) if nodes is None else torch.from_numpy(checked_nodes(nodes, lists.num_nodes))
+    size = lists.num_nodes
+    wanted = torch.arange(size) if nodes is None else checked_rows(nodes, size, distinct=True).cpu()
     check_on_small_graph(model, num_features_of(data), num_hops)
     return logits_of(BatchModel(model, lists, num_hops), data, lists, wanted, max_edges)
 
