@@ -486,3 +486,16 @@ def test_graphs_and_victims_that_cannot_vote_are_refused_in_words() -> None:
         vote(weighted, gcn(), **how)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="the features have 30 columns, but the layer takes 29"):
         vote(DATA, GCN(29, 7, generator=rng("voter")), **how)  # type: ignore[arg-type]
+
+
+def test_a_product_with_a_weight_in_three_parts_is_as_exact_as_one_in_float32() -> None:
+    g = rng("parts")
+    weight = torch.randn(13, 5, generator=g) * torch.logspace(-6, 3, 13)[:, None]
+    x = (torch.rand(2, 7, 16, generator=g) < 0.5).float()
+    parts = votes.weight_in_parts(weight)
+    assert parts.shape == (16, 15)
+    assert torch.equal(parts.double().view(16, 3, 5).sum(1), torch.nn.functional.pad(weight, (0, 0, 0, 3)).double())
+    product = votes.multiply_in_parts(x.bfloat16(), parts)
+    expected = x.double() @ torch.nn.functional.pad(weight, (0, 0, 0, 3)).double()
+    assert product.dtype == torch.float32
+    torch.testing.assert_close(product.double(), expected, rtol=1e-6, atol=1e-4)

@@ -81,13 +81,20 @@ class Ones:
             owner, cell = owner[nearest != cell], cell[nearest != cell]
         return torch.cat([sample, owner]), torch.cat([self.cells[one], cell])
 
-    def dense(self, noise: Noise, *, seed: int, first: int, count: int, dtype: torch.dtype) -> Tensor:  # -> [s, size]
-        """The samples of `flipped` as dense rows of zeros and ones."""
+    def dense(
+        self, noise: Noise, *, seed: int, first: int, count: int, dtype: torch.dtype, width: int, padding: int = 0
+    ) -> Tensor:  # -> [s, size // width, width + padding]
+        """The samples of `flipped` as dense matrices of zeros and ones, with further columns of zeros."""
         adding, deleting = self.keys(seed, first, count).to(self.cells.device)
-        out = torch.zeros(count, self.size, dtype=dtype, device=self.cells.device)
-        out[self._added(noise, adding)] = 1
-        out[:, self.cells] = self._is_kept(noise, deleting).to(dtype)
-        return out
+        rows = self.size // max(width, 1)
+        out = torch.zeros(count, rows * (width + padding), dtype=dtype, device=self.cells.device)
+        sample, cell = self._added(noise, adding)
+        kept, cells = self._is_kept(noise, deleting).to(dtype), self.cells
+        if padding:
+            cell, cells = cell + cell // width * padding, cells + cells // width * padding
+        out[sample, cell] = 1
+        out[:, cells] = kept
+        return out.view(count, rows, width + padding)
 
     def keys(self, seed: int, first: int, count: int) -> Tensor:  # -> [2, count] int64, on the CPU
         """The start of each sample's draws for additions and for deletions."""
@@ -207,8 +214,8 @@ class NoisyGraphs:
         x: Tensor = self.data.x if self.data.x.layout == torch.strided else self.data.x.to_dense()
         if self.features is None or self.feature_ones is None:
             return x.expand(count, *x.shape)
-        out = self.feature_ones.dense(self.features, seed=seed, first=first, count=count, dtype=x.dtype)
-        return out.view(count, *x.shape)
+        how = {"seed": seed, "first": first, "count": count, "width": x.shape[1]}
+        return self.feature_ones.dense(self.features, dtype=x.dtype, **how)
 
     def noisy_edges(self, *, seed: int, first: int, count: int) -> Tensor:  # -> [2, e]
         """The edges of samples in both directions, with nodes numbered graph after graph; self-loops are kept."""

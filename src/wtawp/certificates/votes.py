@@ -50,6 +50,8 @@ MEMBERS = ("counts", "samples", "seed", "noise", "provenance")
 PARTS = ("features", "edges")
 COUNTS_MB = 256  # of counts that are always read: most are 0, so a small file can hold many
 CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # about the most numbers that are held in memory at once
+HAS_WIDE_PRODUCTS = hasattr(torch.ops.aten.mm, "dtype")  # products of bfloat16 with a result in float32
+ALIGNED = 8  # columns of bfloat16 that matrix units load at once
 AROUND = 32  # how many of them a node or an edge needs: messages, indices, draws
 MAX_SAMPLES = 2**40  # votes of a node, so that their sum over classes cannot wrap around
 MOST_AT_ONCE = {"cpu": 64, "cuda": 512}  # graphs
@@ -389,6 +391,29 @@ def tally(logits: Tensor, min_confidence: float = 0.0) -> Tensor:  # [s, n, c] -
     return torch.bincount(cell.flatten(), minlength=size * classes).view(size, classes)
 
 
+def weight_in_parts(weight: Tensor) -> Tensor:  # [d, h] float32 -> [d rounded up, 3 h] bfloat16
+    """Three matrices side by side whose sum is the weight to the last bit of float32, with rows of zeros below.
+
+    A matrix of zeros and ones is exact in bfloat16, so its product with these is as exact as one in float32, at a
+    fraction of the time: the matrix units multiply bfloat16 several times as fast.
+    """
+    parts, rest = [], torch.nn.functional.pad(weight, (0, 0, 0, -len(weight) % ALIGNED))
+    for _ in range(3):
+        parts.append(rest.bfloat16())
+        rest = rest - parts[-1].float()
+    return torch.cat(parts, 1)
+
+
+def multiply_in_parts(x: Tensor, parts: Tensor) -> Tensor:  # [s, n, d], [d, 3 h] -> [s, n, h] float32
+    """The product with a weight that is given as the sum of three parts side by side; sums are in float32."""
+    if x.is_cuda:
+        products = torch.mm(x.flatten(0, 1), parts, out_dtype=torch.float32)
+    else:
+        products = x.flatten(0, 1).float() @ parts.float()
+    high, middle, low = products.view(*x.shape[:2], -1).chunk(3, -1)
+    return high + (middle + low)
+
+
 class _PlainVoter:
     """Votes of any victim, called with several noisy graphs as one."""
 
@@ -433,6 +458,8 @@ class _TorchVoter:
         data, weight = graphs.data, layers[0][0]
         self.operator = gcn_operator(data.edge_index, None, int(data.num_nodes), weight.dtype)
         self.product = spmm(sparse_features(data.x.to(weight.dtype)), weight)
+        has_parts = weight.device.type == "cuda" and weight.dtype == torch.float32 and HAS_WIDE_PRODUCTS
+        self.parts = weight_in_parts(weight) if has_parts and graphs.features is not None else None
 
     def __call__(self, first: int, count: int) -> Tensor:
         return tally(self.logits(first, count), self.min_confidence)
@@ -462,10 +489,14 @@ class _TorchVoter:
     def _products(self, first: int, count: int) -> Tensor:  # -> [s, n, h]
         """X' W of each sample's features X' with the weight of the first layer."""
         weight, (size, width) = self.layers[0][0], self.graphs.data.x.shape
-        if weight.device.type == "cuda":  # matrix units beat gathering here, as long as the matrix is small
-            return self.graphs.noisy_features(seed=self.seed, first=first, count=count).to(weight.dtype) @ weight
         assert self.graphs.features is not None
         assert self.graphs.feature_ones is not None
+        if weight.device.type == "cuda":  # matrix units beat gathering here, as long as the matrix is small
+            dtype = torch.bfloat16 if self.parts is not None else weight.dtype
+            padding = -width % ALIGNED if self.parts is not None else 0
+            how = {"seed": self.seed, "first": first, "count": count, "width": width, "padding": padding}
+            x = self.graphs.feature_ones.dense(self.graphs.features, dtype=dtype, **how)
+            return x @ weight if self.parts is None else multiply_in_parts(x, self.parts)
         sample, cell = self.graphs.feature_ones.flipped(self.graphs.features, seed=self.seed, first=first, count=count)
         rows, order = (sample * size + cell // width).sort()
         values = torch.ones(1, len(cell), dtype=weight.dtype)
