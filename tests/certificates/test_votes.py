@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCNConv
-from torch_geometric.utils import to_undirected
 
 from wtawp.base import CertificateError, DataError, UncountedVotesWarning, WtawpError, rng
-from wtawp.certificates import Noise, Votes, vote, votes
+from wtawp.certificates import Noise, Votes, vote, voters
 from wtawp.certificates.noise import NoisyGraphs
 from wtawp.graphs import citation
 from wtawp.models import GCN, GCNSVD, MLP
@@ -48,7 +47,7 @@ def naive(victim: Callable[[Tensor, Tensor], Tensor], part: str, samples: int, l
 def test_the_fast_way_counts_as_a_plain_loop_does(
     part: str, hidden: tuple[int, ...], compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(votes, "HAS_NUMBA", compiled and votes.HAS_NUMBA)
+    monkeypatch.setattr(voters, "HAS_NUMBA", compiled and voters.HAS_NUMBA)
     model = gcn(hidden).eval()
     found = vote(double(DATA), model, features=PARTS[part][0], edges=PARTS[part][1], samples=25, seed=2)
     with torch.no_grad():
@@ -61,7 +60,7 @@ def test_the_fast_way_counts_as_a_plain_loop_does(
 @parts
 @pytest.mark.parametrize("way", ["compiled", "torch", "plain"])
 def test_votes_of_little_confidence_do_not_count(part: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(votes, "HAS_NUMBA", way == "compiled" and votes.HAS_NUMBA)
+    monkeypatch.setattr(voters, "HAS_NUMBA", way == "compiled" and voters.HAS_NUMBA)
     model = gcn().eval()
     with torch.no_grad():
         for weight in model.parameters():
@@ -184,8 +183,8 @@ class KnowsItsNodes(GCN):
 def test_only_what_is_a_stack_of_convolutions_goes_the_fast_way(
     part: str, kind: type[nn.Module] | str, compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(votes, "HAS_NUMBA", compiled and votes.HAS_NUMBA)
-    monkeypatch.setattr(votes, "PIECE", 16)
+    monkeypatch.setattr(voters, "HAS_NUMBA", compiled and voters.HAS_NUMBA)
+    monkeypatch.setattr(voters, "PIECE", 16)
     if isinstance(kind, str):
         model: nn.Module = gcn()
         model.register_forward_hook(lambda _, __, logits: logits.flip(1))
@@ -211,7 +210,7 @@ def test_a_gcn_with_norms_or_skip_connections_votes_as_itself(part: str, options
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_our_gcn_goes_the_fast_way_and_draws_nothing_for_it(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(votes, "HAS_NUMBA", compiled and votes.HAS_NUMBA)
+    monkeypatch.setattr(voters, "HAS_NUMBA", compiled and voters.HAS_NUMBA)
     data = citation(seed=0, num_nodes=400, num_words=30)
     calls: list[int] = []
     state = torch.get_rng_state()
@@ -226,28 +225,6 @@ def test_our_gcn_goes_the_fast_way_and_draws_nothing_for_it(compiled: bool, monk
     edgeless = Data(x=data.x, edge_index=torch.empty(2, 0, dtype=torch.int64))
     assert vote(edgeless, model, edges=EDGES, samples=3, seed=2).samples == 3
     assert len(calls) == 9
-
-
-def test_fewer_of_larger_graphs_are_held_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ring(size: int) -> Data:
-        i = torch.arange(size)
-        return Data(x=torch.ones(size, 2), edge_index=to_undirected(torch.stack([i, (i + 1) % size])))
-
-    def room(size: int, p_add: float, **options: bool) -> int:
-        return votes.at_once(NoisyGraphs.of(ring(size), None, Noise(p_add=p_add, p_del=0.1)), **options)
-
-    for options in ({}, {"is_shared": True}):
-        assert room(100, 0.001, **options) == votes.MOST_AT_ONCE["cpu"]
-        assert 1 < room(20_000, 1e-6, **options) < votes.MOST_AT_ONCE["cpu"]
-        assert room(20_000, 1e-4, **options) < room(20_000, 1e-6, **options)
-        assert room(20_000, 0.01, **options) == 1  # 2 million edges are added
-    still = NoisyGraphs.of(ring(20_000), FEATURES, None)
-    assert votes.at_once(still) < votes.at_once(still, is_shared=True) < votes.MOST_AT_ONCE["cpu"]
-    sizes: list[int] = []
-    monkeypatch.setitem(votes.CELLS_AT_ONCE, "cpu", 3 * (32 * (100 + 200 + 99) + 200))
-    given = {"edges": Noise(p_add=0.01, p_del=0.1), "samples": 6, "seed": 0}
-    vote(ring(100), lambda x, _: sizes.append(len(x)) or x, **given)  # type: ignore[func-returns-value]
-    assert max(sizes) == 300
 
 
 def test_victims_that_keep_the_first_graph_are_refused() -> None:
@@ -297,9 +274,9 @@ def test_self_loops_of_the_graph_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         graphs = NoisyGraphs.of(data, None, EDGES)
         with torch.no_grad():
             logits = [model(*graphs.together(seed=2, first=i, count=1)) for i in range(20)]
-        expected = votes.tally(torch.stack(logits))
+        expected = voters.tally(torch.stack(logits))
         assert torch.equal(vote(data, model, edges=EDGES, samples=20, seed=2).counts, expected)
-        monkeypatch.setattr(votes, "HAS_NUMBA", False)
+        monkeypatch.setattr(voters, "HAS_NUMBA", False)
 
 
 def test_sparse_features_vote_as_dense_ones_do() -> None:
@@ -486,16 +463,3 @@ def test_graphs_and_victims_that_cannot_vote_are_refused_in_words() -> None:
         vote(weighted, gcn(), **how)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="the features have 30 columns, but the layer takes 29"):
         vote(DATA, GCN(29, 7, generator=rng("voter")), **how)  # type: ignore[arg-type]
-
-
-def test_a_product_with_a_weight_in_three_parts_is_as_exact_as_one_in_float32() -> None:
-    g = rng("parts")
-    weight = torch.randn(13, 5, generator=g) * torch.logspace(-6, 3, 13)[:, None]
-    x = (torch.rand(2, 7, 16, generator=g) < 0.5).float()
-    parts = votes.weight_in_parts(weight)
-    assert parts.shape == (16, 15)
-    assert torch.equal(parts.double().view(16, 3, 5).sum(1), torch.nn.functional.pad(weight, (0, 0, 0, 3)).double())
-    product = votes.multiply_in_parts(x.bfloat16(), parts)
-    expected = x.double() @ torch.nn.functional.pad(weight, (0, 0, 0, 3)).double()
-    assert product.dtype == torch.float32
-    torch.testing.assert_close(product.double(), expected, rtol=1e-6, atol=1e-4)

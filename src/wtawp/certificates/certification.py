@@ -4,7 +4,8 @@ from torch_geometric.data import Data
 
 from wtawp.certificates.certificate import Certificate, Kind, certificate_of
 from wtawp.certificates.noise import Noise
-from wtawp.certificates.votes import Progress, Victim, vote
+from wtawp.certificates.voters import Victim
+from wtawp.certificates.votes import Progress, vote
 
 
 def certify(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.base import CertificateError, rng
-from wtawp.certificates.votes import Victim
+from wtawp.certificates.voters import Victim
 from wtawp.graphs.flips import undirected_pairs
 from wtawp.models.capabilities import RunsOnBatches
 from wtawp.models.evaluation import evaluating

@@ -43,7 +43,7 @@ def tally(logits: Array, bias: Array, counts: Array, min_confidence: float) -> N
 
 
 class CompiledVoter:
-    """A `votes.Voter` that draws what depends on the sample, and computes everything else once, when it is made."""
+    """A `voters.Voter` that draws what depends on the sample, and computes everything else once, when it is made."""
 
     def __init__(
         self, graphs: NoisyGraphs, layers: list[tuple[Tensor, Tensor]], seed: int, min_confidence: float = 0.0
