@@ -1,7 +1,7 @@
 """Votes of a classifier under noise: how often each node gets each class. Only these counts are kept.
 
 Votes of samples 0, ..., m - 1 are the same counts whether they are cast at once or in parts, as sample i is a function
-of the seed and of i alone. Any callable `victim(x, edge_index) -> logits` can vote; `voters` has the loops over samples.
+of the seed and of i alone. Any callable `victim(x, edge_index) -> logits` can vote; `voters` has the loops.
 
 Votes can be filtered (conditional smoothing, Lai et al. 2025): a vote whose confidence, the largest probability of the
 softmax, is below `min_confidence` counts for no class. It is one more outcome of the base classifier, so that the
