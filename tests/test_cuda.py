@@ -509,3 +509,28 @@ def test_minibatches_of_nodes_are_those_of_the_cpu(kind: type) -> None:
         result = fit_batches(model, data, split, seed=0, batch_size=8, fanouts=(3, 3), awp=awp, epochs=3)
         found.append([*result.history["train_loss"], *result.loss.values(), *compute_logits(model, data)[0].tolist()])
     assert found[1] == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.parametrize("average", [None, 0.9])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lam": 1.0, "direction": "momentum"},
+        {"lam": 0.6, "direction": "momentum", "every": 2},
+        {"lam": 1.0, "direction": "without-edges"},
+        {"lam": 0.6, "perturbed_gradient": "without-edges"},
+        {"lam": 0.6, "perturbed_gradient": "functional"},
+    ],
+)
+def test_substitutes_for_gradients_replayed_on_the_gpu_are_those_on_the_cpu(
+    options: dict[str, Any], average: float | None
+) -> None:
+    data = load("citation")
+    data.x = data.x.double()
+    splits, losses = [stratified(data.y, seed=s) for s in range(2)], []
+    for device in ("cpu", "cuda"):
+        models = [GCN(data.num_features, 7, generator=rng("init", i)).double().to(device) for i in range(2)]
+        results = fit_many(models, data, splits, seeds=[0, 1], epochs=12, average=average,
+                           awp=AwpConfig(rho=0.3, layers="*", radius="global", **options))  # fmt: skip
+        losses.append([v for r in results for name in ("train_loss", "val_loss") for v in r.history[name]])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)

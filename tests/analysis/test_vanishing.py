@@ -70,3 +70,9 @@ def test_training_by_hand_with_such_a_radius_is_warned_of() -> None:
 
     with pytest.warns(VanishingGradientWarning):
         run()
+
+
+def test_perturbations_along_another_direction_than_the_gradient_are_refused() -> None:
+    data = load("toy-linear")
+    with pytest.raises(ValueError, match="along the gradient, and not with direction='momentum'"):
+        SaturationMonitor(data, torch.arange(3), AwpConfig(rho=1.0, lam=1.0, direction="momentum"))

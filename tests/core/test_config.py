@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -48,3 +49,41 @@ def test_true_is_not_a_number() -> None:
     for name in ("lam", "rho"):
         with pytest.raises(ValueError, match=name):
             AwpConfig(**{"lam": 0.5, "rho": 0.5, name: True})
+
+
+def test_substitutes_for_gradients_are_refused_where_they_have_no_meaning() -> None:
+    with pytest.raises(ValueError, match="direction must be one of"):
+        AwpConfig(rho=0.5, lam=0.5, direction="up")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="perturbed_gradient must be one of"):
+        AwpConfig(rho=0.5, lam=0.5, perturbed_gradient="natural")  # type: ignore[arg-type]
+    for options in ({"exact": True}, {"lam": "auto"}):
+        for name, value in (("direction", "momentum"), ("perturbed_gradient", "functional")):
+            with pytest.raises(ValueError, match=f"cannot be combined with {name}='{value}'"):
+                AwpConfig(**{"rho": 0.5, "lam": 0.5, name: value, **options})
+    with pytest.raises(ValueError, match="steps=2 needs gradients to climb"):
+        AwpConfig(rho=0.5, lam=0.5, direction="without-edges", steps=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "needs_fit", "needs_natural"),
+    [
+        ({}, False, True),
+        ({"lam": 1.0}, False, True),
+        ({"direction": "momentum", "lam": 1.0}, True, False),
+        ({"direction": "without-edges", "lam": 1.0}, True, False),
+        ({"direction": "momentum"}, True, True),
+        ({"direction": "momentum", "lam": 1.0, "balance": 2.0}, True, True),
+        ({"direction": "momentum", "lam": 1.0, "perturbed_gradient": "functional"}, True, True),
+        ({"perturbed_gradient": "without-edges", "lam": 1.0}, True, True),
+    ],
+)
+def test_what_options_need(options: dict[str, Any], needs_fit: bool, needs_natural: bool) -> None:
+    config = AwpConfig(**{"rho": 0.5, "lam": 0.5, **options})
+    assert (config.needs_fit, config.needs_natural_gradient) == (needs_fit, needs_natural)
+
+
+def test_the_content_has_the_newest_options_only_if_they_are_chosen() -> None:
+    assert {"direction", "perturbed_gradient"}.isdisjoint(AwpConfig(rho=0.5, lam=0.5).content)
+    config = AwpConfig(rho=0.5, lam=0.5, direction="momentum")
+    assert config.content["direction"] == "momentum"
+    assert AwpConfig(**config.content) == config

@@ -78,3 +78,12 @@ def test_the_second_order_gradient_is_refused_where_it_would_ignore_something(mo
     monkeypatch.setattr(module, "is_distributed", lambda: True)
     with pytest.raises(ValueError, match="does not reduce gradients over processes"):
         refuse_exact(model, Tensor.backward)
+
+
+@pytest.mark.parametrize(
+    "options", [{"direction": "momentum"}, {"direction": "without-edges"}, {"perturbed_gradient": "functional"}]
+)
+def test_what_a_closure_of_the_loss_does_not_show_is_for_fit(options: dict[str, Any]) -> None:
+    config = AwpConfig(rho=0.5, lam=0.5, **options)
+    with pytest.raises(ValueError, match=r"for fit and fit_many alone: fit\(model, data, split, seed=0, awp=AwpConfig"):
+        WTAWP(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), **vars(config))

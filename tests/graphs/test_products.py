@@ -77,3 +77,13 @@ def test_a_backward_pass_inside_of_autocast_is_not_rounded() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         gradient = torch.autograd.grad(multiply(left, right), left, upstream)[0]
     torch.testing.assert_close(gradient, upstream @ right.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("own_values", [False, True])
+def test_a_stack_over_an_operator_without_entries_is_multiplied_to_zeros(own_values: bool) -> None:
+    operator = sparse_features(torch.zeros(4, 0, dtype=torch.float64))
+    x = torch.ones(2, 0, 3, dtype=torch.float64, requires_grad=True)
+    values = torch.ones(2, 0, dtype=torch.float64) if own_values else None
+    product = spmm(operator, x, values)
+    assert torch.equal(product, torch.zeros(2, 4, 3, dtype=torch.float64))
+    assert torch.autograd.grad(product.sum(), x)[0].shape == (2, 0, 3)

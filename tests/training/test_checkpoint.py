@@ -93,6 +93,10 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "patience": {"patience": 2, "lr": 0.5, "epochs": 40},
     "perturbed": {"awp": AwpConfig(rho=0.5, lam=0.5, steps=2)},
+    "momentum": {"awp": AwpConfig(rho=0.5, lam=1.0, layers="*", radius="global", direction="momentum")},
+    "momentum of SGD": {"awp": AwpConfig(rho=0.5, lam=0.7, direction="momentum"), "optimizer": sgd},
+    "without edges": {"awp": AwpConfig(rho=0.5, lam=0.7, perturbed_gradient="without-edges")},
+    "functional": {"awp": AwpConfig(rho=0.5, lam=0.7, perturbed_gradient="functional", every=2)},
     "scheduled": {"optimizer": sgd, "scheduler": step_lr},
     "one cycle": {"scheduler": one_cycle},
     "warm up": {"optimizer": torch.optim.RMSprop, "scheduler": warm_up, "select_on": "last"},
@@ -339,3 +343,15 @@ def test_content_of_another_kind_is_refused(change: dict[str, Any], tmp_path: Pa
     torch.save({**torch.load(started(tmp_path)), "state": {"a": {1, 2}}}, path)
     with pytest.raises(CheckpointError, match="does not match its digest"):
         Checkpoint(path, 1, {}).read()
+
+
+def test_checkpoints_of_trainings_without_the_newest_options_stay_readable(tmp_path: Path) -> None:
+    path = tmp_path / "training.pt"
+    fit(users(), DATA, SPLIT, seed=0, epochs=2, awp=AwpConfig(rho=0.5, lam=0.7), checkpoint=path)
+    assert (
+        b"AwpConfig(rho=0.5, lam=0.7, layers='all-but-last', radius='layer', projection='sphere', steps=1,"
+        b" step_size=None, balance=None, exact=False, every=1, start=0)"
+    ) in path.read_bytes()
+    momentum = AwpConfig(rho=0.5, lam=0.7, direction="momentum")
+    with pytest.raises(CheckpointError, match="direction='momentum'"):
+        fit(users(), DATA, SPLIT, seed=0, epochs=2, awp=momentum, checkpoint=path)

@@ -32,12 +32,20 @@ class SaturationMonitor:
         nodes: The nodes to measure on, usually the training nodes.
         awp: The options of the perturbation; None for plain training.
 
+    Raises:
+        ValueError: If the perturbation has another direction than the gradient.
+
     Attributes:
         history: For "logit_scale", "saturation", "perturbed_logit_scale" and "perturbed_saturation" one number per
             call.
     """
 
     def __init__(self, data: Data, nodes: Tensor, awp: AwpConfig | None) -> None:
+        if awp is not None and awp.direction != "gradient":
+            raise ValueError(
+                f"saturation is measured at weights that are perturbed along the gradient, and not with"
+                f" direction={awp.direction!r}"
+            )
         self.data, self.nodes, self.awp = data, nodes.to(data.y.device), awp
         self.history: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self._perturbed: tuple[str, ...] = ()  # names, known from the first call on

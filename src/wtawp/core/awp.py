@@ -19,14 +19,14 @@ from wtawp.base import find_stack_level
 from wtawp.core.algorithm import combine_gradients, compute_delta
 from wtawp.core.auto import AutoStrength
 from wtawp.core.autograd_graph import is_scaled_by_grad_scaler, leaves_of, nodes_of
-from wtawp.core.config import AwpConfig, Balance, Lam, Layers, Projection, Radius
+from wtawp.core.config import AwpConfig, Balance, Direction, Lam, Layers, PerturbedGradient, Projection, Radius
 from wtawp.core.distributed import is_in_process_group, refuse_sharded
 from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
 from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_backward
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
 from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, one_step_at_a_time
 from wtawp.core.perturb import radii
-from wtawp.core.refusals import LOCAL_GRADIENTS, refuse_combinations, refuse_exact, refuse_hooks
+from wtawp.core.refusals import LOCAL_GRADIENTS, refuse_combinations, refuse_exact, refuse_hooks, refuse_options_of_fit
 from wtawp.core.selection import Selection
 from wtawp.core.vanishing import VanishingGradientMonitor
 
@@ -52,6 +52,8 @@ class WTAWP:
         exact: Whether to keep the second-order term of Eq. 7 (eq:grad_exact).
         every: Perturb at every `every`-th call only, beginning with the first; the calls between are plain training.
         start: The number of plain calls before the first perturbed one.
+        direction: "gradient"; the others of `AwpConfig` are for `fit` and `fit_many`.
+        perturbed_gradient: "full", likewise.
 
     Attributes:
         model: The module that is trained.
@@ -85,6 +87,8 @@ class WTAWP:
         exact: bool = False,
         every: int = 1,
         start: int = 0,
+        direction: Direction = "gradient",
+        perturbed_gradient: PerturbedGradient = "full",
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
@@ -102,7 +106,10 @@ class WTAWP:
             exact=exact,
             every=every,
             start=start,
+            direction=direction,
+            perturbed_gradient=perturbed_gradient,
         )
+        refuse_options_of_fit(self.config)
         self._auto = AutoStrength() if self.config.is_auto else None
         self._now = self.config if self._auto is None else self._auto.options(self.config)  # of the next step
         if not self.config.is_plain:

@@ -5,14 +5,16 @@ Plans, tables and the command line read options without computing anything, and 
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
 
 Radius = Literal["layer", "global", "adaptive"]
 Projection = Literal["sphere", "ball"]
 Layers = str | Sequence[str]
 Lam = float | Literal["auto"]
 Balance = float | Literal["auto"] | None
+Direction = Literal["gradient", "momentum", "without-edges"]
+PerturbedGradient = Literal["full", "functional", "without-edges"]
 
 LAYER_WORDS = ("all", "all-but-last", "first", "last")
 
@@ -43,9 +45,18 @@ class AwpConfig:
             because it needs second derivatives.
         every: Perturb at every `every`-th step only, beginning with the first; the steps between are plain training.
         start: The number of plain steps before the first perturbed one.
+        direction: The direction of the perturbation. "gradient" is the gradient of the loss at theta. "momentum" is
+            the direction in which the optimizer moves, minus its averaged gradient, as in momentum-SAM; it needs no
+            pass. "without-edges" is the gradient at theta of the model on the graph without its edges.
+        perturbed_gradient: What g(theta + delta) is. "full" is the gradient of the loss there. "functional" takes the
+            derivative of the loss by the outputs at theta, and the derivative of the outputs by the weights at theta +
+            delta, as in functional SAM. "without-edges" is the gradient at theta + delta of the model on the graph
+            without its edges, as in FGSAM.
+
+    `WTAWP` takes "gradient" and "full" alone: `fit` and `fit_many` know the optimizer, the outputs and the graph.
 
     Raises:
-        ValueError: If an option is outside its allowed values.
+        ValueError: If an option is outside its allowed values, or contradicts another one.
 
     Example:
         >>> config = AwpConfig(rho=1.0, lam=0.7)
@@ -64,6 +75,8 @@ class AwpConfig:
     exact: bool = False
     every: int = 1
     start: int = 0
+    direction: Direction = "gradient"
+    perturbed_gradient: PerturbedGradient = "full"
 
     def __post_init__(self) -> None:
         if self.lam != "auto" and not _is_number(self.lam, 0.0, 1.0):
@@ -78,12 +91,66 @@ class AwpConfig:
         for name, words in (("step_size", (None,)), ("balance", (None, "auto"))):
             if getattr(self, name) not in words and not _is_number(getattr(self, name), sys.float_info.min):
                 raise ValueError(f"{name} must be a finite number > 0 or None, got {getattr(self, name)!r}")
-        for name, allowed in (("radius", get_args(Radius)), ("projection", get_args(Projection))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {allowed}, got {getattr(self, name)!r}")
+        words_of = {"radius": Radius, "projection": Projection, "direction": Direction,
+                    "perturbed_gradient": PerturbedGradient}  # fmt: skip
+        for name, allowed in words_of.items():
+            if getattr(self, name) not in get_args(allowed):
+                raise ValueError(f"{name} must be one of {get_args(allowed)}, got {getattr(self, name)!r}")
+        self._refuse_contradictions()
         if not isinstance(self.layers, Sequence) or not all(isinstance(glob, str) for glob in self.layers):
             raise ValueError(f"layers must be a word or globs over parameter names, got {self.layers!r}")
         object.__setattr__(self, "layers", self.layers if isinstance(self.layers, str) else tuple(self.layers))
+
+    def _refuse_contradictions(self) -> None:
+        """Refuse options that a substituted direction or perturbed gradient leaves without a meaning."""
+        name = "direction" if self.direction != "gradient" else "perturbed_gradient"
+        if self.needs_fit and (self.exact or self.is_auto):
+            other = "exact=True" if self.exact else 'lam="auto"'
+            raise ValueError(
+                f"{other} is for a perturbation along the gradient and the gradient of the loss there; it cannot be"
+                f" combined with {name}={getattr(self, name)!r}"
+            )
+        if self.direction != "gradient" and self.steps > 1:
+            raise ValueError(
+                f"steps={self.steps} needs gradients to climb; with direction={self.direction!r} use steps=1"
+            )
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether `fit` and `fit_many` alone can train so, and no `WTAWP` in a loop of one's own.
+
+        Returns:
+            True if the direction or the perturbed gradient needs more than a loss and its gradient.
+
+        Example:
+            >>> AwpConfig(rho=3.0, lam=1.0, direction="momentum").needs_fit
+            True
+        """
+        return self.direction != "gradient" or self.perturbed_gradient != "full"
+
+    @property
+    def needs_natural_gradient(self) -> bool:
+        """Whether a perturbed step needs g(theta). Otherwise it skips that pass, and L(theta) is not known.
+
+        Returns:
+            False if the direction comes from elsewhere, g(theta) has no weight, and nothing is compared with it.
+
+        Example:
+            >>> AwpConfig(rho=3.0, lam=1.0, direction="momentum").needs_natural_gradient
+            False
+        """
+        is_unused = self.lam == 1 and self.balance is None and self.perturbed_gradient == "full"
+        return self.direction == "gradient" or not is_unused
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The options as plain data, from which keys are made; the newest are left out at their defaults.
+
+        Returns:
+            Name -> value.
+        """
+        newer = {"direction": "gradient", "perturbed_gradient": "full"}
+        return {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
 
     @property
     def is_auto(self) -> bool:

@@ -11,6 +11,24 @@ LOCAL_GRADIENTS = (
 )
 
 
+def refuse_options_of_fit(config: AwpConfig) -> None:
+    """Refuse options that need the optimizer, the outputs or the graph, which a closure of the loss does not show.
+
+    Args:
+        config: The options.
+
+    Raises:
+        ValueError: If they are for `fit` and `fit_many` alone.
+    """
+    if config.needs_fit:
+        name = "direction" if config.direction != "gradient" else "perturbed_gradient"
+        value = f"{name}={getattr(config, name)!r}"
+        raise ValueError(
+            f"{value} needs more than a loss and its gradient, so it is for fit and fit_many alone:"
+            f" fit(model, data, split, seed=0, awp=AwpConfig({config}))"
+        )
+
+
 def refuse_hooks(model: nn.Module) -> None:
     """Refuse hooks that use each gradient as soon as it arrives, where gradients are compared before they are mixed.
 

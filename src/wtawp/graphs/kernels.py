@@ -94,7 +94,7 @@ def _shared_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tenso
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # torch warns that its CSR is in beta
         matrix = torch.sparse_csr_tensor(indptr, indices, values, (len(indptr) - 1, m), check_invariants=False)
     folded = dense.transpose(0, 1).reshape(m, batch * width)
-    return (matrix @ folded).view(-1, batch, width).transpose(0, 1)
+    return (matrix @ folded).view(len(matrix), batch, width).transpose(0, 1)
 
 
 def _own_values(indptr: Tensor, indices: Tensor, values: Tensor, dense: Tensor) -> Tensor:

@@ -4,6 +4,7 @@
 to the dense matrix and, where required, to the entries. `multiply` extends it to dense and factored operators.
 """
 
+import math
 from typing import Any, Protocol
 
 import torch
@@ -211,4 +212,4 @@ def _folded(t: Tensor, lead: torch.Size, dims: int) -> Tensor:
     """Merge all leading dimensions into one; a tensor without any becomes a stack of one, which kernels share."""
     if t.dim() == dims:
         return t[None]
-    return t.expand(*lead, *t.shape[-dims:]).reshape(-1, *t.shape[-dims:])
+    return t.expand(*lead, *t.shape[-dims:]).reshape(math.prod(lead), *t.shape[-dims:])

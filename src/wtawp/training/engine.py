@@ -4,7 +4,7 @@ All that happens in an epoch is one function of tensors, which a GPU can record 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,8 +26,9 @@ from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.objective import Objective
 from wtawp.training.optimizers import StackOptimizer
 from wtawp.training.options import Schedule
+from wtawp.training.passes import TrainingPasses, needs_samples_without_edges, substitutes_of
 from wtawp.training.step import Stack, Strength, stack_gradient
-from wtawp.training.subsets import Decoder, Subset, build_subset
+from wtawp.training.subsets import Decoder, Subset, build_subset, without_edges
 
 # What a history has; if lam follows the training, "lam" and "rho" too.
 COLUMNS = ("train_loss", "gap", "gradient_norm", "perturbed_norm", "weight_norm", "val_loss", "val_score")
@@ -47,7 +48,7 @@ class StackRun:
         scores: The metric at the selected epoch on "train", "val" and "test".
         loss: Loss at the selected epoch on "train", "val" and "test".
         history: For each of `COLUMNS`, and "lam" and "rho" if they followed the training, one row per epoch,
-            [epochs, b].
+            [epochs, b]. Columns that perturbed epochs do not measure are left out.
     """
 
     epoch: Tensor
@@ -94,12 +95,16 @@ class StackTraining:
         self.forward, self.ensemble = forward, Ensemble(models, forward)
         is_auto = awp is not None and awp.is_auto and not awp.is_plain
         self.monitored_parts = ("train", "val") if is_auto else ("val",)  # measured after each epoch, in one pass
-        self.subsets = {"train": self.subset(data, "train"), "monitored": self.subset(data, *self.monitored_parts)}
+        self.subsets = {"train": self.train_samples(data), "monitored": self.subset(data, *self.monitored_parts)}
         self.names = () if awp is None or awp.is_plain else self._select(awp)
         self.dropout_seeds = torch.tensor([seed_of("dropout", seed) for seed in seeds], device=self.device)
-        self.passes = torch.arange(1 if awp is None else awp.steps + 1, device=self.device)  # of one epoch
+        self.passes = torch.arange(1 if awp is None else awp.steps + 2, device=self.device)  # of one epoch, at most
         self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
         self.optimizer = make_optimizer(self.theta)
+        if awp is not None and awp.direction == "momentum" and not self.optimizer.has_momentum:
+            raise ValueError(
+                'direction="momentum" needs an optimizer that averages gradients, such as Adam or SGD with momentum=0.9'
+            )
         self.average = (
             None if schedule.average is None else WeightAverage(self.theta, schedule.average, schedule.epochs)
         )
@@ -139,6 +144,20 @@ class StackTraining:
             samples[id(split)] = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
         members = [samples[id(s)] for s in self.splits]
         return build_subset(self.ensemble.template, data, members, self.decoder, self.forward)
+
+    def train_samples(self, data: Data | HeteroData) -> Subset:
+        """Arrange the training samples, also on the graph without its edges if the perturbation needs them there.
+
+        Args:
+            data: The graph.
+
+        Returns:
+            The samples of all members.
+        """
+        samples = self.subset(data, "train")
+        if not needs_samples_without_edges(self.awp):
+            return samples
+        return replace(samples, without_edges=self.subset(without_edges(data), "train"))
 
     def _select(self, awp: AwpConfig) -> tuple[str, ...]:
         """The perturbed parameters. Our layers are registered in the order of the forward pass; others need one."""
@@ -188,18 +207,12 @@ class StackTraining:
         """
         ensemble, objective, theta, buffers = self.ensemble, self.objective, self.theta, self.buffers
         keys_of_pass = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + self.passes)[:, None])  # [passes, b]
-
-        def losses(weights: Stack, number: int) -> Tensor | tuple[Tensor, Tensor]:
-            statistics = buffers if number == 0 else {n: b.clone() for n, b in buffers.items()}
-            keys = keys_of_pass[number]
-            if number == 0 and ensemble.has_extra_loss:  # at the natural weights alone, as in the released code
-                logits, extra = ensemble.logits_and_extra(weights, statistics, train.arguments, keys)
-                return objective.losses(train.take(logits), train.y, is_shared=train.is_shared), extra
-            logits = ensemble.logits(weights, statistics, train.arguments, keys)
-            return objective.losses(train.take(logits), train.y, is_shared=train.is_shared)
-
+        awp = self.awp if is_perturbed else None
+        is_linearised = awp is not None and awp.perturbed_gradient == "functional"
+        passes = TrainingPasses(ensemble, objective, train, buffers, keys_of_pass, is_linearised=is_linearised)
+        substitutes = None if awp is None else substitutes_of(awp, passes, self.optimizer, theta)
         strength = self._strength()
-        result = stack_gradient(losses, theta, self.names, self.awp if is_perturbed else None, strength)
+        result = stack_gradient(passes.losses, theta, self.names, awp, strength, substitutes)
         self.optimizer.step(result.gradient)
         if self.average is not None:
             self.average.update(epoch)
@@ -363,11 +376,13 @@ class StackTraining:
                 )
                 del subset, logits
         table = self.history[: self.epochs_run].cpu()
+        has_natural_gradient = self.awp is None or self.awp.is_plain or self.awp.needs_natural_gradient
+        unmeasured = () if has_natural_gradient else ("gap", "gradient_norm")
         return StackRun(
             epoch=selection.epoch.cpu(),
             scores=scores,
             loss=loss,
-            history={name: table[:, i] for i, name in enumerate(self.columns)},
+            history={name: table[:, i] for i, name in enumerate(self.columns) if name not in unmeasured},
         )
 
 
@@ -420,7 +435,7 @@ def _run_epochs(
         number, train = training.epochs_run, training.subsets["train"]
         if augment is not None:
             ensemble.write_back({**training.theta, **training.buffers})  # `augment` may use the models
-            train = training.subset(augment(training.data, number), "train")
+            train = training.train_samples(augment(training.data, number))
         is_perturbed = training.is_perturbed(number)
         steps[is_perturbed](torch.tensor(number, device=training.device), train)
         training.epochs_run += 1

@@ -28,6 +28,7 @@ from wtawp.training.identity import describe_training
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
 from wtawp.training.optimizers import OptimizerFactory, SchedulerFactory, build_optimizer
 from wtawp.training.options import Average, FitSelectOn, Schedule
+from wtawp.training.passes import needs_samples_without_edges
 from wtawp.training.subsets import Decoder, check_links
 
 LR, WEIGHT_DECAY = 0.01, 5e-4  # of the paper's Adam
@@ -46,7 +47,8 @@ class Fit:
         history: For each quantity one number per epoch: "train_loss", "gap" (how much the perturbation raises the
             loss), "gradient_norm", "perturbed_norm" (of the gradient at the perturbed weights), "weight_norm",
             "val_loss", and "val_accuracy", or "val_score" if another metric was chosen; and with lam="auto" "lam"
-            and "rho".
+            and "rho". If the perturbation needs no gradient at the weights themselves, as momentum-SAM with lam=1,
+            "train_loss" is measured at the perturbed weights, and there are no "gap" and "gradient_norm".
         metric: Name of the metric.
     """
 
@@ -309,13 +311,15 @@ def fit_many(
     is_batch = isinstance(graph, Data) and is_collection(graph)
     is_local = isinstance(models[0], StackAwareOnGraphs) and not has_batch_norm(models[0])
     is_shared = decoder is None and (not is_batch or is_local)
-    monitor = None if awp is None or awp.is_plain or awp.is_auto else VanishingMembersMonitor(seeds, awp)
+    is_monitored = awp is not None and not awp.is_plain and not awp.is_auto and awp.needs_natural_gradient
+    monitor = VanishingMembersMonitor(seeds, awp) if is_monitored else None
     make_optimizer = partial(
         build_optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay, optimizer=optimizer, scheduler=scheduler
     )
     results: dict[int, Fit] = {}
     stacks = _stacks(split_of, together=device.type == "cuda" and is_shared)
-    caches = without_cached_graphs(models, is_one_graph=augment is None and not is_batch)
+    is_one_graph = augment is None and not is_batch and not needs_samples_without_edges(awp)
+    caches = without_cached_graphs(models, is_one_graph=is_one_graph)
     features = constant_features() if augment is None else nullcontext()
     with _matmul_precision(tf32), caches, features:
         for number, stack in enumerate(stacks):
@@ -423,7 +427,7 @@ def _identity(
 ) -> dict[str, str]:
     """What identifies the training of a stack before its first epoch."""
     schedule, objective = training.schedule, training.objective
-    options = {"awp": repr(training.awp), "epochs": schedule.epochs, "patience": schedule.patience,
+    options = {"awp": _described(training.awp), "epochs": schedule.epochs, "patience": schedule.patience,
                "select_on": schedule.select_on, "tf32": tf32, "lower_is_better": objective.lower_is_better,
                **({} if schedule.average is None else {"average": schedule.average}),
                **training.optimizer.describe()}  # fmt: skip
@@ -433,6 +437,11 @@ def _identity(
     return describe_training(
         training.ensemble.models, training.data, training.splits, seeds=seeds, options=options, functions=functions
     )
+
+
+def _described(awp: AwpConfig | None) -> str:
+    """The options as `repr` shows them; the newest only if they are chosen, so that older checkpoints stay readable."""
+    return "None" if awp is None else f"AwpConfig({', '.join(f'{name}={v!r}' for name, v in awp.content.items())})"
 
 
 def _result(run: StackRun, member: int, objective: Objective) -> Fit:

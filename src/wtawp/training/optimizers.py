@@ -27,6 +27,15 @@ class StackOptimizer(ABC):
     """Changes the weights of a stack in place, once an epoch."""
 
     can_replay: bool  # whether a CUDA graph may record `step`
+    has_momentum: bool  # whether it averages gradients, so that `momentum` returns something
+
+    @abstractmethod
+    def momentum(self) -> Stack:
+        """Look up the averaged gradient, along which weights move downhill.
+
+        Returns:
+            For each parameter that was changed before, its first moment, name -> [b, ...].
+        """
 
     @abstractmethod
     def step(self, gradient: Mapping[str, Tensor]) -> None:
@@ -79,6 +88,7 @@ class StackedAdam(StackOptimizer):
     """
 
     can_replay = True
+    has_momentum = True
 
     def __init__(self, theta: Stack, *, lr: float, weight_decay: float) -> None:
         self.theta = theta
@@ -86,6 +96,10 @@ class StackedAdam(StackOptimizer):
         self.optimizer = Adam(
             trained, lr=lr, weight_decay=weight_decay, fused=True, capturable=trained[0].device.type == "cuda"
         )
+
+    def momentum(self) -> Stack:
+        states = {name: self.optimizer.state.get(w) for name, w in self.theta.items()}
+        return {name: state["exp_avg"] for name, state in states.items() if state}
 
     def step(self, gradient: Mapping[str, Tensor]) -> None:
         for name, weight in self.theta.items():
@@ -144,6 +158,18 @@ class MemberOptimizers(StackOptimizer):
         self.members = [{n: nn.Parameter(w.detach()[i]) for n, w in trained.items()} for i in range(size)]
         self.optimizers = [_checked_optimizer(make_optimizer, list(member.values())) for member in self.members]
         self.schedulers = [] if make_scheduler is None else [_checked(make_scheduler, o) for o in self.optimizers]
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        self.has_momentum = any("betas" in group or group.get("momentum") for group in groups)
+
+    def momentum(self) -> Stack:
+        stacked = {}
+        for name in self.theta:
+            pairs = zip(self.members, self.optimizers, strict=True)
+            moments = [_first_moment(optimizer.state.get(member[name])) for member, optimizer in pairs]
+            known = [moment for moment in moments if moment is not None]  # of all members, or of none
+            if known:
+                stacked[name] = torch.stack(known)
+        return stacked
 
     def step(self, gradient: Mapping[str, Tensor]) -> None:
         for i, (member, optimizer) in enumerate(zip(self.members, self.optimizers, strict=True)):
@@ -251,6 +277,12 @@ def _checked(make: SchedulerFactory, optimizer: Optimizer) -> LRScheduler:
             f"the scheduler {type(scheduler).__name__} changes another optimizer; use the argument of the function"
         )
     return scheduler
+
+
+def _first_moment(state: Mapping[str, object] | None) -> Tensor | None:
+    """The averaged gradient in the state of a parameter, under the names that torch's optimizers give it."""
+    moments = [(state or {}).get(name) for name in ("exp_avg", "momentum_buffer")]
+    return next((moment for moment in moments if isinstance(moment, Tensor)), None)
 
 
 def _needs_metric(scheduler: LRScheduler) -> bool:

@@ -29,14 +29,28 @@ class Strength:
 
 
 @dataclass(frozen=True)
+class Substitutes:
+    """What takes the place of gradients of Algorithm 1, as `direction` and `perturbed_gradient` of `AwpConfig` say.
+
+    Attributes:
+        direction: Returns the direction of the perturbation; None takes the gradient of the loss at theta.
+        perturbed_losses: Called with the perturbed weights and the number of the pass; returns the losses of which
+            g(theta + delta) is the gradient, [b], and the losses there that are recorded, [b]. None takes the losses.
+    """
+
+    direction: Callable[[], Stack] | None = None
+    perturbed_losses: Callable[[Stack, int], tuple[Tensor, Tensor]] | None = None
+
+
+@dataclass(frozen=True)
 class StackGradient:
     """The gradient to descend along, with the by-products of computing it. Tensors end in [b] or are stacked.
 
     Attributes:
         gradient: For each parameter that has one, lam * g(theta + delta) + (1 - lam) * g(theta).
-        loss: L(theta), including the term that the models add themselves.
-        gap: L(theta + delta) - L(theta), without that term.
-        natural_norm: Norm of g(theta).
+        loss: L(theta), including the term that the models add themselves; L(theta + delta) if g(theta) is not needed.
+        gap: L(theta + delta) - L(theta), without that term; NaN if g(theta) is not needed.
+        natural_norm: Norm of g(theta), likewise.
         perturbed_norm: Norm of g(theta + delta), before it is clipped; that of g(theta) without perturbation.
         weight_norm: Norm of theta.
     """
@@ -50,7 +64,12 @@ class StackGradient:
 
 
 def stack_gradient(
-    losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig | None, strength: Strength | None = None
+    losses: Losses,
+    theta: Stack,
+    names: Sequence[str],
+    config: AwpConfig | None,
+    strength: Strength | None = None,
+    substitutes: Substitutes | None = None,
 ) -> StackGradient:
     """Compute lam * g(theta + delta) + (1 - lam) * g(theta) for each member of a stack.
 
@@ -66,11 +85,15 @@ def stack_gradient(
         config: The options of the method; None is plain training.
         strength: The weight and the radius of each member, if `config` leaves them to the training. A member whose
             weight is 0 has what plain training gives it.
+        substitutes: What takes the place of the direction and of the perturbed losses; None, of neither.
 
     Returns:
         The gradient, and the losses and norms that were computed on the way.
     """
     is_plain, exact = config is None or config.is_plain, config is not None and config.exact
+    substitutes = Substitutes() if substitutes is None else substitutes
+    if config is not None and not is_plain and not config.needs_natural_gradient:
+        return _perturbed_gradient_alone(losses, theta, names, config, substitutes)
     first = losses(theta, 0)
     loss, extra = first if isinstance(first, tuple) else (first, None)
     if extra is None or is_plain:
@@ -82,6 +105,8 @@ def stack_gradient(
     natural_norm, weight_norm = _norm(natural), _norm({n: w for n, w in theta.items() if w.requires_grad})
     if config is None or is_plain:
         return StackGradient(natural, total, torch.zeros_like(natural_norm), natural_norm, natural_norm, weight_norm)
+    if substitutes.direction is not None:
+        ascent = substitutes.direction()
     passes = count(1)
     by_products: dict[str, Tensor] = {}
 
@@ -94,8 +119,11 @@ def stack_gradient(
     @torch.enable_grad()
     def perturbed_gradient(delta: Mapping[str, Tensor]) -> Stack:
         shifted = {n: theta[n] + d for n, d in delta.items()}
-        perturbed_loss = _without_extra(losses({**theta, **shifted}, next(passes)))
-        gradient = _gradient(perturbed_loss, theta)
+        if substitutes.perturbed_losses is None:
+            perturbed_loss = differentiated = _without_extra(losses({**theta, **shifted}, next(passes)))
+        else:
+            differentiated, perturbed_loss = substitutes.perturbed_losses({**theta, **shifted}, next(passes))
+        gradient = _gradient(differentiated, theta)
         by_products.update(gap=(perturbed_loss - loss).detach(), perturbed_norm=_norm(gradient))
         return gradient
 
@@ -123,6 +151,40 @@ def stack_gradient(
     )
 
 
+def _perturbed_gradient_alone(
+    losses: Losses, theta: Stack, names: Sequence[str], config: AwpConfig, substitutes: Substitutes
+) -> StackGradient:
+    """The gradient g(theta + delta) in one pass, where g(theta) has no weight and the direction comes from elsewhere.
+
+    It is the first pass of the step: it updates the buffers. The term that models add has no weight, as g(theta).
+    """
+    assert substitutes.direction is not None, "without g(theta), another direction is known"
+    direction, by_products = substitutes.direction(), {}
+
+    @torch.enable_grad()
+    def perturbed_gradient(delta: Mapping[str, Tensor]) -> Stack:
+        first = losses({**theta, **{n: theta[n] + d for n, d in delta.items()}}, 0)
+        by_products["loss"] = loss = first[0] if isinstance(first, tuple) else first
+        return _gradient(loss, theta)
+
+    weight_norm = _norm({n: w for n, w in theta.items() if w.requires_grad})
+    with torch.no_grad():
+        mixed = compute_gradient(
+            {},
+            theta=theta,
+            perturbed=names,
+            config=config,
+            gradient_at=lambda _: {},  # never called: there is one step
+            perturbed_gradient=perturbed_gradient,
+            ascent_gradient=direction,
+            map_members=_map_one if len(weight_norm) == 1 else vmap,
+        )
+        gradient = dict(mixed)
+    unknown = torch.full_like(weight_norm, torch.nan)
+    loss = by_products["loss"].detach()
+    return StackGradient(gradient, loss, unknown, unknown, _norm(gradient), weight_norm)
+
+
 def _map_one(function: Callable[..., Stack]) -> Callable[..., Stack]:
     """What `vmap` does, for a stack of one member: its overhead would be a good part of a small step."""
 
@@ -137,6 +199,19 @@ def _without_extra(losses: Tensor | tuple[Tensor, Tensor]) -> Tensor:
     """The losses of a pass after the first one, in which models add no term."""
     assert isinstance(losses, Tensor), "only pass 0 has a term that the models add"
     return losses
+
+
+def gradient_of_losses(losses: Tensor, theta: Stack) -> Stack:
+    """Compute the gradient of each member's loss, in a pass of its own.
+
+    Args:
+        losses: The losses, [b].
+        theta: The stacked weights.
+
+    Returns:
+        The gradient with respect to the weights that require one and are used.
+    """
+    return _gradient(losses, theta)
 
 
 def _gradient(loss: Tensor, at: Stack, *, create_graph: bool = False, retain_graph: bool = False) -> Stack:

@@ -1,5 +1,6 @@
 """The samples of one part of a split (nodes, graphs, or pairs of nodes), and how models compute their rows."""
 
+import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import DataError, find_stack_level
 from wtawp.graphs import Split, is_collection, select_graphs
-from wtawp.models.calls import Forward
+from wtawp.models.calls import EDGE_INPUTS, Forward
 from wtawp.models.inputs import prepare
 from wtawp.training.checks import targets_of
 
@@ -45,6 +46,7 @@ class Subset:
         ends: For pairs of nodes, the two rows of each pair among those taken, [2, k]; otherwise None.
         decoder: Turns the rows of both ends into one row for each pair.
         size: Number of rows that the models return for `arguments`.
+        without_edges: The same samples on the graph without its edges, if they are needed.
     """
 
     arguments: tuple[object, ...]
@@ -53,6 +55,7 @@ class Subset:
     ends: Tensor | None = None
     decoder: Decoder | None = None
     size: int | None = None
+    without_edges: "Subset | None" = None
 
     @property
     def is_shared(self) -> bool:
@@ -137,6 +140,33 @@ def build_subset(
     arguments, _ = _arguments(model, data, None, forward)
     rows = torch.stack(list(parts)).to(device)
     return Subset(arguments, rows, y[rows], size=len(y))
+
+
+def without_edges(data: Data | HeteroData) -> Data | HeteroData:
+    """Copy a graph without its edges, on which a model of graphs computes each node from its own features.
+
+    Args:
+        data: The graph, or graphs as one batch.
+
+    Returns:
+        The graph with the same nodes, and no edges, weights, attributes and types of edges.
+
+    Raises:
+        DataError: If its edges are not in `edge_index`.
+
+    Example:
+        >>> without_edges(Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]])))
+        Data(x=[2, 1], edge_index=[2, 0])
+    """
+    edgeless = copy.copy(data)
+    for store in edgeless.edge_stores:
+        if not isinstance(store.get("edge_index"), Tensor):
+            raise DataError("a graph can be taken without its edges if they are in edge_index [2, e]")
+        for name in EDGE_INPUTS:
+            if isinstance(store.get(name), Tensor):
+                store[name] = store[name][:0]
+        store["edge_index"] = store["edge_index"][:, :0]
+    return edgeless
 
 
 def _arguments(

@@ -83,3 +83,9 @@ def test_a_graph_in_memory_becomes_a_file_that_loads_as_the_same_graph(tmp_path:
     changed.x = changed.x + 1
     assert dataset_name(changed, tmp_path) != name
     assert dataset_name("cora", tmp_path) == "cora"
+
+
+def test_the_name_of_an_audit_stays_when_options_are_added() -> None:
+    assert make_subject(BASE, AwpConfig(rho=0.5, lam=0.5)).key() == "cf1ee0ab9913bc09"
+    other = make_subject(BASE, AwpConfig(rho=0.5, lam=0.5, direction="momentum"))
+    assert other.key() != "cf1ee0ab9913bc09"

@@ -175,3 +175,10 @@ def test_a_name_that_no_file_can_have_is_refused_when_the_data_are_loaded(datase
     plan = read_plan(written(tmp_path, f'cell = [{{dataset = "{dataset}"}}]'))
     with pytest.raises(DataError):
         load(plan.cells[0].setting.dataset)
+
+
+def test_substitutes_for_gradients_are_options_of_a_plan(tmp_path: Path) -> None:
+    text = GOOD.replace("lam = 0.7", 'lam = 0.7, direction = "momentum", perturbed_gradient = "functional"')
+    awp = read_plan(written(tmp_path, text)).cells[1].setting.awp
+    assert awp is not None
+    assert (awp.direction, awp.perturbed_gradient) == ("momentum", "functional")

@@ -235,3 +235,17 @@ def test_the_inductive_protocol_survives_the_way_through_a_record_and_changes_th
         Setting(dataset="cora", inductive=1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="leave out inductive"):
         Setting(dataset="proteins", model="PooledGCN", inductive=True, batch_size=4)
+
+
+@pytest.mark.parametrize("options", [{"direction": "momentum"}, {"perturbed_gradient": "functional"}])
+def test_a_substitute_for_a_gradient_survives_the_way_through_a_record_and_none_leaves_the_key(
+    options: dict[str, Any],
+) -> None:
+    substituted = replace(PERTURBED, awp=AwpConfig(rho=1.0, lam=0.7, **options))
+    content = json.loads(substituted.content_json)
+    assert Setting.from_content(content) == substituted
+    assert not wrong_setting_fields(content)
+    assert {"direction", "perturbed_gradient"}.isdisjoint(PERTURBED.content["awp"])
+    assert set(substituted.content["awp"]) - set(PERTURBED.content["awp"]) == set(options)
+    with pytest.raises(ValueError, match="belongs to full-batch training"):
+        Setting(dataset="proteins", model="PooledGCN", awp=substituted.awp, batch_size=4)

@@ -4,7 +4,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ class Subject:
         Returns:
             16 hexadecimal digits.
         """
-        methods = [(row, None if awp is None else asdict(awp)) for row, awp in self.methods]
+        methods = [(row, None if awp is None else awp.content) for row, awp in self.methods]
         content = {"setting": self.base.content, "methods": methods, **options}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 

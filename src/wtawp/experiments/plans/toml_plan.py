@@ -53,7 +53,8 @@ SETTING = {"dataset": str, "model": str, "options": dict, "awp": dict, "epochs":
            "measures": list, "inductive": bool}  # fmt: skip
 SPLIT = {"kind": str, "train": float, "val": float, "folds": int}
 AWP = {"rho": float, "lam": (float, str), "layers": (str, list), "radius": str, "projection": str, "steps": int,
-       "step_size": float, "balance": (float, str), "exact": bool, "every": int, "start": int}  # fmt: skip
+       "step_size": float, "balance": (float, str), "exact": bool, "every": int, "start": int,
+       "direction": str, "perturbed_gradient": str}  # fmt: skip
 
 
 def read_plan(path: Path) -> Plan:

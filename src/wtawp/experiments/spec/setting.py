@@ -99,6 +99,8 @@ class Setting:
         check_average(self.average)
         if self.awp is not None and self.batch_size is None and self.awp.start >= self.epochs:
             raise ValueError(f"start={self.awp.start} leaves no perturbed epoch of {self.epochs}; choose a smaller one")
+        if self.awp is not None and self.awp.needs_fit and self.batch_size is not None:
+            raise ValueError(f"{self.awp} belongs to full-batch training; leave out batch_size, or these options")
         if self.average is not None and self.batch_size is not None:
             raise ValueError("average belongs to full-batch training; leave out batch_size or average")
         if type(self.inductive) is not bool:
@@ -153,9 +155,9 @@ class Setting:
         later = {"digest": None, "code": None, "poison": None, "measures": (), "noise": None, "features": None,
                  "batch_size": None, "split": None, "average": None, "inductive": False, "weights": None}  # fmt: skip
         content = {k: v for k, v in asdict(self).items() if k not in later or v != later[k]}
-        for name, default in (("every", 1), ("start", 0)):
-            if self.awp is not None and getattr(self.awp, name) == default:
-                del content["awp"][name]
+        if self.awp is not None:
+            awp = self.awp.content
+            content["awp"] = {k: v for k, v in awp.items() if (k, v) not in (("every", 1), ("start", 0))}
         if self.split == SplitRule():
             del content["split"]
         return content

@@ -43,6 +43,20 @@ METHODS: dict[str, Method] = {
         "adaptive sharpness-aware minimisation", fixed={"lam": 1.0, "layers": "*", "radius": "adaptive"},
         varied={"rho": Range(0.05, 10.0, is_log=True)}, untuned={"rho": 0.5},
     ),
+    "Momentum-SAM": Method(
+        "SAM downhill along the momentum, one pass a step",
+        fixed={"lam": 1.0, "layers": "*", "radius": "global", "direction": "momentum"},
+        varied={"rho": Range(0.05, 10.0, is_log=True)}, untuned={"rho": 3.0},
+    ),
+    "FGSAM": Method(
+        "SAM that descends without message passing, and with the GNN's gradient",
+        fixed={"layers": "*", "radius": "global", "perturbed_gradient": "without-edges"},
+        varied={"rho": Range(0.005, 1.0, is_log=True), "lam": RANGES["lam"]}, untuned={"rho": 0.05, "lam": 0.5},
+    ),
+    "functional AWP": Method(
+        "WT-AWP with the derivative of the loss by the outputs at the weights themselves",
+        fixed={"perturbed_gradient": "functional"}, varied=_OF_WT_AWP, uses_model_layers=True,
+    ),
     "EMA": Method("moving average of the weights", varied={"average": Choice(DECAYS)}, untuned={"average": 0.95}),
     "SWA": Method("mean of the weights of the last quarter", fixed={"average": "swa"}),
     "WT-AWP and EMA": Method(
