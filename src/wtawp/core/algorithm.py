@@ -156,9 +156,9 @@ def combine_gradients(
         perturbed = map_members(clip)(perturbed, natural)
     if not isinstance(weight, Tensor):
         for keys in _chunks(natural, perturbed):
-            mixed = torch._foreach_lerp([natural.pop(k) for k in keys], [perturbed.pop(k) for k in keys], weight)
-            yield from zip(keys, mixed, strict=True)
-    for key in [*natural, *(key for key in perturbed if key not in natural)]:
+            sides = list(map(natural.pop, keys)), list(map(perturbed.pop, keys))
+            yield from zip(keys, torch._foreach_lerp(*sides, weight), strict=True)
+    for key in list(natural | perturbed) if natural or perturbed else ():
         yield key, mix_tensors(natural.pop(key, None), perturbed.pop(key, None), lam=weight)
 
 

@@ -316,7 +316,7 @@ class WTAWP:
             passes = Passes(self.model, self._selection.recording(closure), backward, context, recorder=recorder)
             natural, perturbed, _ = self._step(passes, recorder)
         self._end_call(recorder, natural, perturbed)
-        return natural.detach()
+        return natural.detach() if natural.requires_grad else natural
 
     def _loss(self, fn: Closure, scale: float | Tensor | None) -> Tensor:
         """`loss`, in the only thread that works on the model."""
@@ -463,12 +463,13 @@ class WTAWP:
         """The parameters to perturb; warns if none of them is used, that is, has a gradient."""
         self._selection.settle(used, named)
         names = self._selection.names
-        if True not in [named.get(n) in used for n in names]:
+        chosen = [named[n] for n in names if n in named]
+        if used.isdisjoint(chosen) if isinstance(used, AbstractSet) else used.keys().isdisjoint(chosen):
             which = list(names) or "the layers before the last one"
             warnings.warn(
                 f"{which} are frozen or unused by the closure: nothing is perturbed", stacklevel=find_stack_level()
             )
-        return [named[n] for n in names if n in named]
+        return chosen
 
     def _context_without_sync(self, sync: bool) -> Callable[[], AbstractContextManager[Any]]:
         """The context in which all passes but the last run."""

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
@@ -22,6 +23,7 @@ _LOCKS: weakref.WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = weak
 
 Closure = Callable[[], Tensor]
 Backward = Callable[[Tensor], object]
+_version = attrgetter("_version")
 Hooks = dict[int, Callable[[Tensor], Any]]
 Buffer = tuple[dict[str, Tensor | None], str, Tensor]  # the dict of a module that holds it, its name there, and itself
 ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
@@ -64,10 +66,14 @@ def call(closure: Closure, parameters: Sequence[Tensor]) -> Tensor:
     if not callable(closure):
         raise ValueError(f"pass a function that computes the loss, awp.backward(lambda: ...), not {type(closure)}")
     torch.clear_autocast_cache()  # it holds low-precision copies of the weights, which have changed
-    before = {p: (g, g._version) for p in parameters if (g := p.grad) is not None}
+    before: dict[Tensor, tuple[Tensor, int]] = {}
+    for p in parameters:
+        if (gradient := p.grad) is not None:
+            before[p] = gradient, gradient._version
     loss = closure()
-    if any([_has_grown(g, before.get(p)) for p in parameters if (g := p.grad) is not None]):  # noqa: C419
-        raise ValueError("the closure called backward() itself; let it only compute and return the loss")
+    for p in parameters:
+        if (gradient := p.grad) is not None and _has_grown(gradient, before.get(p)):
+            raise ValueError("the closure called backward() itself; let it only compute and return the loss")
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
         raise ValueError(f"the closure must return the loss as a tensor with one element, got {got}")
@@ -114,10 +120,13 @@ class Passes:
         self._original: ByParameter = {}  # the weights before they were moved
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
-        hooks: list[tuple[Hooks | None, Tensor]] = [(p._post_accumulate_grad_hooks, p) for p in self.parameters]
-        if not adds_to_prior:  # the caller's backward runs them
-            hooks += [(p._backward_hooks, p) for p in self.parameters]
-        self._muted = [(h, list(h.items()), p) for h, p in hooks if h]
+        self._muted: list[tuple[Hooks, list[tuple[int, Callable[[Tensor], Any]]], Tensor]] = []
+        for p in self.parameters:
+            hooks: Hooks | None = p._post_accumulate_grad_hooks
+            if hooks:
+                self._muted.append((hooks, list(hooks.items()), p))
+            if not adds_to_prior and p._backward_hooks:  # the caller's backward runs them
+                self._muted.append((p._backward_hooks, list(p._backward_hooks.items()), p))
         self._first_loss: weakref.ref[Tensor] | None = None  # to notice that the closure returns it again
 
     @property
@@ -146,17 +155,18 @@ class Passes:
         Raises:
             ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
         """
-        self._buffer_values = [(b, b.detach().clone()) for _, _, b in self._buffers]
+        if self._buffers:
+            self._buffer_values = [(b, b.detach().clone()) for _, _, b in self._buffers]
         for hooks, _, _ in self._muted:
             hooks.clear()
         self._set_aside(self.parameters)
         with self._without_sync():
             loss = call(self._closure, self.parameters)
             self._first_loss = weakref.ref(loss)
-            versions = [p._version for p in self.parameters]  # a forward pass may change weights: Embedding(max_norm=1)
+            versions = list(map(_version, self.parameters))  # a forward pass may change weights: Embedding(max_norm=1)
             check(loss)
             factor, natural = self._differentiate(loss, "natural")
-        if versions != [p._version for p in self.parameters]:
+        if versions != list(map(_version, self.parameters)):
             raise ValueError(
                 "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
                 " optimizer.step() after awp.backward()"
@@ -285,11 +295,12 @@ class Passes:
         Args:
             delta: The perturbation of some parameters. It is emptied, which releases its memory.
         """
-        finite = {p: torch.nan_to_num_(d, 0.0, 0.0, 0.0) for p, d in delta.items()}
+        for d in delta.values():
+            torch.nan_to_num_(d, 0.0, 0.0, 0.0)
         if self._recorder is not None:
             self.restore_weights()  # an ascent of several steps has moved them
-            self._recorder.perturbation(finite, self.named)
-        self.move(finite)
+            self._recorder.perturbation(delta, self.named)
+        self.move(delta)
         delta.clear()
 
     def weights(self, *, of: Iterable[Tensor], copied: bool) -> ByParameter:
@@ -302,9 +313,10 @@ class Passes:
         Returns:
             Tensors without gradient.
         """
-        if copied:
-            self._original |= {p: p.detach().clone() for p in of if p not in self._original}
-        return {p: self._original[p] if copied else p.detach() for p in of}
+        if not copied:
+            return {p: p.detach() for p in of}
+        self._original |= {p: p.detach().clone() for p in of if p not in self._original}
+        return {p: self._original[p] for p in of}
 
     def restore_weights(self) -> None:
         """Give all moved parameters their original weights, bit for bit."""
@@ -464,8 +476,10 @@ def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter
     Returns:
         The gradient, in float32 or wider if a factor was divided out.
     """
-    dense = {p: g.to_dense() if g.is_sparse else g for p, g in gradient.items()}
-    dense = {p: g.detach() if g.requires_grad else g for p, g in dense.items()}
+    dense: ByParameter = {}
+    for p, g in gradient.items():
+        constant = g.detach() if g.requires_grad else g
+        dense[p] = constant.to_dense() if g.is_sparse else constant
     if factor is None:
         return dense
     return {p: g.to(torch.promote_types(g.dtype, torch.float32)) / factor.to(g.device) for p, g in dense.items()}
