@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from wtawp.core import AwpConfig, compute_delta, compute_gradient
+from wtawp.core import AwpConfig, algorithm, compute_delta, compute_gradient
+from wtawp.core.algorithm import combine_gradients
 
 CURVATURE = {"a": torch.tensor([1.0, 4.0], dtype=torch.float64), "b": torch.tensor([2.0], dtype=torch.float64)}
 THETA = {"a": torch.tensor([3.0, 1.0], dtype=torch.float64), "b": torch.tensor([-2.0], dtype=torch.float64)}
@@ -92,3 +93,28 @@ def test_members_of_a_stack_are_projected_by_their_own_norms() -> None:
         step, theta=theta, perturbed=("a",), config=config, gradient_at=never, map_members=torch.func.vmap
     )
     torch.testing.assert_close(delta["a"], torch.tensor([[5.0, 0.0], [0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("elements", [1, 5, 1 << 20])
+def test_gradients_that_are_mixed_together_are_those_mixed_alone(
+    monkeypatch: pytest.MonkeyPatch, elements: int
+) -> None:
+    monkeypatch.setattr(algorithm, "CHUNK", elements)
+    g = torch.Generator().manual_seed(0)
+    sides = [
+        {
+            "a": torch.randn(3, 2, generator=g),
+            "b": torch.randn(4, generator=g).double(),
+            "c": torch.randn(2, generator=g),
+        }
+        for _ in range(2)
+    ]
+    natural, perturbed = sides[0] | {"n": torch.ones(2)}, {"p": torch.ones(2)} | sides[1]
+    natural["c"], perturbed["c"] = (side["c"].bfloat16() for side in sides)
+    expected = {n: torch.lerp(natural[n], perturbed[n], 0.3) for n in "abc"}
+    expected |= {"n": natural["n"] * 0.7, "p": perturbed["p"] * 0.3}
+    mixed = dict(combine_gradients(natural, perturbed, AwpConfig(rho=1.0, lam=0.3)))
+    assert mixed.keys() == expected.keys()
+    assert all(torch.equal(mixed[n], expected[n]) and mixed[n].dtype == expected[n].dtype for n in mixed)
+    assert not natural
+    assert not perturbed

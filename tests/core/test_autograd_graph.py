@@ -15,7 +15,7 @@ from wtawp.core.autograd_graph import (
 def test_the_leaves_are_those_of_the_graph_once_each() -> None:
     shared, outside, unused = (torch.ones(2, 2, requires_grad=True) for _ in range(3))
     loss = ((torch.ones(2, 2) @ shared).relu() @ shared * outside).sum()
-    leaves = leaves_of(loss, nodes_of(loss))
+    leaves = leaves_of(loss)
     assert len(leaves) == 2
     assert {id(leaf) for leaf in leaves} == {id(shared), id(outside)}
     assert id(unused) not in {id(leaf) for leaf in leaves}
@@ -24,7 +24,7 @@ def test_the_leaves_are_those_of_the_graph_once_each() -> None:
 def test_a_loss_that_is_a_leaf_has_no_nodes_and_is_its_own_leaf() -> None:
     loss = torch.ones((), requires_grad=True)
     assert nodes_of(loss) == []
-    assert leaves_of(loss, [])[0] is loss
+    assert leaves_of(loss)[0] is loss
 
 
 def test_float16_is_seen_inside_autocast_and_in_weights_and_bfloat16_is_not() -> None:

@@ -173,3 +173,18 @@ def test_a_loss_that_was_computed_beforehand_is_refused(options: dict[str, int])
         WTAWP(model, rho=0.5, lam=0.5, **options).backward(lambda: loss)
     assert all(torch.equal(before[name], w) for name, w in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_parameters_and_buffers_are_found_under_all_their_names_and_in_the_order_of_the_modules() -> None:
+    shared = nn.Linear(3, 3)
+    model = nn.Sequential(nn.Sequential(shared, nn.BatchNorm1d(3)), shared, nn.ModuleDict({"head": nn.Linear(3, 2)}))
+    model.register_module("nothing", None)
+    model[2]["head"].weight = shared.weight  # one parameter under two names
+    model[2]["head"].bias.requires_grad_(False)
+    passes = module.Passes(model, lambda: model(X).sum())
+    by_torch = {n: p for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
+    first_names = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    assert passes.named.keys() == by_torch.keys() - {"1.weight", "1.bias"}  # a shared module has one name
+    assert all(passes.named[n] is by_torch[n] for n in passes.named)
+    assert [id(p) for p in passes.parameters] == [id(p) for p in first_names.values()]
+    assert [id(b) for *_, b in passes._buffers] == [id(b) for b in model.buffers()]

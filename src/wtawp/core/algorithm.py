@@ -23,6 +23,7 @@ from wtawp.core.config import AwpConfig
 from wtawp.core.perturb import ascend, clip_relative_norm, mix_tensors, project
 
 Key = TypeVar("Key")
+CHUNK = 1 << 20  # elements of the gradients that are mixed at once, by one kernel of a GPU
 _OfTensors = Callable[..., dict[Key, Tensor]]  # a function of tensors, and of dicts of tensors
 MapOverMembers = Callable[[_OfTensors[Key]], _OfTensors[Key]]
 
@@ -69,10 +70,12 @@ def compute_delta(
         step = total if climbing is chosen else {key: total[key] for key in chosen}
         if not step:
             return {}
-        start = {key: theta[key] for key in step}
-        onto_radius: _OfTensors[Key] = partial(project, radius=config.radius, onto=config.projection)
+        start = theta if theta.keys() == step.keys() else {key: theta[key] for key in step}
         if rho is None:
-            return map_members(partial(onto_radius, rho=config.rho))(step, start)
+            return map_members(partial(project, rho=config.rho, radius=config.radius, onto=config.projection))(
+                step, start
+            )
+        onto_radius: _OfTensors[Key] = partial(project, radius=config.radius, onto=config.projection)
         return map_members(lambda step, theta, rho: onto_radius(step, theta, rho=rho))(step, start, rho)
 
 
@@ -92,8 +95,9 @@ def compute_gradient(
     """Compute the gradient to descend along: lines 4 and 5 of Algorithm 1, from the natural gradient of line 3.
 
     All passes over the model are finished when this function returns. The two gradients are then clipped, and mixed
-    one parameter at a time, while the caller iterates. Each is released as soon as it has been used, so that the mixed
-    gradients need no memory of their own; for this purpose the iteration empties `natural_gradient`.
+    while the caller iterates, small parameters together and large ones one at a time. They are released as soon as they
+    have been used, so that the mixed gradients need no memory of their own; for this purpose the iteration empties
+    `natural_gradient`.
 
     Args:
         natural_gradient: g(theta), line 3, for every parameter that is trained.
@@ -150,5 +154,28 @@ def combine_gradients(
     elif config.balance is not None:
         clip: _OfTensors[Key] = partial(clip_relative_norm, balance=config.balance)
         perturbed = map_members(clip)(perturbed, natural)
-    for key in list(natural | perturbed):
+    if not isinstance(weight, Tensor):
+        for keys in _chunks(natural, perturbed):
+            sides = list(map(natural.pop, keys)), list(map(perturbed.pop, keys))
+            yield from zip(keys, torch._foreach_lerp(*sides, weight), strict=True)
+    for key in list(natural | perturbed) if natural or perturbed else ():
         yield key, mix_tensors(natural.pop(key, None), perturbed.pop(key, None), lam=weight)
+
+
+def _chunks(natural: Mapping[Key, Tensor], perturbed: Mapping[Key, Tensor]) -> list[list[Key]]:
+    """The keys of ordinary tensors on both sides, in groups that are small enough to be mixed at once.
+
+    One kernel of a GPU can then mix a group. Old and new values of a group exist side by side for a moment, so that a
+    large tensor is a group of its own.
+    """
+    chunks: list[list[Key]] = []
+    room = 0
+    for key, tensor in natural.items():
+        if key in perturbed and type(tensor) is Tensor:  # not a distributed one
+            size = tensor.numel()
+            if size > room or not chunks:
+                chunks.append([])
+                room = CHUNK
+            room -= size
+            chunks[-1].append(key)
+    return chunks

@@ -30,17 +30,29 @@ def nodes_of(*outputs: Tensor) -> list[Node]:
     return nodes
 
 
-def leaves_of(loss: Tensor, nodes: list[Node]) -> list[Tensor]:
+def leaves_of(loss: Tensor) -> list[Tensor]:
     """The leaves whose `.grad` the backward pass fills: those of the graph, not of a model.
+
+    Every pass asks for them, so this is a walk of its own, which is faster than `nodes_of`.
 
     Args:
         loss: The loss.
-        nodes: Its nodes, from `nodes_of`.
 
     Returns:
         The leaves, so that a parameter outside the model, such as a learned temperature, is included.
     """
-    return [loss] if loss.grad_fn is None else accumulating_leaves(nodes)
+    if loss.grad_fn is None:
+        return [loss]
+    nodes, seen, leaves = [loss.grad_fn], {loss.grad_fn}, []
+    for node in nodes:  # the list grows while it is read
+        for parent, _ in node.next_functions:
+            if parent is not None and parent not in seen:
+                seen.add(parent)
+                if type(parent) is _ACCUMULATE:
+                    leaves.append(parent.variable)  # type: ignore[attr-defined]
+                else:
+                    nodes.append(parent)
+    return leaves
 
 
 def accumulating_leaves(nodes: list[Node]) -> list[Tensor]:

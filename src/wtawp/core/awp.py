@@ -323,7 +323,7 @@ class WTAWP:
             passes = Passes(self.model, self._selection.recording(closure), backward, context, recorder=recorder)
             natural, perturbed, _ = self._step(passes, recorder)
         self._end_call(recorder, natural, perturbed)
-        return natural.detach()
+        return natural.detach() if natural.requires_grad else natural
 
     def _loss(self, fn: Closure, scale: float | Tensor | None) -> Tensor:
         """`loss`, in the only thread that works on the model."""
@@ -382,17 +382,10 @@ class WTAWP:
 
         `check` is called with the nodes of the natural loss and may raise.
         """
-
-        def check_graph(loss: Tensor, nodes: list[Any]) -> None:
-            self._refuse_scaled(loss)
-            if check is not None:
-                check(nodes)
-            self._selection.read_order(nodes)
-
         is_grad_enabled = torch.is_grad_enabled()
         try:
             refuse_combinations(self.model, self._now, passes)
-            natural_loss, natural, factor = passes.first(check_graph)
+            natural_loss, natural, factor = passes.first(partial(self._check_graph, check))
             chosen = self._chosen(natural, passes.named)
             perturbed_loss = self._descend(passes, chosen, natural_loss, natural, factor)
             gradients = passes.finish()
@@ -404,6 +397,15 @@ class WTAWP:
             recorder.divide_by(factor)
         return natural_loss, perturbed_loss, gradients
 
+    def _check_graph(self, check: Callable[[list[Any]], None] | None, loss: Tensor) -> None:
+        """Read from the graph of the natural loss what is to be known before it is differentiated."""
+        if not self._is_scale_checked:
+            self._refuse_scaled(loss)
+        if check is not None:
+            check(nodes_of(loss))
+        if self._selection.is_recording:
+            self._selection.read_order(nodes_of(loss))
+
     def _descend(
         self, passes: Passes, chosen: list[Tensor], loss: Tensor, natural: ByParameter, factor: Tensor | None
     ) -> Tensor:
@@ -413,7 +415,7 @@ class WTAWP:
         that reduce it, hooks) or where it is sparse: there the pass adds lam * g(theta + delta) to what is in `.grad`.
         """
         config, lam, is_in_group = self._now, self.lam, is_in_process_group()
-        is_sparse = any(g.is_sparse for g in natural.values())
+        is_sparse = True in [g.is_sparse for g in natural.values()]
         if is_sparse and config.balance is not None:
             raise ValueError("balance cannot clip sparse gradients; use balance=None, or Embedding(sparse=False)")
         if config.steps > 1 or (is_in_group and config.balance is not None):
@@ -433,7 +435,8 @@ class WTAWP:
             perturbed_loss, perturbed = passes.perturbed()
             perturbed_norms += [norm_of(g) for g in perturbed.values()] if is_checked else []
             alone = {p: perturbed.pop(p).detach().mul_(lam) for p in recovered if p in perturbed}
-            passes.set_gradients(alone | dict(combine_gradients(natural, perturbed, config)))
+            alone.update(combine_gradients(natural, perturbed, config))
+            passes.set_gradients(alone)
         passes.add_recovered(recovered, 1 - lam)
         scaled_loss = loss if factor is None else loss * factor  # as the norms are
         if self._auto is None:
@@ -457,10 +460,9 @@ class WTAWP:
         """L(theta) and L(theta + delta) with their graphs, for the gradient with the second-order term."""
 
         def perturbed(natural: Tensor) -> list[Tensor]:
-            nodes = nodes_of(natural)
-            self._selection.read_order(nodes)
+            self._selection.read_order(nodes_of(natural))
             parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
-            return self._chosen(set(leaves_of(natural, nodes)), parameters)
+            return self._chosen(set(leaves_of(natural)), parameters)
 
         return exact_losses(self.model, self._selection.recording(closure), perturbed=perturbed, config=self._now)
 
@@ -468,12 +470,13 @@ class WTAWP:
         """The parameters to perturb; warns if none of them is used, that is, has a gradient."""
         self._selection.settle(used, named)
         names = self._selection.names
-        if not any(named.get(n) in used for n in names):
+        chosen = [named[n] for n in names if n in named]
+        if used.isdisjoint(chosen) if isinstance(used, AbstractSet) else used.keys().isdisjoint(chosen):
             which = list(names) or "the layers before the last one"
             warnings.warn(
                 f"{which} are frozen or unused by the closure: nothing is perturbed", stacklevel=find_stack_level()
             )
-        return [named[n] for n in names if n in named]
+        return chosen
 
     def _context_without_sync(self, sync: bool) -> Callable[[], AbstractContextManager[Any]]:
         """The context in which all passes but the last run."""
@@ -493,7 +496,7 @@ class WTAWP:
 
     def _refuse_scaled(self, loss: Tensor) -> None:
         """Refuse a loss that a gradient scaler has scaled; looked for once, as it takes some milliseconds."""
-        if not self._is_scale_checked and is_scaled_by_grad_scaler(loss):
+        if is_scaled_by_grad_scaler(loss):
             raise ValueError(
                 "the closure returned scaler.scale(loss); return the loss itself and pass"
                 " backward=lambda loss: scaler.scale(loss).backward()"

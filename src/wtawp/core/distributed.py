@@ -35,7 +35,7 @@ def refuse_sharded(model: nn.Module) -> None:
     Raises:
         ValueError: If a module is wrapped in `FullyShardedDataParallel`.
     """
-    if not is_distributed() or "torch.distributed.fsdp" not in sys.modules:
+    if "torch.distributed.fsdp" not in sys.modules or not is_distributed():
         return
     from torch.distributed.fsdp import FullyShardedDataParallel
 

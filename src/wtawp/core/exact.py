@@ -91,7 +91,7 @@ def gradient_of(loss: Tensor) -> ByParameter:
     Returns:
         Leaf -> gradient.
     """
-    leaves = leaves_of(loss, nodes_of(loss))
+    leaves = leaves_of(loss)
     gradients = torch.autograd.grad(loss, leaves, retain_graph=True)
     return {leaf: g.to_dense() if g.is_sparse else g for leaf, g in zip(leaves, gradients, strict=True)}
 

@@ -10,19 +10,22 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from wtawp.core.autograd_graph import leaves_of, nodes_of
+from wtawp.core.autograd_graph import leaves_of
 from wtawp.core.observation import StepRecorder, norm_of
 
 _LOCKS: weakref.WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = weakref.WeakKeyDictionary()
 
 Closure = Callable[[], Tensor]
 Backward = Callable[[Tensor], object]
+_version = attrgetter("_version")
 Hooks = dict[int, Callable[[Tensor], Any]]
+Buffer = tuple[dict[str, Tensor | None], str, Tensor]  # the dict of a module that holds it, its name there, and itself
 ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 
 # A parameter with more elements has its natural gradient recovered from the moved weights instead of stored, if they
@@ -63,10 +66,14 @@ def call(closure: Closure, parameters: Sequence[Tensor]) -> Tensor:
     if not callable(closure):
         raise ValueError(f"pass a function that computes the loss, awp.backward(lambda: ...), not {type(closure)}")
     torch.clear_autocast_cache()  # it holds low-precision copies of the weights, which have changed
-    before = [(g, g._version) if (g := p.grad) is not None else None for p in parameters]
+    before: dict[Tensor, tuple[Tensor, int]] = {}
+    for p in parameters:
+        if (gradient := p.grad) is not None:
+            before[p] = gradient, gradient._version
     loss = closure()
-    if any(_has_grown(p.grad, old) for p, old in zip(parameters, before, strict=True)):
-        raise ValueError("the closure called backward() itself; let it only compute and return the loss")
+    for p in parameters:
+        if (gradient := p.grad) is not None and _has_grown(gradient, before.get(p)):
+            raise ValueError("the closure called backward() itself; let it only compute and return the loss")
     if not isinstance(loss, Tensor) or loss.numel() != 1:
         got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
         raise ValueError(f"the closure must return the loss as a tensor with one element, got {got}")
@@ -75,9 +82,9 @@ def call(closure: Closure, parameters: Sequence[Tensor]) -> Tensor:
     return loss
 
 
-def _has_grown(gradient: Tensor | None, before: tuple[Tensor, int] | None) -> bool:
+def _has_grown(gradient: Tensor, before: tuple[Tensor, int] | None) -> bool:
     """Whether something was added to a gradient; `zero_grad` does not count."""
-    if gradient is None or (before is not None and gradient is before[0] and gradient._version == before[1]):
+    if before is not None and gradient is before[0] and gradient._version == before[1]:
         return False
     return before is None or gradient.is_sparse or bool(gradient.any())
 
@@ -106,22 +113,20 @@ class Passes:
     ) -> None:
         self._closure, self._backward, self._without_sync = closure, backward, without_sync
         self._adds_to_prior, self._recorder = adds_to_prior, recorder
-        self.named: dict[str, Tensor] = {}  # the parameters that are trained; a shared one under each of its names
-        self._buffers: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
-        for prefix, module in model.named_modules():
-            for name, p in module._parameters.items():
-                if p is not None and p.requires_grad and p.is_leaf:
-                    self.named[f"{prefix}.{name}" if prefix else name] = p
-            self._buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
+        # The parameters that are trained, a shared one under each of its names, and the buffers.
+        self.named, self._buffers = _tensors_of(model)
         self.parameters = list(dict.fromkeys(self.named.values()))
         self._buffer_values: list[tuple[Tensor, Tensor]] = []  # each buffer and a copy of it, to undo the first pass
         self._original: ByParameter = {}  # the weights before they were moved
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
-        hooks = [(_hooks(p, "_post_accumulate_grad_hooks"), p) for p in self.parameters]
-        if not adds_to_prior:  # the caller's backward runs them
-            hooks += [(_hooks(p, "_backward_hooks"), p) for p in self.parameters]
-        self._muted = [(h, list(h.items()), p) for h, p in hooks if h]
+        self._muted: list[tuple[Hooks, list[tuple[int, Callable[[Tensor], Any]]], Tensor]] = []
+        for p in self.parameters:
+            hooks: Hooks | None = p._post_accumulate_grad_hooks
+            if hooks:
+                self._muted.append((hooks, list(hooks.items()), p))
+            if not adds_to_prior and p._backward_hooks:  # the caller's backward runs them
+                self._muted.append((p._backward_hooks, list(p._backward_hooks.items()), p))
         self._first_loss: weakref.ref[Tensor] | None = None  # to notice that the closure returns it again
 
     @property
@@ -137,11 +142,11 @@ class Passes:
         """
         return bool(self._muted) and self._adds_to_prior
 
-    def first(self, check: Callable[[Tensor, list[Any]], None]) -> tuple[Tensor, ByParameter, Tensor | None]:
+    def first(self, check: Callable[[Tensor], None]) -> tuple[Tensor, ByParameter, Tensor | None]:
         """Differentiate the loss at theta; the buffers of the model are updated.
 
         Args:
-            check: Is called with the loss and the nodes of its graph before it is differentiated, and may raise.
+            check: Is called with the loss before it is differentiated, and may raise.
 
         Returns:
             L(theta), detached; its gradient as it arrived in `.grad`; and the factor by which `backward` multiplied
@@ -150,25 +155,25 @@ class Passes:
         Raises:
             ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
         """
-        self._buffer_values = [(b, b.detach().clone()) for _, _, b in self._buffers]
+        if self._buffers:
+            self._buffer_values = [(b, b.detach().clone()) for _, _, b in self._buffers]
         for hooks, _, _ in self._muted:
             hooks.clear()
         self._set_aside(self.parameters)
         with self._without_sync():
             loss = call(self._closure, self.parameters)
             self._first_loss = weakref.ref(loss)
-            versions = [p._version for p in self.parameters]  # a forward pass may change weights: Embedding(max_norm=1)
-            nodes = nodes_of(loss)
-            check(loss, nodes)
-            with self._recording("natural", loss, nodes):
-                factor, natural = self._differentiate(loss, nodes)
-        if versions != [p._version for p in self.parameters]:
+            versions = list(map(_version, self.parameters))  # a forward pass may change weights: Embedding(max_norm=1)
+            check(loss)
+            factor, natural = self._differentiate(loss, "natural")
+        if versions != list(map(_version, self.parameters)):
             raise ValueError(
                 "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
                 " optimizer.step() after awp.backward()"
             )
-        distributed = [p for p in self.parameters if type(p) not in PLAIN and hasattr(p, "full_tensor")]
-        if not natural or (distributed and natural.keys().isdisjoint(self.parameters)):
+        if natural.keys().isdisjoint(self.parameters) and (
+            not natural or any(type(p) not in PLAIN and hasattr(p, "full_tensor") for p in self.parameters)
+        ):
             raise ValueError(
                 "no gradient arrived in .grad: the framework keeps gradients elsewhere, or delays them. For FSDP2 call"
                 " model.set_requires_gradient_sync(True); otherwise use DistributedDataParallel or fully_shard"
@@ -190,8 +195,7 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         with torch.enable_grad(), self._without_sync():
-            loss = self._call_again()
-            return ascent_gradient(self._differentiate(loss, nodes_of(loss))[1], factor)
+            return ascent_gradient(self._differentiate(self._call_again(), None)[1], factor)
 
     def perturbed(self) -> tuple[Tensor, ByParameter]:
         """Compute the gradient at the moved weights, to be mixed with the natural one.
@@ -202,9 +206,7 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = self._call_again()
-        nodes = nodes_of(loss)
-        with self._recording("perturbed", loss, nodes):
-            _, gradient = self._differentiate(loss, nodes)
+        _, gradient = self._differentiate(loss, "perturbed")
         return loss.detach(), gradient
 
     def last(self, natural: ByParameter, lam: float, on_gradient: Callable[[Tensor], None] | None) -> Tensor:
@@ -228,7 +230,7 @@ class Passes:
             hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
         try:
-            with self._recording("perturbed", loss, None, weight=lam):
+            with self._recording("perturbed", loss, weight=lam):
                 self._backward(loss if lam == 1 else loss * lam)
         finally:
             for handle in handles:
@@ -282,9 +284,10 @@ class Passes:
         """
         self.restore_weights()
         for p, s in step.items():
+            weights = p.detach()
             if p not in self._original:
-                self._original[p] = p.detach().clone()
-            p.detach().add_(s)
+                self._original[p] = weights.clone()
+            weights.add_(s)
 
     def perturb(self, delta: ByParameter) -> None:
         """Move the weights to theta + delta; where delta is not finite, as after an overflow, they stay at theta.
@@ -292,11 +295,12 @@ class Passes:
         Args:
             delta: The perturbation of some parameters. It is emptied, which releases its memory.
         """
-        finite = {p: torch.nan_to_num_(d, 0.0, 0.0, 0.0) for p, d in delta.items()}
+        for d in delta.values():
+            torch.nan_to_num_(d, 0.0, 0.0, 0.0)
         if self._recorder is not None:
             self.restore_weights()  # an ascent of several steps has moved them
-            self._recorder.perturbation(finite, self.named)
-        self.move(finite)
+            self._recorder.perturbation(delta, self.named)
+        self.move(delta)
         delta.clear()
 
     def weights(self, *, of: Iterable[Tensor], copied: bool) -> ByParameter:
@@ -309,9 +313,10 @@ class Passes:
         Returns:
             Tensors without gradient.
         """
-        if copied:
-            self._original |= {p: p.detach().clone() for p in of if p not in self._original}
-        return {p: self._original[p] if copied else p.detach() for p in of}
+        if not copied:
+            return {p: p.detach() for p in of}
+        self._original |= {p: p.detach().clone() for p in of if p not in self._original}
+        return {p: self._original[p] for p in of}
 
     def restore_weights(self) -> None:
         """Give all moved parameters their original weights, bit for bit."""
@@ -322,12 +327,13 @@ class Passes:
         """Restore weights, buffers and hooks after success; `.grad` keeps the gradient only if the step adds to it.
 
         Returns:
-            The gradient of each leaf that has one, as it is in `.grad` now, or was until now.
+            The gradient of each leaf that has one, as it was in `.grad` until now; nothing if it stays there.
         """
         self._restore_model()
-        gradients = {leaf: g for leaf in self._prior if (g := leaf.grad) is not None}
-        if not self._adds_to_prior:
-            self._restore_gradients()
+        if self._adds_to_prior:
+            return {}
+        gradients = self._arrived()
+        self._restore_gradients()
         return gradients
 
     def set_gradients(self, gradient: ByParameter) -> None:
@@ -395,43 +401,57 @@ class Passes:
     def _set_aside(self, leaves: Iterable[Tensor]) -> None:
         """Remember the `.grad` of leaves that were not met before, and empty that of all."""
         for leaf in leaves:
+            gradient = leaf.grad
             if leaf not in self._prior:
-                gradient = leaf.grad
                 if gradient is not None:
                     self._prior_values[leaf] = gradient.detach().clone()
                 self._prior[leaf] = gradient
-            leaf.grad = None
+            if gradient is not None:
+                leaf.grad = None
 
-    def _differentiate(self, loss: Tensor, nodes: list[Any]) -> tuple[Tensor | None, ByParameter]:
+    def _arrived(self) -> ByParameter:
+        """The gradients that are in `.grad`."""
+        return {leaf: g for leaf in self._prior if (g := leaf.grad) is not None}
+
+    def _differentiate(
+        self, loss: Tensor, kind: Literal["natural", "perturbed"] | None
+    ) -> tuple[Tensor | None, ByParameter]:
         """Run `backward` on the loss; returns the factor it applied and the gradients that arrived in `.grad`."""
-        self._set_aside(leaves_of(loss, nodes))
+        self._set_aside(leaves_of(loss))
+        if self._recorder is None or kind is None:
+            factor = self._run_backward(loss)
+        else:
+            with self._recording(kind, loss):
+                factor = self._run_backward(loss)
+        return factor, self._arrived()
+
+    def _run_backward(self, loss: Tensor) -> Tensor | None:
+        """Run `backward` on the loss; returns the factor it applied, None for 1."""
         if self._backward is Tensor.backward:
             loss.backward()  # type: ignore[no-untyped-call]
-            factor = None
-        else:
-            factors: list[Tensor] = []
-            handle = loss.register_hook(factors.append)  # type: ignore[no-untyped-call]
-            try:
-                self._backward(loss)
-            finally:
-                handle.remove()
-            if len(factors) != 1:
-                raise ValueError(
-                    "backward= must call backward() once on the loss it is given, or on a multiple of it, such as"
-                    f" lambda loss: scaler.scale(loss).backward(); gradients passed the loss {len(factors)} times"
-                )
-            factor = factors[0].detach().reshape(())
-            factor = factor.to(torch.promote_types(factor.dtype, torch.float32))
-        return factor, {leaf: g for leaf in self._prior if (g := leaf.grad) is not None}
+            return None
+        factors: list[Tensor] = []
+        handle = loss.register_hook(factors.append)  # type: ignore[no-untyped-call]
+        try:
+            self._backward(loss)
+        finally:
+            handle.remove()
+        if len(factors) != 1:
+            raise ValueError(
+                "backward= must call backward() once on the loss it is given, or on a multiple of it, such as"
+                f" lambda loss: scaler.scale(loss).backward(); gradients passed the loss {len(factors)} times"
+            )
+        factor = factors[0].detach().reshape(())
+        return factor.to(torch.promote_types(factor.dtype, torch.float32))
 
     def _recording(
-        self, kind: Literal["natural", "perturbed"], loss: Tensor, nodes: list[Any] | None, *, weight: float = 1.0
+        self, kind: Literal["natural", "perturbed"], loss: Tensor, *, weight: float = 1.0
     ) -> AbstractContextManager[None]:
         """The context of a pass whose gradient is recorded if somebody observes the step."""
         if self._recorder is None:
             return nullcontext()
-        leaves = leaves_of(loss, nodes_of(loss) if nodes is None else nodes)
-        return self._recorder.gradient_of(kind, dict.fromkeys([*self.parameters, *leaves]), weight=weight)
+        leaves = dict.fromkeys([*self.parameters, *leaves_of(loss)])
+        return self._recorder.gradient_of(kind, leaves, weight=weight)
 
     def _isolate_buffers(self) -> None:
         """Let all further passes work on copies of the buffers."""
@@ -456,7 +476,10 @@ def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter
     Returns:
         The gradient, in float32 or wider if a factor was divided out.
     """
-    dense = {p: g.detach().to_dense() if g.is_sparse else g.detach() for p, g in gradient.items()}
+    dense: ByParameter = {}
+    for p, g in gradient.items():
+        constant = g.detach() if g.requires_grad else g
+        dense[p] = constant.to_dense() if g.is_sparse else constant
     if factor is None:
         return dense
     return {p: g.to(torch.promote_types(g.dtype, torch.float32)) / factor.to(g.device) for p, g in dense.items()}
@@ -472,6 +495,23 @@ def _sum(one: Tensor, other: Tensor) -> Tensor:
     return other + one if one.is_sparse else one + other
 
 
-def _hooks(p: Tensor, kind: Literal["_backward_hooks", "_post_accumulate_grad_hooks"]) -> Hooks:
-    """The hooks that run before the gradient of a parameter is added to `.grad`, or afterwards."""
-    return getattr(p, kind) or {}
+def _tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], list[Buffer]]:
+    """The parameters that are trained, by all their names, and the buffers: `named_modules` without its generators."""
+    named: dict[str, Tensor] = {}
+    buffers: list[Buffer] = []
+    seen: set[nn.Module] = set()
+    waiting = [("", model)]
+    while waiting:
+        prefix, module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        for name, p in module._parameters.items():
+            if p is not None and p.requires_grad and p.is_leaf:
+                named[prefix + name] = p
+        if module._buffers:
+            buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
+        if module._modules:  # the last one is taken first
+            children = reversed(module._modules.items())
+            waiting += [(f"{prefix}{name}.", child) for name, child in children if child is not None]
+    return named, buffers

@@ -150,6 +150,11 @@ class Selection:
         lines = [f"{what} {', '.join(names)}" for what, names in lists if names]
         return lines if self.order is None else [*lines, _ORDERS[self.order]]
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether calls of the layers were recorded, whose order is not read yet."""
+        return self._calls is not None
+
     def recording(self, closure: Callable[[], Result]) -> Callable[[], Result]:
         """Let the calls of the layers be recorded, if their order is to be read from the next forward pass.
 
@@ -159,7 +164,7 @@ class Selection:
         Returns:
             A function that does the same, whose first call is recorded; or the closure itself.
         """
-        self._calls = None
+        self._calls = self._order_now = None
         if not callable(closure) or not (self.order == "registered" or self._newly_used):
             return closure
         self._calls = LayerCalls([layer.module for layer in self._layers])
@@ -187,6 +192,8 @@ class Selection:
         if self.order in (None, "unreadable"):
             return
         now, self._order_now = self._order_now, None
+        if now is None and len(self._after) == len(self._layers):
+            return
         for i, after in (now or {}).items():
             self._after[i] = self._after.get(i, set()) | after
         unseen = [i for i in range(len(self._layers)) if i not in self._after]
