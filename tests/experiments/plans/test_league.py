@@ -29,7 +29,7 @@ def test_every_trial_trains_the_base_of_its_league_twenty_times(plan: Plan) -> N
 
 
 def test_the_methods_are_those_that_can_be_tuned() -> None:
-    assert set(STRENGTHS) <= {"plain", "WT-AWP", *METHODS}
+    assert set(STRENGTHS) == {"plain", "WT-AWP", *METHODS}
     fixed = {name: method.fixed for name, method in METHODS.items()}
     for cell in LEAGUES[0].cells:
         name = cell.row.split(":")[0]
@@ -51,3 +51,16 @@ def test_a_row_says_what_tells_its_trial_apart() -> None:
     plain = rows["plain: defaults"]
     assert (plain.awp, plain.average, plain.weight_decay, plain.options) == (None, None, 5e-4, ())
     assert rows["EMA: average 0.99"].average == 0.99
+
+
+def test_substitutes_for_gradients_have_the_strengths_of_their_authors_or_those_of_sam_and_wt_awp() -> None:
+    def trials(name: str) -> list[tuple[object, ...]]:
+        cells = [c.setting for c in LEAGUES[0].cells if c.row.startswith(f"{name}:") and c.column == "GCN on cora"]
+        awps = [setting.awp for setting in cells if setting.awp is not None]
+        return sorted({(a.rho, a.lam, a.layers, a.radius, a.direction, a.perturbed_gradient) for a in awps})
+
+    assert trials("Momentum-SAM") == [(rho, 1.0, "*", "global", "momentum", "full") for rho in (0.3, 3.0)]
+    assert trials("FGSAM") == [(rho, 0.5, "*", "global", "gradient", "without-edges") for rho in (0.05, 0.2)]
+    assert trials("functional AWP") == [
+        (rho, lam, "all-but-last", "layer", "gradient", "functional") for rho, lam in ((0.5, 0.5), (1.0, 0.7))
+    ]

@@ -60,6 +60,15 @@ STRENGTHS: dict[str, tuple[Mapping[str, Any], ...]] = {
     "W-AWP": tuple({**strength, "layers": "all"} for strength in _GENTLE_AND_PAPER),
     "SAM": tuple({"lam": 1.0, "layers": "*", "radius": "global", "rho": rho} for rho in (0.05, 0.2)),
     "ASAM": tuple({"lam": 1.0, "layers": "*", "radius": "adaptive", "rho": rho} for rho in (0.5, 2.0)),
+    # The radius of the default and of the examples in its authors' code, at which all are perturbed downhill.
+    "Momentum-SAM": tuple(
+        {"lam": 1.0, "layers": "*", "radius": "global", "rho": rho, "direction": "momentum"} for rho in (0.3, 3.0)
+    ),
+    "FGSAM": tuple(  # lam and the smaller radius are those of its authors' code, the radii are SAM's
+        {"lam": 0.5, "layers": "*", "radius": "global", "rho": rho, "perturbed_gradient": "without-edges"}
+        for rho in (0.05, 0.2)
+    ),
+    "functional AWP": tuple({**strength, "perturbed_gradient": "functional"} for strength in _GENTLE_AND_PAPER),
     "EMA": ({"average": 0.95}, {"average": 0.99}),
     "SWA": ({"average": "swa"},),
     "WT-AWP and EMA": tuple({**strength, "average": 0.95} for strength in _GENTLE_AND_PAPER),
