@@ -18,7 +18,9 @@ from wtawp import AwpConfig, fit_many, load, rng, stratified
 from wtawp.core import auto
 from wtawp.models import model_spec
 
-CONSTANTS = ("FLOOR", "SLOPE", "MAX_LAM", "RATE", "LIMIT", "MAX_RISE", "SHRINK", "GROW")
+CONSTANTS = (
+    "FLOOR", "SLOPE", "MAX_LAM", "RATE", "PROBATION", "BY_HEART", "FADE", "LIMIT", "MAX_RISE", "SHRINK", "GROW",
+)  # fmt: skip
 
 
 def rules_of(texts: list[str], fixed: list[str]) -> Iterator[tuple[str, AwpConfig | None, dict[str, float]]]:

@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from wtawp.base import rng
 from wtawp.core import WTAWP
 from wtawp.core.auto import (
+    BY_HEART,
+    FADE,
     FLOOR,
     GROW,
     LIMIT,
@@ -18,10 +20,12 @@ from wtawp.core.auto import (
     MAX_SILENT_STEPS,
     MIN_LAM,
     MIN_SHARE,
+    PROBATION,
     RATE,
     SHRINK,
     SLOPE,
     AutoStrength,
+    Course,
     effective,
     follow_gap,
     follow_rise,
@@ -54,35 +58,79 @@ def gradients(model: nn.Module) -> list[Tensor]:
     return [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
 
-def rule_by_hand(losses: list[tuple[float, float]]) -> list[float]:
-    lam, values = 0.0, []
+def rule_by_hand(first_loss: float, losses: list[tuple[float, float]]) -> list[float]:
+    lam, peak, values = 0.0, 0.0, []
     for train, val in losses:
         gap = (val - train) / (val + train)
-        lam = (1 - RATE) * lam + RATE * min(max(SLOPE * (gap - FLOOR), 0.0), MAX_LAM)
+        if lam <= PROBATION:
+            peak = max(peak, gap)
+        wanted = min(max(SLOPE * (gap - FLOOR), 0.0), MAX_LAM)
+        wanted *= min(max((BY_HEART - peak) / (1 - BY_HEART), 0.0), 1.0)
+        wanted *= min(max(FADE * (1 - val / first_loss), 0.0), 1.0)
+        lam = (1 - RATE) * lam + RATE * wanted
         values.append(lam)
     return values
 
 
+def course(*, lam: float | Tensor = 0.0, first_loss: float = math.inf, peak: float = 0.0) -> Course[Tensor]:
+    """A course of tensors in double precision, of the shape of `lam`."""
+    lam = torch.as_tensor(lam, dtype=torch.float64)
+    return Course(lam=lam, first_loss=torch.full_like(lam, first_loss), peak=torch.full_like(lam, peak))
+
+
 def test_lam_follows_the_gap_of_the_losses_for_each_member() -> None:
-    overfits, underfits = [(1.0 / (1 + i), 1.0) for i in range(40)], [(1.0, 0.9)] * 40
-    lam, seen = torch.zeros(2, dtype=torch.float64), []
+    overfits, underfits = [(1.0 / (1 + i), 1.0) for i in range(80)], [(1.0, 0.9)] * 80
+    member, lams = course(lam=torch.zeros(2), first_loss=2.0), []
     for (t0, v0), (t1, v1) in zip(overfits, underfits, strict=True):
-        lam = follow_gap(lam, torch.tensor([t0, t1]), torch.tensor([v0, v1]))
-        seen.append(lam.tolist())
-    expected = zip(rule_by_hand(overfits), rule_by_hand(underfits), strict=True)
-    assert seen == [pytest.approx(pair, abs=1e-7) for pair in expected]
-    assert seen[-1][0] > 0.5
-    assert seen[-1][1] == 0
+        member = follow_gap(member, torch.tensor([t0, t1]), torch.tensor([v0, v1]))
+        lams.append(member.lam.tolist())
+    expected = zip(rule_by_hand(2.0, overfits), rule_by_hand(2.0, underfits), strict=True)
+    assert lams == [pytest.approx(pair, abs=1e-6) for pair in expected]
+    assert lams[-1][0] > 0.5
+    assert lams[-1][1] == 0
 
 
-def test_the_gap_does_not_depend_on_the_scale_of_the_loss() -> None:
-    lam, one = torch.tensor(0.3), torch.tensor(1.0)
-    assert follow_gap(lam, 0.2 * one, one) == pytest.approx(float(follow_gap(lam, 200 * one, 1000 * one)))
+def test_the_rule_does_not_depend_on_the_scale_of_the_loss() -> None:
+    small = follow_gap(course(lam=0.3, first_loss=1.1), torch.tensor(0.2), torch.tensor(1.0))
+    large = follow_gap(course(lam=0.3, first_loss=1100.0), torch.tensor(200.0), torch.tensor(1000.0))
+    assert small.lam == pytest.approx(float(large.lam))
 
 
 @pytest.mark.parametrize(("train", "val"), [(0.0, 0.0), (math.nan, 1.0), (1.0, math.nan), (math.inf, math.inf)])
 def test_losses_without_a_gap_change_nothing(train: float, val: float) -> None:
-    assert follow_gap(torch.tensor(0.3), torch.tensor(train), torch.tensor(val)) == torch.tensor(0.3)
+    before = course(lam=0.3, first_loss=2.0, peak=0.5)
+    assert follow_gap(before, torch.tensor(train), torch.tensor(val)) == before
+
+
+def test_a_training_set_learned_by_heart_before_the_perturbation_begins_leaves_lam_at_0() -> None:
+    by_heart, slowly = (follow_gap(course(first_loss=9.0, peak=peak), one(0.1), one(1.0)) for peak in (BY_HEART, 0.9))
+    assert by_heart.lam == 0
+    assert slowly.lam > 0
+    between = follow_gap(course(first_loss=9.0, peak=(3 * BY_HEART - 1) / 2), one(0.1), one(1.0))
+    assert float(between.lam) == pytest.approx(float(slowly.lam) / 2)
+
+
+@pytest.mark.parametrize(("lam", "peak"), [(PROBATION, 0.998), (PROBATION + 0.01, 0.5)])
+def test_what_is_learned_in_spite_of_the_perturbation_does_not_count(lam: float, peak: float) -> None:
+    after = follow_gap(course(lam=lam, first_loss=9.0, peak=0.5), one(0.001), one(0.999))
+    assert float(after.peak) == pytest.approx(peak)
+
+
+@pytest.mark.parametrize(("val", "factor"), [
+    (0.5, 1.0), (2 - 2 / FADE, 1.0), (2 - 1 / FADE, 0.5), (2.0, 0.0), (9.0, 0.0),
+])  # fmt: skip
+def test_a_validation_loss_near_that_of_an_untrained_model_holds_lam_back(val: float, factor: float) -> None:
+    after = follow_gap(course(first_loss=2.0), one(0.01 * val), one(val))
+    assert float(after.lam) == pytest.approx(RATE * MAX_LAM * factor)
+
+
+@pytest.mark.parametrize("first_loss", [math.inf, math.nan])
+def test_a_first_loss_that_is_not_known_is_the_training_loss(first_loss: float) -> None:
+    assert follow_gap(course(first_loss=first_loss), one(0.5), one(1.0)).first_loss == 0.5
+
+
+def one(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
 
 
 LOSSES = st.floats(0.0, 1e3) | st.sampled_from([math.nan, math.inf, 0.0])
@@ -90,12 +138,13 @@ LOSSES = st.floats(0.0, 1e3) | st.sampled_from([math.nan, math.inf, 0.0])
 
 @given(value=st.floats(MIN_SHARE, 1.0), train=LOSSES, val=LOSSES, rise=st.floats(-10, 1e4) | st.just(math.nan))
 def test_the_rule_is_the_same_for_numbers_and_for_tensors(value: float, train: float, val: float, rise: float) -> None:
-    def tensor(number: float) -> Tensor:
-        return torch.tensor(number, dtype=torch.float64)
-
-    assert follow_gap(value, train, val) == float(follow_gap(tensor(value), tensor(train), tensor(val)))
-    assert follow_rise(value, rise, val) == float(follow_rise(tensor(value), tensor(rise), tensor(val)))
-    assert effective(value) == float(effective(tensor(value)))
+    for first_loss in (math.inf, math.nan, 0.0, 0.7):
+        numbers = follow_gap(Course(value, first_loss, 0.5), train, val)
+        tensors = follow_gap(course(lam=value, first_loss=first_loss, peak=0.5), one(train), one(val))
+        assert numbers == pytest.approx([float(t) for t in tensors], nan_ok=True, rel=1e-12)
+        assert 0 <= numbers.lam <= 1
+    assert follow_rise(value, rise, val) == float(follow_rise(one(value), one(rise), one(val)))
+    assert effective(value) == float(effective(one(value)))
 
 
 def test_small_weights_count_as_none() -> None:
@@ -170,8 +219,8 @@ def test_a_training_begins_plainly_and_is_perturbed_once_it_overfits() -> None:
     assert awp.lam == 0
     assert all(torch.equal(a, b) for a, b in zip(gradients(model), gradients(plain), strict=True))
     for _ in range(3):
-        awp.observe(train_loss=0.01, val_loss=1.0)
-    assert awp.lam == pytest.approx(rule_by_hand([(0.01, 1.0)] * 3)[-1])
+        awp.observe(train_loss=0.01, val_loss=0.5)
+    assert awp.lam == pytest.approx(rule_by_hand(float(natural), [(0.01, 0.5)] * 3)[-1], rel=1e-6)
     model.zero_grad()
     awp.backward(closure)
     assert closure.calls == 3
@@ -184,7 +233,7 @@ def test_a_training_begins_plainly_and_is_perturbed_once_it_overfits() -> None:
     for a, b, c in zip(gradients(model), gradients(fixed), gradients(unlimited), strict=True):
         torch.testing.assert_close(a, b)
         assert not torch.allclose(a, c), "the limit has changed something"
-    for _ in range(100):
+    for _ in range(300):
         awp.observe(train_loss=1.0, val_loss=1.0)
     assert awp.lam == 0, "it holds back again when the gap has closed"
     assert natural > 0
@@ -205,8 +254,10 @@ def test_both_forms_of_the_step_agree() -> None:
 def test_the_training_loss_is_the_mean_of_the_steps_since_the_last_observation() -> None:
     model = network()
     awp, told = WTAWP(model, rho=1.0, lam="auto"), WTAWP(network(), rho=1.0, lam="auto")
-    for _ in range(3):
-        losses = [float(awp.backward(lambda scale=scale: scale * Closure(model)())) for scale in (1.0, 3.0)]  # type: ignore[misc]
+    for scales in ((50.0, 3.0), (1.0, 3.0), (1.0, 3.0), (1.0, 3.0)):
+        losses = [float(awp.backward(lambda scale=scale: scale * Closure(model)())) for scale in scales]  # type: ignore[misc]
+        if not told.state_dict()["auto"]["is_observed"]:
+            told.backward(lambda scale=scales[0]: scale * Closure(told.model)())  # type: ignore[misc]
         awp.observe(val_loss=20.0)
         told.observe(val_loss=20.0, train_loss=sum(losses) / 2)
         assert awp.lam == pytest.approx(told.lam, rel=1e-6)
@@ -216,7 +267,8 @@ def test_the_training_loss_is_the_mean_of_the_steps_since_the_last_observation()
 def test_a_resumed_training_continues_exactly_also_in_the_middle_of_an_epoch() -> None:
     model = network()
     awp = WTAWP(model, rho=1.0, lam="auto")
-    for epoch in range(4):
+    awp.backward(lambda: 20 * Closure(model)())
+    for epoch in range(8):
         awp.backward(Closure(model))
         awp.observe(val_loss=5.0 + epoch)
     awp.backward(Closure(model))

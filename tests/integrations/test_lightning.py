@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from wtawp.base import rng
 from wtawp.core import WTAWP
-from wtawp.core.auto import follow_gap
+from wtawp.core.auto import Course, follow_gap
 from wtawp.core.observation import StepRecorder
 
 lightning = pytest.importorskip("lightning", reason="LIGHTNING NOT CHECKED: pip install 'wtawp[lightning]'")
@@ -349,24 +349,24 @@ def fit_with_validation(module: Follower, callback: PerturbationCallback, **opti
 
 
 def test_lam_follows_the_losses_of_training_and_validation() -> None:
-    module, lams = Follower("own_name"), []
+    module, seen = Follower("own_name"), []
     train_losses: list[float] = []
     module.awp.register_step_hook(lambda step: train_losses.append(float(step.natural_loss)))
     observe = module.awp.observe
 
     def watch(**losses: Any) -> None:
         observe(**losses)
-        lams.append((module.awp.lam, float(losses["val_loss"])))
+        seen.append((module.awp.state_dict()["auto"], float(losses["val_loss"])))
 
     module.awp.observe = watch  # type: ignore[method-assign]
     fit_with_validation(module, PerturbationCallback(module.awp, val_loss="own_name"))
-    expected = torch.zeros((), dtype=torch.float64)
-    for epoch, (lam, val_loss) in enumerate(lams):
-        mean = torch.tensor(train_losses[6 * epoch : 6 * epoch + 6]).mean()
-        expected = follow_gap(expected, mean, torch.tensor(val_loss))
-        assert lam == pytest.approx(float(expected), rel=1e-5)
-    assert len(lams) == 3, "once an epoch, and not for the check before the training"
-    assert lams[-1][0] > 0
+    expected = Course(lam=0.0, first_loss=train_losses[0], peak=0.0)
+    for epoch, (state, val_loss) in enumerate(seen):
+        mean = sum(train_losses[6 * epoch : 6 * epoch + 6]) / 6
+        expected = follow_gap(expected, mean, val_loss)
+        assert {name: state[name] for name in expected._fields} == pytest.approx(expected._asdict(), rel=1e-5)
+    assert len(seen) == 3, "once an epoch, and not for the check before the training"
+    assert expected.peak > 0
 
 
 def test_a_validation_loss_that_is_not_logged_is_asked_for() -> None:

@@ -267,7 +267,7 @@ def test_a_foreign_file_and_an_unknown_format_are_refused(tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match=r"model\.pt is not a checkpoint of a training; pass another path"):
         fit(users(), DATA, SPLIT, seed=0, epochs=3, checkpoint=path)
     torch.save({**torch.load(started(tmp_path)), "format": 99}, path)
-    with pytest.raises(CheckpointError, match=r"has format 99, this version of wtawp reads format 2"):
+    with pytest.raises(CheckpointError, match=r"has format 99, this version of wtawp reads format 3"):
         fit(users(), DATA, SPLIT, seed=0, epochs=3, checkpoint=path)
     path.write_text("hello")
     with pytest.raises(CheckpointError, match="cannot be read"):

@@ -5,6 +5,12 @@ gap (L_val - L_train) / (L_val + L_train) tells the two apart: lam follows it. T
 near 1 where the training loss is much smaller, and does not depend on the scale of the loss. Both losses are to be
 measured alike, without dropout: a training loss with dropout is larger and hides the gap.
 
+Two kinds of training are left plain although their gap is wide, because the perturbation takes more than it gives. One
+learns the training set by heart before the perturbation has begun: weight decay alone then improves the model, and the
+perturbation is in its way. The other has a validation loss near that of the untrained model, or above it: such a loss
+says little about the accuracy, which may rise while the loss explodes. lam rises slowly, which costs little where the
+perturbation pays, and shows what plain training would do.
+
 A perturbed model is to be worse, but not beyond recognition. Where the perturbation raises the loss by more than a few
 validation losses, as in a GIN, whose sums over neighbours multiply it, the radius shrinks until it does not.
 """
@@ -13,7 +19,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,35 +31,62 @@ from wtawp.core.distributed import is_distributed
 FLOOR = 0.2  # a relative gap up to this one calls for no perturbation
 SLOPE = 1.25  # of lam over the gap above that
 MAX_LAM = 0.95
-RATE = 0.1  # share of the newest epoch in the running mean
+RATE = 0.03  # share of the newest epoch in the running mean
+PROBATION = 0.3  # lam up to which the training counts as plain, so that its gap is what plain training has
+BY_HEART = 0.996  # widest gap of that time at which lam stays 0; from half as far from 1 on it is reduced
+FADE = 4.0  # lam is reduced while the validation loss is above 1 - 1 / FADE of the first loss, and is 0 above that
 MIN_LAM = 0.02  # below this the perturbed pass is skipped
 LIMIT = 200.0  # scale of the limit for the length of the perturbed gradient
 MAX_RISE = 4.0  # validation losses by which the perturbation may raise the loss
 SHRINK, GROW = 0.8, 1.02  # factors of the radius after an epoch above that, and below
 MIN_SHARE = 1e-3  # of rho, below which the radius does not shrink
+TINY = 1e-30  # least loss to divide by
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
 Number = TypeVar("Number", float, Tensor)
 
 
-def follow_gap(lam: Number, train_loss: Number, val_loss: Number) -> Number:
+class Course(NamedTuple, Generic[Number]):
+    """What is known of the training of one model, or of each member of a stack, after an epoch.
+
+    Attributes:
+        lam: The weight of the perturbed loss in the next epoch.
+        first_loss: The natural loss of the first step; infinite as long as it is not known.
+        peak: The widest relative gap while lam was small.
+    """
+
+    lam: Number
+    first_loss: Number
+    peak: Number
+
+
+def follow_gap(course: Course[Number], train_loss: Number, val_loss: Number) -> Course[Number]:
     """Compute lam for the next epoch, of one model or of each member of a stack. Nothing waits for a GPU.
 
     Args:
-        lam: The value of the last epoch: a number, or a tensor of any shape.
-        train_loss: The natural training loss after the last epoch, at least 0, of the same shape.
+        course: What is known after the last epoch but one: numbers, or tensors of any shape.
+        train_loss: The natural training loss after the last epoch, at least 0, of the same shape. It also takes the
+            place of a first loss that is not known.
         val_loss: The validation loss, likewise.
 
     Returns:
-        The next value, of the same shape and type. It is the last one where the losses have no gap: where they are not
-        finite, or both 0.
+        The next course, of the same shape and type. lam is the last one where the losses have no gap: where they are
+        not finite, or both 0.
 
     Example:
-        >>> follow_gap(torch.tensor(0.0), torch.tensor(0.5), torch.tensor(1.5))
-        tensor(0.0375)
+        >>> start = Course(lam=torch.tensor(0.0), first_loss=torch.tensor(2.0), peak=torch.tensor(0.0))
+        >>> follow_gap(start, torch.tensor(0.5), torch.tensor(1.5)).lam
+        tensor(0.0112)
     """
+    lam, first_loss, peak = course
     gap = _ratio(val_loss - train_loss, val_loss + train_loss, like=lam)
+    is_known = _is_finite(gap)
+    first_loss = _where(_is_finite(first_loss), first_loss, train_loss)
+    is_plain = is_known & (lam <= PROBATION)
+    peak = _where(is_plain, _where(gap > peak, gap, peak), peak)
     wanted = _clip((gap - FLOOR) * SLOPE, 0.0, MAX_LAM)
-    return _where(_is_finite(gap), lam + RATE * (wanted - lam), lam)
+    wanted = wanted * _clip((BY_HEART - peak) / (1 - BY_HEART), 0.0, 1.0)
+    wanted = wanted * _clip(FADE * (1 - val_loss / _clip(first_loss, TINY, math.inf)), 0.0, 1.0)
+    return Course(_where(is_known, lam + RATE * (wanted - lam), lam), first_loss, peak)
 
 
 def follow_rise(share: Number, rise: Number, val_loss: Number) -> Number:
@@ -136,7 +169,9 @@ class AutoStrength:
     """The weight of the perturbed loss and the radius in the training of one model, fed with losses once an epoch."""
 
     def __init__(self) -> None:
-        self._lam, self._share = 0.0, 1.0
+        self._course = Course(lam=0.0, first_loss=math.inf, peak=0.0)
+        self._first_loss = torch.tensor(math.inf)  # the natural loss of the first step
+        self._share = 1.0
         self._is_observed = False
         self._reset()
 
@@ -155,7 +190,7 @@ class AutoStrength:
             The same with numbers in place of lam="auto" and balance="auto", and the share of rho that is in use; lam is
             0 if it is too small for a perturbed pass.
         """
-        lam = effective(self._lam)
+        lam = effective(self._course.lam)
         limit = float(gradient_limit(max(lam, MIN_LAM))) if config.balance == "auto" else config.balance
         return replace(config, rho=config.rho * self._share, lam=lam, balance=limit)
 
@@ -167,6 +202,8 @@ class AutoStrength:
             perturbed: The loss at the perturbed weights; None after a plain step.
         """
         natural = loss.detach()
+        if not self._steps and not self._is_observed:
+            self._first_loss = natural.reshape(()).clone()
         self._total = _added(self._total, natural)
         self._steps += 1
         if perturbed is not None:
@@ -199,19 +236,21 @@ class AutoStrength:
             raise ValueError("observe() has no training loss: call it after steps of backward() or loss(), or pass it")
         train = self._total / self._steps if train_loss is None else train_loss
         sums = [_number("train_loss", train), _number("val_loss", val_loss), 1.0]
-        sums += [float(self._rise), float(self._perturbed_steps)]
+        sums += [float(self._rise), float(self._perturbed_steps), float(self._first_loss)]
         if is_distributed():
             on_device = torch.tensor(sums, dtype=torch.float64, device=device())
             torch.distributed.all_reduce(on_device)
             sums = on_device.tolist()
-        train_sum, val_sum, num_processes, rise_sum, num_perturbed = sums
-        before = effective(self._lam), self._share
-        self._lam = follow_gap(self._lam, train_sum / num_processes, val_sum / num_processes)
+        train_sum, val_sum, num_processes, rise_sum, num_perturbed, first_sum = sums
+        before = effective(self._course.lam), self._share
+        if not self._is_observed:
+            self._course = self._course._replace(first_loss=first_sum / num_processes)
+        self._course = follow_gap(self._course, train_sum / num_processes, val_sum / num_processes)
         if num_perturbed:
             self._share = follow_rise(self._share, rise_sum / num_perturbed, val_sum / num_processes)
         self._is_observed = True
         self._reset()
-        return before != (effective(self._lam), self._share)
+        return before != (effective(self._course.lam), self._share)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint.
@@ -220,7 +259,9 @@ class AutoStrength:
             Plain data.
         """
         return {
-            "lam": self._lam,
+            "lam": self._course.lam,
+            "first_loss": self._course.first_loss if self._is_observed else float(self._first_loss),
+            "peak": self._course.peak,
             "share": self._share,
             "is_observed": self._is_observed,
             "steps": self._steps,
@@ -240,11 +281,16 @@ class AutoStrength:
         """
         match dict(state):
             case {
-                "lam": float(lam), "share": float(share), "is_observed": bool(is_observed),
+                "lam": float(lam), "first_loss": float(first_loss), "peak": float(peak),
+                "share": float(share), "is_observed": bool(is_observed),
                 "steps": int(steps), "total": float(total),
                 "perturbed_steps": int(perturbed_steps), "rise": float(rise), **rest,
-            } if 0 <= lam <= 1 and 0 < share <= 1 and 0 <= perturbed_steps <= steps and not rest:  # fmt: skip
-                self._lam, self._share = lam, share
+            } if (
+                min(lam, peak) >= 0 and max(lam, peak, share) <= 1 and share > 0
+                and 0 <= perturbed_steps <= steps and not rest
+            ):  # fmt: skip
+                self._course, self._share = Course(lam, first_loss if is_observed else math.inf, peak), share
+                self._first_loss = torch.tensor(first_loss, dtype=torch.float64)
                 self._is_observed, self._steps, self._total = is_observed, steps, torch.tensor(total)
                 self._perturbed_steps, self._rise = perturbed_steps, torch.tensor(rise)
             case _:

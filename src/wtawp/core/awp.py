@@ -230,7 +230,8 @@ class WTAWP:
 
         Example:
             >>> awp = WTAWP(nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 2)), rho=1.0, lam="auto")
-            >>> awp.observe(train_loss=0.5, val_loss=1.5)
+            >>> for train_loss in (2.0, 0.5, 0.4, 0.3):
+            ...     awp.observe(train_loss=train_loss, val_loss=1.2)
             >>> 0 < awp.lam < 0.1
             True
         """

@@ -14,7 +14,7 @@ from torch import Tensor
 from wtawp.base import CheckpointError, DataError, shortened, write_atomic
 from wtawp.graphs.saved_tensors import SavedTensors
 
-KIND, FORMAT = "wtawp training checkpoint", 2
+KIND, FORMAT = "wtawp training checkpoint", 3
 WAY_OUT = "pass another path, or move the file away to train from the start"
 
 

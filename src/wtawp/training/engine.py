@@ -14,7 +14,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import isolated_rng, report_progress, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
-from wtawp.core.auto import effective, follow_gap, follow_rise
+from wtawp.core.auto import Course, effective, follow_gap, follow_rise
 from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
 from wtawp.models.calls import Forward
@@ -114,8 +114,9 @@ class StackTraining:
             self.measured, self.buffers, len(models), self.device, schedule.select_on, first=first
         )
         dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
-        self.lam = torch.zeros(len(models), dtype=torch.float64, device=self.device) if is_auto else None
-        self.share = torch.ones(len(models), dtype=torch.float64, device=self.device)  # of rho, where lam is "auto"
+        ones = torch.ones(len(models), dtype=torch.float64, device=self.device)
+        self.course = Course(lam=0 * ones, first_loss=torch.inf * ones, peak=0 * ones) if is_auto else None
+        self.share = ones  # of rho, where lam is "auto"
         self.smallest_loss = torch.zeros(len(models), dtype=dtype, device=self.device)  # that lam followed last
         self.columns = (*COLUMNS, "lam", "rho") if is_auto else COLUMNS
         self.history = torch.zeros(schedule.epochs, len(self.columns), len(models), dtype=dtype, device=self.device)
@@ -183,7 +184,7 @@ class StackTraining:
         """
         if self.awp is None or not self.awp.perturbs(number):
             return False
-        return self.lam is None or bool(effective(self.lam).any())
+        return self.course is None or bool(effective(self.course.lam).any())
 
     def is_checked(self, number: int) -> bool:
         """Whether the gradient at the perturbed weights is checked after a perturbed epoch.
@@ -221,12 +222,12 @@ class StackTraining:
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
             row = [result.loss, result.gap, *norms, loss, scores]
-            if self.lam is not None and strength is not None and train_loss is not None:
+            if self.course is not None and strength is not None and train_loss is not None:
                 row += [strength.lam if is_perturbed else torch.zeros_like(strength.lam), strength.rho]
                 if is_perturbed:
                     share = follow_rise(self.share, result.gap, loss)
                     self.share.copy_(torch.where(strength.lam > 0, share, self.share))
-                self.lam.copy_(follow_gap(self.lam, train_loss, loss))
+                self._follow_gap(epoch, result.loss, train_loss, loss)
                 self.smallest_loss.copy_(torch.minimum(train_loss, loss))
             rows = torch.stack([r.to(self.history.dtype) for r in row])
             self.history.index_copy_(0, epoch[None], rows[None])
@@ -234,9 +235,17 @@ class StackTraining:
 
     def _strength(self) -> Strength | None:
         """How strongly each member is perturbed in the next epoch, if that follows the training."""
-        if self.lam is None or self.awp is None:
+        if self.course is None or self.awp is None:
             return None
-        return Strength(effective(self.lam), (self.awp.rho * self.share).to(self.history.dtype))
+        return Strength(effective(self.course.lam), (self.awp.rho * self.share).to(self.history.dtype))
+
+    def _follow_gap(self, epoch: Tensor, step_loss: Tensor, train_loss: Tensor, val_loss: Tensor) -> None:
+        """Set lam for the next epoch; the loss of the first step is kept beside it."""
+        assert self.course is not None
+        first_loss = torch.where(epoch == 0, step_loss.to(self.course.lam.dtype), self.course.first_loss)
+        following = follow_gap(self.course._replace(first_loss=first_loss), train_loss, val_loss)
+        for present, value in zip(self.course, following, strict=True):
+            present.copy_(value)
 
     def measure(self, logits: Tensor, y: Tensor, *, is_shared: bool) -> tuple[Tensor, Tensor]:
         """Compute the loss and the metric of each member.
@@ -291,7 +300,7 @@ class StackTraining:
         Raises:
             ValueError: If a loss of the caller's has such a value.
         """
-        if self.lam is None or self.objective.loss is None:
+        if self.course is None or self.objective.loss is None:
             return
         if bool((self.smallest_loss < 0).any()):
             smallest = float(self.smallest_loss.min())
@@ -319,7 +328,7 @@ class StackTraining:
             "checks": self.checks,
             "rng_states": rng_states,
             "is_mapped": self.ensemble.is_mapped,
-            **({} if self.lam is None else {"lam": self.lam, "share": self.share}),
+            **({} if self.course is None else {"course": self.course._asdict(), "share": self.share}),
             **({} if self.average is None else {"average": self.average.state_dict()}),
         }
 
@@ -337,8 +346,9 @@ class StackTraining:
         self.optimizer.load_state_dict(state["optimizer"])
         self.selection.load_state_dict(state["selection"])
         self.history[: self.epochs_run] = state["history"].to(self.device)
-        if self.lam is not None:
-            self.lam.copy_(state["lam"])
+        if self.course is not None:
+            for name, value in self.course._asdict().items():
+                value.copy_(state["course"][name])
             self.share.copy_(state["share"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
