@@ -7,8 +7,8 @@ measured alike, without dropout: a training loss with dropout is larger and hide
 
 Two kinds of training are left plain although their gap is wide, because the perturbation takes more than it gives. One
 learns the training set by heart before the perturbation has begun: weight decay alone then improves the model, and the
-perturbation is in its way. The other has a validation loss near that of the untrained model, or above it: such a loss
-says little about the accuracy, which may rise while the loss explodes. lam rises slowly, which costs little where the
+perturbation is in its way. The other has a validation loss as large as that of the untrained model: such a loss says
+little about the accuracy, which may rise while the loss explodes. lam rises slowly, which costs little where the
 perturbation pays, and shows what plain training would do.
 
 A perturbed model is to be worse, but not beyond recognition. Where the perturbation raises the loss by more than a few
@@ -34,13 +34,11 @@ MAX_LAM = 0.95
 RATE = 0.03  # share of the newest epoch in the running mean
 PROBATION = 0.3  # lam up to which the training counts as plain, so that its gap is what plain training has
 BY_HEART = 0.996  # widest gap of that time at which lam stays 0; from half as far from 1 on it is reduced
-FADE = 4.0  # lam is reduced while the validation loss is above 1 - 1 / FADE of the first loss, and is 0 above that
 MIN_LAM = 0.02  # below this the perturbed pass is skipped
 LIMIT = 200.0  # scale of the limit for the length of the perturbed gradient
 MAX_RISE = 4.0  # validation losses by which the perturbation may raise the loss
 SHRINK, GROW = 0.8, 1.02  # factors of the radius after an epoch above that, and below
 MIN_SHARE = 1e-3  # of rho, below which the radius does not shrink
-TINY = 1e-30  # least loss to divide by
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
 Number = TypeVar("Number", float, Tensor)
 
@@ -85,7 +83,7 @@ def follow_gap(course: Course[Number], train_loss: Number, val_loss: Number) -> 
     peak = _where(is_plain, _where(gap > peak, gap, peak), peak)
     wanted = _clip((gap - FLOOR) * SLOPE, 0.0, MAX_LAM)
     wanted = wanted * _clip((BY_HEART - peak) / (1 - BY_HEART), 0.0, 1.0)
-    wanted = wanted * _clip(FADE * (1 - val_loss / _clip(first_loss, TINY, math.inf)), 0.0, 1.0)
+    wanted = _where(val_loss < first_loss, wanted, 0.0 * wanted)
     return Course(_where(is_known, lam + RATE * (wanted - lam), lam), first_loss, peak)
 
 
