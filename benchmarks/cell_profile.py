@@ -1,4 +1,4 @@
-"""What a cell of trainings spends its time on, kernel by kernel: seconds of whole cells, then a profile of a shorter one.
+"""What a cell of trainings spends its time on: seconds of whole cells, then a profile of a shorter one by kernels.
 
     python benchmarks/cell_profile.py [--device cuda] [--models GCN GAT PPNP] [--dataset cora] [--epochs 200] [--tf32]
 
