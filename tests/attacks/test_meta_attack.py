@@ -258,12 +258,12 @@ def test_self_training_labels_are_true_where_known() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train": torch.zeros(0, dtype=torch.int64)}, "train must hold one of the nodes or more"),
-        ({"train": torch.zeros(SIZE, dtype=torch.bool)}, "train must hold one of the nodes or more"),
+        ({"train": torch.zeros(0, dtype=torch.int64)}, "train must hold one or more of the nodes"),
+        ({"train": torch.zeros(SIZE, dtype=torch.bool)}, "train must hold one or more of the nodes"),
         ({"train": torch.tensor([0, SIZE])}, f"train must lie in 0 to {SIZE - 1}"),
         ({"train": torch.arange(SIZE)}, "every node is in train"),
         ({"unlabelled": TRAIN}, "holds training nodes"),
-        ({"unlabelled": torch.zeros(0, dtype=torch.int64)}, "unlabelled must hold one of the nodes or more"),
+        ({"unlabelled": torch.zeros(0, dtype=torch.int64)}, "unlabelled must hold one or more of the nodes"),
         ({"labels": torch.zeros(SIZE - 1, dtype=torch.int64)}, "one for each node"),
         ({"labels": torch.zeros(SIZE)}, "whole numbers"),
         ({"labels": torch.full((SIZE,), CLASSES)}, f"0 to {CLASSES - 1}, got {CLASSES} to {CLASSES}"),

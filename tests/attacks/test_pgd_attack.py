@@ -171,7 +171,7 @@ def test_victims_without_factors_are_for_small_graphs(blind: nn.Module) -> None:
         ({"labels": torch.full((SIZE,), -1)}, "must be known"),
         ({"labels": torch.zeros(3, dtype=torch.int64)}, "one for each node"),
         ({"nodes": torch.tensor([SIZE])}, "nodes must lie in 0 to 11"),
-        ({"nodes": torch.zeros(SIZE, dtype=torch.bool)}, "nodes must hold one of the nodes or more"),
+        ({"nodes": torch.zeros(SIZE, dtype=torch.bool)}, "nodes must hold one or more of the nodes"),
         ({"nodes": torch.tensor([0.0])}, "nodes must be indices"),
         ({"loss": "cw"}, "loss must be one of 'ce', 'masked_ce', 'margin'"),
         ({"steps": 0}, "steps must be >= 1"),

@@ -112,7 +112,7 @@ def test_nodes_are_indices_or_a_mask(certificate: Certificate) -> None:
     for wrong, message in (
         (mask[:9], r"or a boolean mask \[60\], of the nodes, got torch.bool of shape \[9\]"),
         ([0.5], r"nodes must be indices \[k\]"),
-        ([], "nodes must hold one of the nodes or more"),
+        ([], "nodes must hold one or more of the nodes"),
         ([0, 0, 1], "nodes must be distinct, but 1 of 3 occur again"),
         ([60], "nodes must lie in 0 to 59"),
         ([-1], "nodes must lie in 0 to 59"),

@@ -222,7 +222,7 @@ def test_wrong_arguments_are_named() -> None:
     votes, labels = random_votes(10, 3, 50, 0)
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"alpha": 1.0}, "alpha, the probability that a set misses"),
-        ({"calibration": []}, "calibration must hold one of the nodes or more"),
+        ({"calibration": []}, "calibration must hold one or more of the nodes"),
         ({"calibration": [0, 0]}, "calibration must be distinct, but 1 of 2"),
         ({"calibration": [10]}, "calibration must lie in 0 to 9"),
         ({"labels": labels[:5]}, "a class for each of the 10 nodes"),

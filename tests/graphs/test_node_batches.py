@@ -106,7 +106,7 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         NodeBatches(DATA, NODES, (3,), batch_size=0, seed=0)
     with pytest.raises(ValueError, match="fanouts must be"):
         NodeBatches(DATA, NODES, (), **options)
-    with pytest.raises(DataError, match="nodes must hold one of the nodes or more, got none"):
+    with pytest.raises(DataError, match="nodes must hold one or more of the nodes, got none"):
         NodeBatches(DATA, NODES[:0], (3,), **options)
     with pytest.raises(DataError, match="nodes must lie in 0 to 79, the nodes there are, got 80 to 80"):
         NodeBatches(DATA, torch.tensor([80]), (3,), **options)

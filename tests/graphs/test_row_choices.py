@@ -50,7 +50,7 @@ def test_other_numbers_may_be_indices(numbers: list[int], size: int) -> None:
 
 @pytest.mark.parametrize("rows", [[], torch.zeros(0, dtype=torch.int64), torch.zeros(3, dtype=torch.bool)])
 def test_a_choice_of_nothing_is_refused(rows: object) -> None:
-    with pytest.raises(DataError, match="train must hold one of the nodes or more, got none"):
+    with pytest.raises(DataError, match="train must hold one or more of the nodes, got none"):
         checked_rows(rows, 3, "train")
 
 

@@ -49,8 +49,8 @@ def by_batches(data: Any, split: Split) -> object:
 @pytest.mark.parametrize(
     ("data", "split", "message"),
     [
-        (WINE, replace(SPLIT, train=NONE), "the train part of the split must hold one of the nodes or more, got none"),
-        (WINE, replace(SPLIT, test=NONE), "the test part of the split must hold one of the nodes"),
+        (WINE, replace(SPLIT, train=NONE), "the train part of the split must hold one or more of the nodes, got none"),
+        (WINE, replace(SPLIT, test=NONE), "the test part of the split must hold one or more of the nodes"),
         (WINE, replace(SPLIT, val=SPLIT.train), "must be disjoint, but 17 nodes occur more than once"),
         (WINE, replace(SPLIT, train=SPLIT.train[WINE.y[SPLIT.train] > 0]), "the training part has nothing of class 0"),
         (WINE, replace(SPLIT, train=SPLIT.train + 170), "must lie in 0 to 177, the nodes there are, got 172 to 342"),

@@ -33,12 +33,12 @@ def checked_rows(
         tensor([0, 2])
     """
     chosen = _as_tensor(rows)
-    if chosen is None:
+    if chosen is None or chosen.layout != torch.strided:
         raise DataError(f"{what} must be indices [k], or a boolean mask [{size}], of the {samples}, got {_kind(rows)}")
     if chosen.dtype == torch.bool and chosen.shape == (size,):
         chosen = chosen.nonzero()[:, 0]
     if chosen.numel() == 0:
-        raise DataError(f"{what} must hold one of the {samples} or more, got none")
+        raise DataError(f"{what} must hold one or more of the {samples}, got none")
     is_whole = not (chosen.is_floating_point() or chosen.is_complex() or chosen.dtype == torch.bool)
     if chosen.dim() != 1 or not is_whole:
         got = f"{chosen.dtype} of shape {list(chosen.shape)}"
@@ -63,7 +63,7 @@ def _as_tensor(rows: object) -> Tensor | None:
     if isinstance(rows, Tensor):
         return rows
     is_array = hasattr(rows, "__array__")  # numpy's, or a column of pandas
-    if isinstance(rows, str) or not (is_array or isinstance(rows, Sequence)):
+    if isinstance(rows, str | bytes | bytearray) or not (is_array or isinstance(rows, Sequence)):
         return None
     try:
         if not is_array:
