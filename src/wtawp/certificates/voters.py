@@ -141,6 +141,8 @@ def tally(logits: Tensor, min_confidence: float = 0.0) -> Tensor:  # [s, n, c] -
 def weight_in_parts(weight: Tensor) -> Tensor:  # [d, h] float32 -> [d rounded up, 3 h] bfloat16
     """Three matrices side by side whose sum is the weight to the last bit of float32, with rows of zeros below.
 
+    Weights below 1e-30 lose bits: their last parts are too small for bfloat16.
+
     A matrix of zeros and ones is exact in bfloat16, so its product with these is as exact as one in float32, at a
     fraction of the time: the matrix units multiply bfloat16 several times as fast.
     """

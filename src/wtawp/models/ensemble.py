@@ -52,6 +52,7 @@ class Ensemble:
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.draws_in_evaluation = isinstance(models[0], StackAware) and models[0].draws_in_evaluation
         self.is_mapped = len(models) > 1 and not self.is_ours
+        self._has_mapped = False  # whether vmap has worked before
         self._modules = list(self.template.modules())
         self._places = _places(self.template) if self.is_ours else {}
         self._has_own_mode = any(type(module).train is not nn.Module.train for module in self._modules)
@@ -119,10 +120,14 @@ class Ensemble:
                 logits: Tensor = self.template(*arguments)
                 return logits
         if self.is_mapped:
+            states = None if self._has_mapped else rng_states(keys.device)
             try:
                 mapped: Tensor = torch.func.vmap(one, randomness="different")(parameters, buffers, keys)
+                self._has_mapped = True
                 return mapped
             except RuntimeError as error:
+                if states is not None:  # what the failed call drew does not count
+                    set_rng_states(states, keys.device)
                 if len(self.models) > 1:
                     warnings.warn(
                         f"vmap cannot take {type(self.template).__name__}, so members run one after another: {error}",
@@ -196,3 +201,27 @@ def _places(model: nn.Module) -> dict[str, list[tuple[dict[str, Tensor | None], 
 def _member(stack: Mapping[str, Tensor], i: int) -> Stack:
     """Take one member out of a stack."""
     return {name: t[i] for name, t in stack.items()}
+
+
+def rng_states(device: torch.device) -> list[Tensor]:
+    """Copy torch's global random states that a module on a device can draw from.
+
+    Args:
+        device: The device.
+
+    Returns:
+        The state of the CPU and, on a GPU, that of the GPU.
+    """
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def set_rng_states(states: list[Tensor], device: torch.device) -> None:
+    """Return to random states that `rng_states` copied.
+
+    Args:
+        states: The states.
+        device: The device.
+    """
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)

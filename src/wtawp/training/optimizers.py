@@ -158,8 +158,7 @@ class MemberOptimizers(StackOptimizer):
         self.members = [{n: nn.Parameter(w.detach()[i]) for n, w in trained.items()} for i in range(size)]
         self.optimizers = [_checked_optimizer(make_optimizer, list(member.values())) for member in self.members]
         self.schedulers = [] if make_scheduler is None else [_checked(make_scheduler, o) for o in self.optimizers]
-        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
-        self.has_momentum = any("betas" in group or group.get("momentum") for group in groups)
+        self.has_momentum = all(_averages_gradients(o, group) for o in self.optimizers for group in o.param_groups)
 
     def momentum(self) -> Stack:
         stacked = {}
@@ -277,6 +276,12 @@ def _checked(make: SchedulerFactory, optimizer: Optimizer) -> LRScheduler:
             f"the scheduler {type(scheduler).__name__} changes another optimizer; use the argument of the function"
         )
     return scheduler
+
+
+def _averages_gradients(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
+    """Whether the state of a group holds an average of the gradients themselves, not scaled and not their negative."""
+    has_average = "betas" in group or (isinstance(optimizer, torch.optim.SGD) and bool(group.get("momentum")))
+    return has_average and not group.get("maximize")
 
 
 def _first_moment(state: Mapping[str, object] | None) -> Tensor | None:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from wtawp.core import AwpConfig
-from wtawp.models.ensemble import Ensemble
+from wtawp.models.ensemble import Ensemble, rng_states, set_rng_states
 from wtawp.training.objective import Objective
 from wtawp.training.optimizers import StackOptimizer
 from wtawp.training.step import Stack, Substitutes, gradient_of_losses
@@ -50,7 +50,7 @@ class TrainingPasses:
             The losses [b]; in pass 0 of models that add a term to their loss, also that term, [b].
         """
         if number == 0 and self._draws_elsewhere:
-            self._rng_states = _rng_states(self._train.y.device)
+            self._rng_states = rng_states(self._train.y.device)
         if number > 0 or not self._ensemble.has_extra_loss:
             rows, extra = self._rows(weights, number, self._train), None
         else:  # as in the released code, models add their term at theta alone
@@ -91,7 +91,7 @@ class TrainingPasses:
             outputs = self._outputs.requires_grad_()
             (slope,) = torch.autograd.grad(self._losses_of(outputs).sum(), outputs)
         if self._draws_elsewhere:
-            _set_rng_states(self._rng_states, self._train.y.device)
+            set_rng_states(self._rng_states, self._train.y.device)
         rows = self._rows(weights, 0, self._train, updates_buffers=False)
         with torch.no_grad():
             losses = self._losses_of(rows)
@@ -106,18 +106,6 @@ class TrainingPasses:
     def _losses_of(self, rows: Tensor) -> Tensor:
         """The losses of output rows, [b]."""
         return self._objective.losses(rows, self._train.y, is_shared=self._train.is_shared)
-
-
-def _rng_states(device: torch.device) -> list[Tensor]:
-    """Torch's global random states that a module on this device can draw from."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-
-
-def _set_rng_states(states: list[Tensor], device: torch.device) -> None:
-    """Return to saved random states."""
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
 
 
 def substitutes_of(config: AwpConfig, passes: TrainingPasses, optimizer: StackOptimizer, theta: Stack) -> Substitutes:

@@ -152,7 +152,7 @@ def without_edges(data: Data | HeteroData) -> Data | HeteroData:
         The graph with the same nodes, and no edges, weights, attributes and types of edges.
 
     Raises:
-        DataError: If its edges are not in `edge_index`.
+        DataError: If its edges are not in `edge_index` alone.
 
     Example:
         >>> without_edges(Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]])))
@@ -161,7 +161,15 @@ def without_edges(data: Data | HeteroData) -> Data | HeteroData:
     edgeless = copy.copy(data)
     for store in edgeless.edge_stores:
         if not isinstance(store.get("edge_index"), Tensor):
-            raise DataError("a graph can be taken without its edges if they are in edge_index [2, e]")
+            raise DataError(
+                "a graph can be taken without its edges if they are in edge_index [2, e], got"
+                f" {store.get('edge_index')!r}; use another perturbed_gradient and direction, or convert the edges"
+            )
+        if others := [name for name in ("adj_t", "adj") if store.get(name) is not None]:
+            raise DataError(
+                f"a graph can be taken without its edges if they are in edge_index alone, and {', '.join(others)} holds"
+                " them, too; remove it from the graph, or use another perturbed_gradient and direction"
+            )
         for name in EDGE_INPUTS:
             if isinstance(store.get(name), Tensor):
                 store[name] = store[name][:0]
