@@ -39,7 +39,7 @@ def rules_of(texts: list[str], fixed: list[str]) -> Iterator[tuple[str, AwpConfi
 
 
 def accuracies(
-    dataset: str, model: str, awp: AwpConfig | None, splits: int, inits: int, device: str
+    dataset: str, model: str, awp: AwpConfig | None, splits: int, inits: int, device: str, lr: float
 ) -> tuple[torch.Tensor, float]:
     """The test accuracies in per cent [splits, inits], and the mean of lam at the end."""
     data, build = load(dataset), model_spec(model).build
@@ -50,7 +50,7 @@ def accuracies(
         parts = {split: stratified(data.y, seed=split) for split, _ in runs}
         models = [build(data.num_features, int(data.y.max()) + 1, {}, rng("init", *run)).to(device) for run in runs]
         seeds = [1000 * split + init for split, init in runs]
-        fits = fit_many(models, data, [parts[split] for split, _ in runs], seeds=seeds, awp=awp)
+        fits = fit_many(models, data, [parts[split] for split, _ in runs], seeds=seeds, awp=awp, lr=lr)
         rows += [100 * fit.accuracy["test"] for fit in fits]
         lams += [fit.history["lam"][-1] for fit in fits if "lam" in fit.history]
     return torch.tensor(rows).reshape(splits, inits), sum(lams) / len(lams) if lams else 0.0
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--fixed", action="append", default=[], metavar="LAM:RHO")
     parser.add_argument("--splits", type=int, default=20)
     parser.add_argument("--inits", type=int, default=3)
+    parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -75,7 +76,7 @@ def main() -> None:
             with ExitStack() as changed:
                 for constant, value in constants.items():
                     changed.enter_context(mock.patch.object(auto, constant, value))
-                runs, lam = accuracies(dataset, model, awp, options.splits, options.inits, options.device)
+                runs, lam = accuracies(dataset, model, awp, options.splits, options.inits, options.device, options.lr)
             by_split = runs.double().mean(1)
             plain = by_split if plain is None else plain
             gains = by_split - plain

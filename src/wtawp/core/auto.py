@@ -6,10 +6,10 @@ near 1 where the training loss is much smaller, and does not depend on the scale
 measured alike, without dropout: a training loss with dropout is larger and hides the gap.
 
 Two kinds of training are left plain although their gap is wide, because the perturbation takes more than it gives. One
-learns the training set by heart before the perturbation has begun: weight decay alone then improves the model, and the
-perturbation is in its way. The other has a validation loss as large as that of the untrained model: such a loss says
-little about the accuracy, which may rise while the loss explodes. lam rises slowly, which costs little where the
-perturbation pays, and shows what plain training would do.
+learns the training set by heart before the perturbation has gained strength: weight decay alone then improves the
+model, and the perturbation is in its way. The other has a validation loss as large as that of the untrained model: such
+a loss says little about the accuracy, which may rise while the loss explodes. lam rises slowly, which costs little
+where the perturbation pays, and shows what plain training would do.
 
 A perturbed model is to be worse, but not beyond recognition. Where the perturbation raises the loss by more than a few
 validation losses, as in a GIN, whose sums over neighbours multiply it, the radius shrinks until it does not.
@@ -33,13 +33,14 @@ SLOPE = 1.25  # of lam over the gap above that
 MAX_LAM = 0.95
 RATE = 0.03  # share of the newest epoch in the running mean
 PROBATION = 0.3  # lam up to which the training counts as plain, so that its gap is what plain training has
-BY_HEART = 0.996  # widest gap of that time at which lam stays 0; from half as far from 1 on it is reduced
+BY_HEART = 0.996  # widest gap of that time at which lam goes back to 0; from twice as far from 1 on it is reduced
 MIN_LAM = 0.02  # below this the perturbed pass is skipped
 LIMIT = 200.0  # scale of the limit for the length of the perturbed gradient
 MAX_RISE = 4.0  # validation losses by which the perturbation may raise the loss
 SHRINK, GROW = 0.8, 1.02  # factors of the radius after an epoch above that, and below
 MIN_SHARE = 1e-3  # of rho, below which the radius does not shrink
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
+MAX_HELD = 20  # observations from the first one on with a validation loss not below the first loss, likewise
 Number = TypeVar("Number", float, Tensor)
 
 
@@ -171,6 +172,7 @@ class AutoStrength:
         self._first_loss = torch.tensor(math.inf)  # the natural loss of the first step
         self._share = 1.0
         self._is_observed = False
+        self._held = 0  # observations before the validation loss was below the first loss; it no longer counts then
         self._reset()
 
     def _reset(self) -> None:
@@ -247,8 +249,24 @@ class AutoStrength:
         if num_perturbed:
             self._share = follow_rise(self._share, rise_sum / num_perturbed, val_sum / num_processes)
         self._is_observed = True
+        self._warn_if_held(val_sum / num_processes)
         self._reset()
         return before != (effective(self._course.lam), self._share)
+
+    def _warn_if_held(self, val_loss: float) -> None:
+        """Warn once if the validation loss was never below the loss of the first step: are both on one scale?"""
+        if self._held > MAX_HELD:
+            return
+        first_loss = self._course.first_loss
+        self._held = MAX_HELD + 1 if val_loss < first_loss else self._held + 1
+        if self._held == MAX_HELD:
+            warnings.warn(
+                f'lam="auto" has trained plainly for {MAX_HELD} observations, because the validation loss,'
+                f" {val_loss:.4g}, was never below the loss of the first step, {first_loss:.4g}. The closure must"
+                " return the loss on the scale of val_loss, undivided: divide in"
+                " backward=lambda loss: (loss / k).backward()",
+                stacklevel=find_stack_level(),
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to save with a checkpoint.
@@ -262,6 +280,7 @@ class AutoStrength:
             "peak": self._course.peak,
             "share": self._share,
             "is_observed": self._is_observed,
+            "held": self._held,
             "steps": self._steps,
             "total": float(self._total),
             "perturbed_steps": self._perturbed_steps,
@@ -280,19 +299,23 @@ class AutoStrength:
         match dict(state):
             case {
                 "lam": float(lam), "first_loss": float(first_loss), "peak": float(peak),
-                "share": float(share), "is_observed": bool(is_observed),
+                "share": float(share), "is_observed": bool(is_observed), "held": int(held),
                 "steps": int(steps), "total": float(total),
                 "perturbed_steps": int(perturbed_steps), "rise": float(rise), **rest,
             } if (
                 min(lam, peak) >= 0 and max(lam, peak, share) <= 1 and share > 0
-                and 0 <= perturbed_steps <= steps and not rest
+                and 0 <= perturbed_steps <= steps and 0 <= held <= MAX_HELD + 1 and not rest
             ):  # fmt: skip
                 self._course, self._share = Course(lam, first_loss if is_observed else math.inf, peak), share
                 self._first_loss = torch.tensor(first_loss, dtype=torch.float64)
-                self._is_observed, self._steps, self._total = is_observed, steps, torch.tensor(total)
+                self._is_observed, self._held = is_observed, held
+                self._steps, self._total = steps, torch.tensor(total)
                 self._perturbed_steps, self._rise = perturbed_steps, torch.tensor(rise)
             case _:
-                raise ValueError(f'expected the state of lam="auto", got {dict(state)!r}')
+                raise ValueError(
+                    f'expected the state of lam="auto" as this version of wtawp saves it, got {dict(state)!r};'
+                    " continue a training that an earlier version began with that version"
+                )
 
 
 def _added(total: Tensor, loss: Tensor) -> Tensor:

@@ -218,7 +218,9 @@ class WTAWP:
     def observe(self, *, val_loss: float | Tensor, train_loss: float | Tensor | None = None) -> None:
         """Say after an epoch how well the model fits, which decides lam and radius of the next steps with lam="auto".
 
-        In several processes all must call it, each with losses of its own; their means decide.
+        In several processes all must call it, each with losses of its own; their means decide. The validation loss is
+        also compared with the loss of the first step, so the closure must return the loss on the same scale: to
+        accumulate gradients, divide it in `backward=`.
 
         Args:
             val_loss: The loss on a validation set. Without one, use samples that were held out of the training.
@@ -245,7 +247,7 @@ class WTAWP:
 
         Returns:
             Plain data: the number of calls, for `every` and `start`, what the warning of vanishing gradients counts,
-            and the weight and radius of lam="auto".
+            and what lam="auto" knows: weight, radius, first loss, widest gap.
 
         Example:
             >>> WTAWP(nn.Linear(4, 3), rho=0.5, lam=0.7, layers="all").state_dict()["calls"]

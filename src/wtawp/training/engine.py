@@ -101,7 +101,7 @@ class StackTraining:
         self.passes = torch.arange(1 if awp is None else awp.steps + 2, device=self.device)  # of one epoch, at most
         self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
         self.optimizer = make_optimizer(self.theta)
-        if awp is not None and awp.direction == "momentum" and not self.optimizer.has_momentum:
+        if awp is not None and awp.direction == "momentum" and not awp.is_plain and not self.optimizer.has_momentum:
             raise ValueError(
                 'direction="momentum" needs an optimizer that averages gradients, such as Adam or SGD with momentum=0.9'
             )
@@ -227,7 +227,7 @@ class StackTraining:
                 if is_perturbed:
                     share = follow_rise(self.share, result.gap, loss)
                     self.share.copy_(torch.where(strength.lam > 0, share, self.share))
-                self._follow_gap(epoch, result.loss, train_loss, loss)
+                self._follow_gap(epoch, result.own_loss, train_loss, loss)
                 self.smallest_loss.copy_(torch.minimum(train_loss, loss))
             rows = torch.stack([r.to(self.history.dtype) for r in row])
             self.history.index_copy_(0, epoch[None], rows[None])

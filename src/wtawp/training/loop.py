@@ -440,7 +440,7 @@ def _identity(
 
 
 def _described(awp: AwpConfig | None) -> str:
-    """The options as `repr` shows them; the newest only if they are chosen, so that older checkpoints stay readable."""
+    """The options as `repr` shows them; the newest only if they are chosen, so that older checkpoints do not differ."""
     return "None" if awp is None else f"AwpConfig({', '.join(f'{name}={v!r}' for name, v in awp.content.items())})"
 
 

@@ -49,6 +49,7 @@ class StackGradient:
     Attributes:
         gradient: For each parameter that has one, lam * g(theta + delta) + (1 - lam) * g(theta).
         loss: L(theta), including the term that the models add themselves; L(theta + delta) if g(theta) is not needed.
+        own_loss: L(theta) without the term that the models add themselves.
         gap: L(theta + delta) - L(theta), without that term; NaN if g(theta) is not needed.
         natural_norm: Norm of g(theta), likewise.
         perturbed_norm: Norm of g(theta + delta), before it is clipped; that of g(theta) without perturbation.
@@ -57,6 +58,7 @@ class StackGradient:
 
     gradient: Stack
     loss: Tensor
+    own_loss: Tensor
     gap: Tensor
     natural_norm: Tensor
     perturbed_norm: Tensor
@@ -101,10 +103,11 @@ def stack_gradient(
     else:
         ascent = _gradient(loss, theta, create_graph=exact, retain_graph=True)
         natural = _sum(ascent, _gradient(extra, theta, create_graph=exact))
-    total = (loss if extra is None else loss + extra).detach()
+    own, total = loss.detach(), (loss if extra is None else loss + extra).detach()
     natural_norm, weight_norm = _norm(natural), _norm({n: w for n, w in theta.items() if w.requires_grad})
     if config is None or is_plain:
-        return StackGradient(natural, total, torch.zeros_like(natural_norm), natural_norm, natural_norm, weight_norm)
+        unchanged = torch.zeros_like(natural_norm)
+        return StackGradient(natural, total, own, unchanged, natural_norm, natural_norm, weight_norm)
     if substitutes.direction is not None:
         ascent = substitutes.direction()
     passes = count(1)
@@ -147,7 +150,7 @@ def stack_gradient(
                 name: torch.where(strength.lam > 0, value, of_plain[name]) for name, value in by_products.items()
             }
     return StackGradient(
-        gradient=gradient, loss=total, natural_norm=natural_norm, weight_norm=weight_norm, **by_products
+        gradient=gradient, loss=total, own_loss=own, natural_norm=natural_norm, weight_norm=weight_norm, **by_products
     )
 
 
@@ -156,7 +159,8 @@ def _perturbed_gradient_alone(
 ) -> StackGradient:
     """The gradient g(theta + delta) in one pass, where g(theta) has no weight and the direction comes from elsewhere.
 
-    It is the first pass of the step: it updates the buffers. The term that models add has no weight, as g(theta).
+    It is the first pass of the step: it updates the buffers. A term that models add to the loss at theta has no weight
+    here, as g(theta) has none.
     """
     assert substitutes.direction is not None, "without g(theta), another direction is known"
     direction, by_products = substitutes.direction(), {}
@@ -182,7 +186,7 @@ def _perturbed_gradient_alone(
         gradient = dict(mixed)
     unknown = torch.full_like(weight_norm, torch.nan)
     loss = by_products["loss"].detach()
-    return StackGradient(gradient, loss, unknown, unknown, _norm(gradient), weight_norm)
+    return StackGradient(gradient, loss, loss, unknown, unknown, _norm(gradient), weight_norm)
 
 
 def _map_one(function: Callable[..., Stack]) -> Callable[..., Stack]:
