@@ -14,6 +14,7 @@ from wtawp.core.auto import (
     FLOOR,
     GROW,
     LIMIT,
+    MAX_HELD,
     MAX_LAM,
     MAX_RISE,
     MAX_SILENT_STEPS,
@@ -292,6 +293,9 @@ def test_a_state_of_another_kind_is_refused() -> None:
         AutoStrength().load_state_dict(AutoStrength().state_dict() | {"lam": 2.0})
     with pytest.raises(ValueError, match="expected the state of lam="):
         AutoStrength().load_state_dict(AutoStrength().state_dict() | {"share": 0.0})
+    older = {name: value for name, value in AutoStrength().state_dict().items() if name != "held"}
+    with pytest.raises(ValueError, match="that an earlier version began with that version"):
+        AutoStrength().load_state_dict(older)
 
 
 def test_what_cannot_be_followed_is_refused() -> None:
@@ -318,6 +322,30 @@ def test_a_loop_that_never_observes_is_warned_once() -> None:
         awp.backward(Closure(model))
     for _ in range(MAX_SILENT_STEPS):
         awp.backward(Closure(model))  # a second warning would be an error
+
+
+def test_a_loss_that_is_divided_in_the_closure_is_warned_of_once() -> None:
+    """To accumulate gradients over 4 batches, divide in `backward=`, or the scale is not that of `observe`."""
+    model = network()
+    awp = WTAWP(model, rho=1.0, lam="auto")
+    first = float(awp.backward(lambda: Closure(model)() / 4))
+    for _ in range(MAX_HELD - 1):
+        awp.observe(train_loss=0.1 * first, val_loss=2 * first)
+    resumed = WTAWP(model, rho=1.0, lam="auto")
+    resumed.load_state_dict(awp.state_dict())
+    with pytest.warns(UserWarning, match=r"was never below the loss of the first step, .* divide in backward="):
+        resumed.observe(train_loss=0.1 * first, val_loss=2 * first)
+    assert resumed.lam == 0
+    for _ in range(2 * MAX_HELD):
+        resumed.observe(train_loss=0.1 * first, val_loss=2 * first)  # a second warning would be an error
+
+
+def test_a_validation_loss_that_was_once_below_the_first_loss_ends_the_watch_for_two_scales() -> None:
+    model = network()
+    awp = WTAWP(model, rho=1.0, lam="auto")
+    first = float(awp.backward(Closure(model)))
+    for epoch in range(3 * MAX_HELD):
+        awp.observe(train_loss=0.1 * first, val_loss=0.9 * first if epoch == MAX_HELD - 2 else 2 * first)
 
 
 @pytest.mark.parametrize("balance", [None, 3.0])

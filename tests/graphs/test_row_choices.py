@@ -59,6 +59,9 @@ def test_a_choice_of_nothing_is_refused(rows: object) -> None:
     [
         (None, "NoneType"),
         ("train", "str"),
+        (b"01", "bytes"),
+        (bytearray(2), "bytearray"),
+        (torch.tensor([0, 1]).to_sparse(), "Tensor"),
         ({0, 1}, "set"),
         (["a"], "a list of other things"),
         ([[0], [1, 2]], "a list of other things"),

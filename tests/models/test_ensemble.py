@@ -49,6 +49,25 @@ def test_what_vmap_cannot_take_runs_member_by_member_and_says_so() -> None:
     torch.testing.assert_close(together, torch.stack([m(data.x, data.edge_index) for m in models]))
 
 
+def test_what_a_failed_attempt_drew_does_not_count() -> None:
+    class NoisyBranches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(13, 3)
+
+        def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+            noisy = self.lin(x) + torch.randn(3)
+            return noisy if self.lin.weight.sum() > 0 else -noisy
+
+    data, models = load("wine"), [NoisyBranches() for _ in range(3)]
+    ensemble = Ensemble(models)
+    before = torch.get_rng_state()
+    with pytest.warns(UserWarning, match="members run one after another"):
+        together = ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), KEYS)
+    torch.set_rng_state(before)
+    torch.testing.assert_close(together, torch.stack([m(data.x, data.edge_index) for m in models]))
+
+
 def test_weights_travel_both_ways() -> None:
     models = [GCN(4, 2, hidden=(3,), generator=rng("init", i)) for i in range(2)]
     ensemble = Ensemble(models)

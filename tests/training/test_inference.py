@@ -98,6 +98,8 @@ def test_bad_arguments_say_what_is_wrong() -> None:
         compute_logits(model, Data(edge_index=DATA.edge_index, num_nodes=90))
     with pytest.raises(DataError, match="distinct"):
         compute_logits(model, DATA, torch.tensor([1, 1]))
+    with pytest.raises(DataError, match="nodes must hold one or more of the nodes, got none"):
+        compute_logits(model, DATA, torch.zeros(90, dtype=torch.bool))
     with pytest.raises(DataError, match="PPNP does not run"):
         compute_logits(PPNP(6, 7, generator=rng("init")), DATA)
     with pytest.raises(WtawpError, match="on a small graph"):

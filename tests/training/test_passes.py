@@ -342,11 +342,35 @@ def test_a_stack_without_edges_of_a_model_with_edge_variables_is_trained() -> No
     assert fit(model, DATA, SPLIT, seed=0, awp=FGSAM, epochs=2).history["perturbed_norm"][1] > 0
 
 
-def test_what_cannot_be_right_is_refused() -> None:
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        lambda p: torch.optim.SGD([{"params": p[:1], "momentum": 0.9}, {"params": p[1:]}], lr=0.1),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, maximize=True),
+        lambda p: torch.optim.Adam(p, lr=0.1, maximize=True),
+        lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9),  # averages steps, not gradients
+    ],
+    ids=["no momentum", "momentum of one group", "SGD uphill", "Adam uphill", "RMSprop"],
+)
+def test_an_optimizer_that_averages_no_gradients_has_no_direction(
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+) -> None:
     with pytest.raises(ValueError, match="needs an optimizer that averages gradients"):
-        fit(
-            small_gcn(), DATA, SPLIT, seed=0, awp=MOMENTUM_SAM, epochs=2, optimizer=lambda p: torch.optim.SGD(p, lr=0.1)
-        )
+        fit(small_gcn(), DATA, SPLIT, seed=0, awp=MOMENTUM_SAM, epochs=2, optimizer=optimizer)
+    plain = AwpConfig(**{**vars(MOMENTUM_SAM), "rho": 0.0})
+    fit(small_gcn(), DATA, SPLIT, seed=0, awp=plain, epochs=1, optimizer=optimizer)  # needs no direction
+
+
+@pytest.mark.parametrize("name", ["adj_t", "adj"])
+def test_edges_in_two_places_are_not_taken_away_from_one(name: str) -> None:
+    twice = DATA.clone()
+    twice[name] = torch.eye(NODES)
+    with pytest.raises(DataError, match=f"if they are in edge_index alone, and {name} holds them, too"):
+        fit(small_gcn(), twice, SPLIT, seed=0, awp=FGSAM, epochs=1)
+
+
+def test_what_cannot_be_right_is_refused() -> None:
     for awp in (MOMENTUM_SAM, FGSAM, FUNCTIONAL):
         with pytest.raises(ValueError, match="fit and fit_many alone"):
             fit_batches(small_gcn(), DATA, SPLIT, seed=0, batch_size=3, fanouts=(2, 2), awp=awp, epochs=1)

@@ -60,12 +60,7 @@ def compute_logits(
         raise ValueError(f"max_edges must be >= 1, got {max_edges}")
     lists = neighbour_lists_of(data) if neighbours is None else neighbours
     size = lists.num_nodes
-    is_empty = isinstance(nodes, Tensor) and nodes.numel() == 0  # a part of the nodes may have none
-    wanted = (
-        torch.arange(0 if is_empty else size)
-        if nodes is None or is_empty
-        else checked_rows(nodes, size, distinct=True).cpu()
-    )
+    wanted = torch.arange(size) if nodes is None else checked_rows(nodes, size, distinct=True).cpu()
     check_on_small_graph(model, num_features_of(data), num_hops)
     return logits_of(BatchModel(model, lists, num_hops), data, lists, wanted, max_edges)
 
