@@ -7,9 +7,9 @@ for, and guarantees what they leave behind: the same weights, the same buffers, 
 import warnings
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,15 +18,24 @@ from torch.utils.hooks import RemovableHandle
 from wtawp.base import find_stack_level
 from wtawp.core.algorithm import combine_gradients, compute_delta
 from wtawp.core.auto import AutoStrength
-from wtawp.core.autograd_graph import is_scaled_by_grad_scaler, leaves_of, nodes_of
+from wtawp.core.autograd_graph import leaves_of, nodes_of
+from wtawp.core.closures import Backward, Closure, call, one_step_at_a_time
 from wtawp.core.config import AwpConfig, Balance, Direction, Lam, Layers, PerturbedGradient, Projection, Radius
 from wtawp.core.distributed import is_in_process_group, refuse_sharded
 from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
 from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_backward
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
-from wtawp.core.passes import Backward, ByParameter, Closure, Passes, ascent_gradient, call, one_step_at_a_time
+from wtawp.core.passes import ByParameter, Passes, ascent_gradient
 from wtawp.core.perturb import radii
-from wtawp.core.refusals import LOCAL_GRADIENTS, refuse_combinations, refuse_exact, refuse_hooks, refuse_options_of_fit
+from wtawp.core.refusals import (
+    LOCAL_GRADIENTS,
+    no_sync_of,
+    refuse_combinations,
+    refuse_exact,
+    refuse_hooks,
+    refuse_options_of_fit,
+    refuse_scaled,
+)
 from wtawp.core.selection import Selection
 from wtawp.core.vanishing import VanishingGradientMonitor
 
@@ -322,8 +331,8 @@ class WTAWP:
                 self._monitor(of_natural.values(), of_perturbed.values(), natural, self._now)
             add_to_gradients(combine_gradients(of_natural, of_perturbed, self._now))
         else:
-            context = self._context_without_sync(sync)
-            passes = Passes(self.model, self._selection.recording(closure), backward, context, recorder=recorder)
+            without_sync = nullcontext if sync else no_sync_of(self.model, balance=self._now.balance)
+            passes = Passes(self.model, self._selection.recording(closure), backward, without_sync, recorder=recorder)
             natural, perturbed, _ = self._step(passes, recorder)
         self._end_call(recorder, natural, perturbed)
         return natural.detach() if natural.requires_grad else natural
@@ -402,8 +411,9 @@ class WTAWP:
 
     def _check_graph(self, check: Callable[[list[Any]], None] | None, loss: Tensor) -> None:
         """Read from the graph of the natural loss what is to be known before it is differentiated."""
-        if not self._is_scale_checked:
-            self._refuse_scaled(loss)
+        if not self._is_scale_checked:  # once, as it takes some milliseconds
+            refuse_scaled(loss)
+            self._is_scale_checked = True
         if check is not None:
             check(nodes_of(loss))
         if self._selection.is_recording:
@@ -480,28 +490,3 @@ class WTAWP:
                 f"{which} are frozen or unused by the closure: nothing is perturbed", stacklevel=find_stack_level()
             )
         return chosen
-
-    def _context_without_sync(self, sync: bool) -> Callable[[], AbstractContextManager[Any]]:
-        """The context in which all passes but the last run."""
-        if sync:
-            return nullcontext
-        no_sync = getattr(self.model, "no_sync", None)
-        if not callable(no_sync):
-            raise ValueError(
-                f"sync=False needs the distributed model, WTAWP(DistributedDataParallel(model), ...), which has"
-                f" no_sync(); {type(self.model).__name__} has none"
-            )
-        if self._now.balance is not None:
-            raise ValueError(LOCAL_GRADIENTS)
-        if getattr(self.model, "static_graph", False):
-            raise ValueError("DistributedDataParallel(static_graph=True) cannot skip a reduction; use sync=True")
-        return cast(Callable[[], AbstractContextManager[Any]], no_sync)
-
-    def _refuse_scaled(self, loss: Tensor) -> None:
-        """Refuse a loss that a gradient scaler has scaled; looked for once, as it takes some milliseconds."""
-        if is_scaled_by_grad_scaler(loss):
-            raise ValueError(
-                "the closure returned scaler.scale(loss); return the loss itself and pass"
-                " backward=lambda loss: scaler.scale(loss).backward()"
-            )
-        self._is_scale_checked = True

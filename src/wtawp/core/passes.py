@@ -5,9 +5,8 @@ that hooks fire and distributed wrappers reduce as they do without the method. B
 taken out of `.grad`, and the weights are moved in place and restored from a copy.
 """
 
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from operator import attrgetter
@@ -17,12 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from wtawp.core.autograd_graph import leaves_of
+from wtawp.core.closures import Backward, Closure, call
 from wtawp.core.observation import StepRecorder, norm_of
 
-_LOCKS: weakref.WeakKeyDictionary[nn.Module, AbstractContextManager[Any]] = weakref.WeakKeyDictionary()
-
-Closure = Callable[[], Tensor]
-Backward = Callable[[Tensor], object]
 _version = attrgetter("_version")
 Hooks = dict[int, Callable[[Tensor], Any]]
 Buffer = tuple[dict[str, Tensor | None], str, Tensor]  # the dict of a module that holds it, its name there, and itself
@@ -32,61 +28,6 @@ ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 # have moved by at least this part of their norm: the recovered gradient is then as exact as the rounding of a gradient.
 LARGE, FAR = 1 << 20, 0.5
 PLAIN = (nn.Parameter, Tensor)  # types of parameters that lie in this process as a whole; others may be distributed
-
-
-def one_step_at_a_time(model: nn.Module) -> AbstractContextManager[Any]:
-    """The lock of a model: while one thread has moved its weights, steps of other threads wait.
-
-    Args:
-        model: The module that is trained.
-
-    Returns:
-        A lock, which the thread that holds it may take again.
-    """
-    try:
-        return _LOCKS[model]
-    except KeyError:
-        return _LOCKS.setdefault(model, threading.RLock())
-
-
-def call(closure: Closure, parameters: Sequence[Tensor]) -> Tensor:
-    """Call a closure and check that it kept to the rules.
-
-    Args:
-        closure: Computes and returns one fresh loss.
-        parameters: Parameters to whose `.grad` the closure must not add.
-
-    Returns:
-        The loss.
-
-    Raises:
-        ValueError: If the closure called `backward` itself, or did not return a loss with one element that can be
-            differentiated.
-    """
-    if not callable(closure):
-        raise ValueError(f"pass a function that computes the loss, awp.backward(lambda: ...), not {type(closure)}")
-    torch.clear_autocast_cache()  # it holds low-precision copies of the weights, which have changed
-    before: dict[Tensor, tuple[Tensor, int]] = {}
-    for p in parameters:
-        if (gradient := p.grad) is not None:
-            before[p] = gradient, gradient._version
-    loss = closure()
-    for p in parameters:
-        if (gradient := p.grad) is not None and _has_grown(gradient, before.get(p)):
-            raise ValueError("the closure called backward() itself; let it only compute and return the loss")
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        got = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
-        raise ValueError(f"the closure must return the loss as a tensor with one element, got {got}")
-    if not loss.requires_grad:
-        raise ValueError("the closure returned a detached loss; compute it without .detach() or torch.no_grad()")
-    return loss
-
-
-def _has_grown(gradient: Tensor, before: tuple[Tensor, int] | None) -> bool:
-    """Whether something was added to a gradient; `zero_grad` does not count."""
-    if before is not None and gradient is before[0] and gradient._version == before[1]:
-        return False
-    return before is None or gradient.is_sparse or bool(gradient.any())
 
 
 class Passes:

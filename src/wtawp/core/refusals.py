@@ -1,13 +1,23 @@
 """Combinations of options and of a user's set-up in which the step could not be right, and which it refuses."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
 from torch import Tensor, nn
 
-from wtawp.core.config import AwpConfig
+from wtawp.core.autograd_graph import is_scaled_by_grad_scaler
+from wtawp.core.closures import Backward
+from wtawp.core.config import AwpConfig, Balance
 from wtawp.core.distributed import is_distributed, refuse_sharded
-from wtawp.core.passes import Backward, Passes
+from wtawp.core.passes import Passes
 
 LOCAL_GRADIENTS = (
     "balance compares gradients of all processes, sync=False has those of one; use sync=True, or balance=None"
+)
+HOOKS = (
+    "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as it arrives;"
+    " remove the post-accumulate-grad hooks or use balance=None"
 )
 
 
@@ -39,10 +49,7 @@ def refuse_hooks(model: nn.Module) -> None:
         ValueError: If a parameter has such a hook.
     """
     if any(p._post_accumulate_grad_hooks for p in model.parameters()):
-        raise ValueError(
-            "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as"
-            " it arrives; remove the post-accumulate-grad hooks or use balance=None"
-        )
+        raise ValueError(HOOKS)
 
 
 def refuse_combinations(model: nn.Module, config: AwpConfig, passes: Passes) -> None:
@@ -60,10 +67,7 @@ def refuse_combinations(model: nn.Module, config: AwpConfig, passes: Passes) -> 
     if config.balance is None:
         return
     if passes.has_post_accumulate_hooks:
-        raise ValueError(
-            "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as"
-            " it arrives; remove the post-accumulate-grad hooks or use balance=None"
-        )
+        raise ValueError(HOOKS)
     if is_distributed() and any(not getattr(m, "require_backward_grad_sync", True) for m in model.modules()):
         raise ValueError("balance compares gradients of all processes, no_sync() has those of one; use balance=None")
     if is_distributed() and any(p.grad is not None for p in passes.parameters):
@@ -89,3 +93,45 @@ def refuse_exact(model: nn.Module, backward: Backward) -> None:
         raise ValueError("exact=True does not reduce gradients over processes; use exact=False")
     if any(p._post_accumulate_grad_hooks for p in model.parameters()):
         raise ValueError("exact=True runs no post-accumulate-grad hooks; remove them or use exact=False")
+
+
+def refuse_scaled(loss: Tensor) -> None:
+    """Refuse a loss that a gradient scaler has scaled.
+
+    Args:
+        loss: The natural loss.
+
+    Raises:
+        ValueError: If it was returned by `GradScaler.scale`.
+    """
+    if is_scaled_by_grad_scaler(loss):
+        raise ValueError(
+            "the closure returned scaler.scale(loss); return the loss itself and pass"
+            " backward=lambda loss: scaler.scale(loss).backward()"
+        )
+
+
+def no_sync_of(model: nn.Module, *, balance: Balance) -> Callable[[], AbstractContextManager[Any]]:
+    """Return the context in which passes of a distributed model are not reduced, unless the step needs that they are.
+
+    Args:
+        model: The module that is trained.
+        balance: The option of that name, which compares gradients of all processes.
+
+    Returns:
+        The `no_sync` of the model.
+
+    Raises:
+        ValueError: If the model has none, or the step could not be right without reductions.
+    """
+    no_sync = getattr(model, "no_sync", None)
+    if not callable(no_sync):
+        raise ValueError(
+            f"sync=False needs the distributed model, WTAWP(DistributedDataParallel(model), ...), which has no_sync();"
+            f" {type(model).__name__} has none"
+        )
+    if balance is not None:
+        raise ValueError(LOCAL_GRADIENTS)
+    if getattr(model, "static_graph", False):
+        raise ValueError("DistributedDataParallel(static_graph=True) cannot skip a reduction; use sync=True")
+    return cast(Callable[[], AbstractContextManager[Any]], no_sync)

@@ -23,12 +23,13 @@ from wtawp.models.inputs import check_kind, constant_features
 from wtawp.models.norms import has_batch_norm
 from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.checks import Samples, check_data, check_graph, checked_split, splits_of, targets_of
-from wtawp.training.engine import Augment, StackRun, StackTraining, train_stack
+from wtawp.training.engine import StackRun, StackTraining
 from wtawp.training.identity import describe_training
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
 from wtawp.training.optimizers import OptimizerFactory, SchedulerFactory, build_optimizer
 from wtawp.training.options import Average, FitSelectOn, Schedule
 from wtawp.training.passes import needs_samples_without_edges
+from wtawp.training.stack_loop import Augment, train_stack
 from wtawp.training.subsets import Decoder, check_links
 
 LR, WEIGHT_DECAY = 0.01, 5e-4  # of the paper's Adam
