@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GAT as PygGAT  # noqa: N811
 
 from wtawp.base import rng
-from wtawp.core import WTAWP, AwpConfig, VanishingMembersMonitor
+from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import kernels, load, stratified, structure
 from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, GCNJaccard, GraphSAGE, SimPGCN, fused
 from wtawp.models.capabilities import HasExtraLoss
@@ -61,18 +61,6 @@ def test_the_history_holds_the_by_products_of_every_step() -> None:
     plain = fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=7)
     assert plain.history["gap"] == [0.0] * 7
     assert plain.history["train_loss"][0] == result.history["train_loss"][0]
-
-
-def test_patience_stops_each_member_where_it_would_stop_alone() -> None:
-    data = load("wine")
-    split = stratified(data.y, seed=0)
-    models = [GCN(13, 3, generator=rng("init", i)) for i in range(4)]
-    together = fit_many(models, data, split, seeds=[0, 1, 2, 3], epochs=300, lr=0.05, patience=5)
-    for i in range(4):
-        alone = fit(GCN(13, 3, generator=rng("init", i)), data, split, seed=i, epochs=300, lr=0.05, patience=5)
-        assert len(alone.history["val_loss"]) == alone.epoch + 6 or len(alone.history["val_loss"]) == 300
-        assert alone.epoch == together[i].epoch
-    assert any(r.epoch < 290 for r in together)
 
 
 def test_batch_norm_statistics_come_from_clean_passes_and_from_the_selected_epoch() -> None:
@@ -167,15 +155,6 @@ def test_a_start_after_the_last_epoch_is_refused() -> None:
     data, awp = load("wine"), AwpConfig(rho=0.5, lam=0.7, start=8)
     with pytest.raises(ValueError, match="start=8 leaves no perturbed epoch of 8"):
         fit(MLP(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, awp=awp, epochs=8)
-
-
-def test_gradients_are_checked_in_perturbed_epochs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, checked = load("wine"), []
-    monkeypatch.setattr(VanishingMembersMonitor, "check", lambda _self, _member, step, *_numbers: checked.append(step))
-    for every, start in ((1, 0), (2, 0), (1, 5)):
-        awp = AwpConfig(rho=0.5, lam=0.5, every=every, start=start)
-        fit(MLP(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, awp=awp, epochs=40)
-    assert checked == [1, 10, 20, 30, 40, *[1, 19, 39], *[6, 15, 25, 35]]
 
 
 @pytest.mark.parametrize("size", [1, 2])
