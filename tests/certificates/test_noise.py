@@ -24,18 +24,25 @@ def flipped(ones: Ones, p: Noise, *, first: int = 0, count: int, seed: int = 0) 
     assert len(torch.unique(sample * ones.size + cell)) == len(cell), "each once"
     out = torch.zeros(count, ones.size, dtype=torch.bool)
     out[sample, cell] = True
-    how = {"seed": seed, "first": first, "count": count, "dtype": torch.bool, "width": ones.size}
+    how = {"seed": seed, "first": first, "count": count, "dtype": torch.bool, "shape": (1, ones.size)}
     assert torch.equal(ones.dense(p, **how)[:, 0], out)
     return out
 
 
 def test_padding_adds_columns_of_zeros() -> None:
     x = (torch.rand(7, 5, generator=rng("padding")) < 0.4).float()
-    how = {"seed": 0, "first": 3, "count": 4, "dtype": torch.float32, "width": 5}
+    how = {"seed": 0, "first": 3, "count": 4, "dtype": torch.float32, "shape": (7, 5)}
     samples = feature_ones(x).dense(Noise(p_add=0.2, p_del=0.3), **how)
     padded = feature_ones(x).dense(Noise(p_add=0.2, p_del=0.3), padding=3, **how)
     assert samples.shape == (4, 7, 5)
     assert torch.equal(padded, torch.nn.functional.pad(samples, (0, 3)))
+
+
+def test_nodes_without_features_stay_nodes() -> None:
+    samples = feature_ones(torch.zeros(7, 0)).dense(
+        Noise(p_add=0.2, p_del=0.3), seed=0, first=0, count=4, dtype=torch.float32, shape=(7, 0)
+    )
+    assert samples.shape == (4, 7, 0)
 
 
 @pytest.mark.parametrize(("p_add", "p_del"), [(0.01, 0.6), (0.3, 0.2), (0.0, 0.5), (0.5, 0.0), (0.9, 0.05)])

@@ -31,6 +31,7 @@ from wtawp.core.auto import (
     follow_rise,
     gradient_limit,
 )
+from wtawp.core.config import AUTO_RULE
 
 X = torch.randn(12, 4, generator=rng("test_auto"))
 Y = torch.arange(12) % 3
@@ -143,6 +144,17 @@ def test_the_rule_is_the_same_for_numbers_and_for_tensors(value: float, train: f
         assert 0 <= numbers.lam <= 1
     assert follow_rise(value, rise, val) == float(follow_rise(one(value), one(rise), one(val)))
     assert effective(value) == float(effective(one(value)))
+
+
+def test_another_rule_has_another_number() -> None:
+    """Stored runs are named by the number: whoever changes the rule raises `AUTO_RULE`, and then this test."""
+    constants = (FLOOR, SLOPE, MAX_LAM, RATE, PROBATION, BY_HEART, MIN_LAM, LIMIT, MAX_RISE, SHRINK, GROW, MIN_SHARE)
+    assert constants == (0.2, 1.25, 0.95, 0.03, 0.3, 0.996, 0.02, 200.0, 4.0, 0.8, 1.02, 1e-3)
+    state = course(first_loss=2.0)
+    for epoch in range(40):
+        state = follow_gap(state, one(1.5 * 0.9**epoch), one(1.6 * 0.98**epoch))
+    assert [round(float(value), 6) for value in state] == [0.370911, 2.0, 0.792391]
+    assert AUTO_RULE == 2
 
 
 def test_small_weights_count_as_none() -> None:
@@ -346,6 +358,30 @@ def test_a_validation_loss_that_was_once_below_the_first_loss_ends_the_watch_for
     first = float(awp.backward(Closure(model)))
     for epoch in range(3 * MAX_HELD):
         awp.observe(train_loss=0.1 * first, val_loss=0.9 * first if epoch == MAX_HELD - 2 else 2 * first)
+
+
+def test_losses_that_are_not_finite_are_not_taken_for_another_scale() -> None:
+    model = network()
+    awp = WTAWP(model, rho=1.0, lam="auto")
+    awp.backward(Closure(model))
+    for _ in range(2 * MAX_HELD):
+        awp.observe(train_loss=1.0, val_loss=math.nan)  # a warning would be an error
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_of_losses_are_resumed_in_their_own_precision(dtype: torch.dtype) -> None:
+    def train(*, resumes: bool) -> float:
+        model = network().to(dtype)
+        awp = WTAWP(model, rho=1.0, lam="auto")
+        for step in range(9):
+            awp.backward(lambda: F.cross_entropy(model(X.to(dtype)), Y) / (step + 3))  # noqa: B023
+            if resumes:
+                state, awp = awp.state_dict(), WTAWP(model, rho=1.0, lam="auto")
+                awp.load_state_dict(state)
+        awp.observe(val_loss=2.0)
+        return float(awp.state_dict()["auto"]["lam"])
+
+    assert train(resumes=True) == train(resumes=False) > 0
 
 
 @pytest.mark.parametrize("balance", [None, 3.0])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from wtawp.core import AwpConfig
-from wtawp.core.config import LAYER_WORDS
+from wtawp.core.config import AUTO_RULE, LAYER_WORDS
 
 
 @pytest.mark.parametrize("module", ["wtawp.core.config", "wtawp.core", "wtawp.training.options", "wtawp.training"])
@@ -86,4 +86,16 @@ def test_the_content_has_the_newest_options_only_if_they_are_chosen() -> None:
     assert {"direction", "perturbed_gradient"}.isdisjoint(AwpConfig(rho=0.5, lam=0.5).content)
     config = AwpConfig(rho=0.5, lam=0.5, direction="momentum")
     assert config.content["direction"] == "momentum"
-    assert AwpConfig(**config.content) == config
+    assert AwpConfig.from_content(config.content) == config
+
+
+def test_the_version_of_the_rule_is_part_of_the_content_where_lam_follows_it() -> None:
+    auto, fixed = AwpConfig(rho=0.5, lam="auto"), AwpConfig(rho=0.5, lam=0.5)
+    assert auto.content["rule"] == AUTO_RULE
+    assert "rule" not in fixed.content
+    for config in (auto, fixed):
+        assert AwpConfig.from_content(config.content) == config
+    before = {name: value for name, value in auto.content.items() if name != "rule"}
+    for content, number in ((before, 1), ({**auto.content, "rule": AUTO_RULE + 1}, AUTO_RULE + 1)):
+        with pytest.raises(ValueError, match=f"followed rule {number} there, and follows rule {AUTO_RULE}"):
+            AwpConfig.from_content(content)

@@ -110,6 +110,13 @@ def test_the_global_norm_is_that_of_the_concatenation() -> None:
     assert float(global_norm(*parts)) == pytest.approx(float(torch.cat([p.flatten() for p in parts]).norm()), rel=1e-14)
 
 
+@pytest.mark.parametrize("is_grad_enabled", [True, False])
+def test_the_global_norm_takes_complex_tensors(is_grad_enabled: bool) -> None:
+    tensors = torch.tensor([3 + 4j]), torch.tensor([12.0])
+    with torch.set_grad_enabled(is_grad_enabled):
+        assert float(global_norm(*tensors)) == 13
+
+
 def test_copied_weights_are_the_values_bit_for_bit() -> None:
     theta = {n: nn.Parameter(t.float()) for n, t in matrices("a", "b").items()}
     before = {n: p.detach().clone() for n, p in theta.items()}

@@ -39,7 +39,9 @@ def test_an_array_that_must_not_be_written_gives_no_warning(recwarn: pytest.Warn
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
 @pytest.mark.parametrize("numbers", [[0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]])
 def test_a_number_for_each_row_that_is_0_or_1_is_no_index(numbers: list[int], dtype: torch.dtype) -> None:
-    with pytest.raises(DataError, match=r"rows holds 4 numbers, all of them 0 or 1: .* pass rows\.bool\(\)"):
+    with pytest.raises(
+        DataError, match=r"rows holds 4 numbers, all of them 0 or 1: .* pass torch.as_tensor\(mask\)\.bool\(\)"
+    ):
         checked_rows(torch.tensor(numbers, dtype=dtype), 4, "rows")
 
 
@@ -61,12 +63,15 @@ def test_a_choice_of_nothing_is_refused(rows: object) -> None:
         ("train", "str"),
         (b"01", "bytes"),
         (bytearray(2), "bytearray"),
-        (torch.tensor([0, 1]).to_sparse(), "Tensor"),
+        (torch.tensor([0, 1]).to_sparse(), "a Tensor of layout torch.sparse_coo"),
         ({0, 1}, "set"),
         (["a"], "a list of other things"),
         ([[0], [1, 2]], "a list of other things"),
         ([2**70], "a list of other things"),
-        (np.array(["a"]), "ndarray"),
+        ([True, False, 2], "a list of other things"),
+        (np.ma.array([0, 1, 2], mask=[0, 1, 0]), "MaskedArray of type int64"),
+        (np.array([True, None, False]), "ndarray of type object"),
+        (np.array(["a"]), "ndarray of type <U1"),
         (torch.zeros(3), r"torch.float32 of shape \[3\]"),
         (torch.ones(2, dtype=torch.bool), r"torch.bool of shape \[2\]"),
         (torch.tensor(1), r"torch.int64 of shape \[\]"),

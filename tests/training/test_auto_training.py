@@ -1,5 +1,6 @@
 """lam="auto" in all ways of training: the same rule in `fit`, `fit_many`, `fit_batches` and a loop of one's own."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.core.auto import MIN_LAM, Course, effective, follow_gap
-from wtawp.graphs import load, stratified
+from wtawp.graphs import Split, load, stratified
 from wtawp.models import GCN
 from wtawp.training import Fit, fit, fit_batches, fit_many, loop
 
@@ -171,3 +172,13 @@ def test_minibatches_follow_the_losses_of_their_epochs() -> None:
     assert result.history["lam"][0] == 0
     assert result.history["lam"][-1] > 0.3
     assert len(result.history["rho"]) == 30
+
+
+def test_a_loss_that_is_a_sum_is_warned_of() -> None:
+    split = SPLITS[0]
+    large = Split(split.train, split.test, split.val)  # a sum over many validation nodes is never below the first one
+    summed = partial(F.cross_entropy, reduction="sum")
+    with pytest.warns(UserWarning, match=r'lam="auto" has trained 1 of 1 models plainly.* not their sum'):
+        result = fit(gcn(), DATA, large, seed=0, awp=AUTO, epochs=30, loss=summed)
+    assert max(result.history["lam"]) == 0
+    fit(gcn(), DATA, large, seed=0, awp=AUTO, epochs=30, loss=F.cross_entropy)  # a warning would be an error

@@ -362,6 +362,51 @@ def test_an_optimizer_that_averages_no_gradients_has_no_direction(
     fit(small_gcn(), DATA, SPLIT, seed=0, awp=plain, epochs=1, optimizer=optimizer)  # needs no direction
 
 
+class WithOtherNames(torch.optim.Adam):
+    """An optimizer that averages gradients, and keeps the averages under names of its own."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for state in self.state.values():
+            state["m"] = state["exp_avg"]
+            del state["exp_avg"]
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [lambda p: WithOtherNames(p, lr=0.1), lambda p: torch.optim.Adam(p[2:], lr=0.1)],
+    ids=["other names", "the last layer alone"],
+)
+def test_averages_that_are_not_found_are_missed_after_the_first_step(
+    optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+) -> None:
+    awp = AwpConfig(rho=3.0, lam=1.0, direction="momentum")
+    with pytest.raises(ValueError, match=r"and of none of \['convs.0.weight'\], which are to be perturbed"):
+        fit(small_gcn(), DATA, SPLIT, seed=0, awp=awp, epochs=2, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_random_numbers_of_foreign_modules_are_drawn_anew_in_each_epoch(steps: int) -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last, self.drawn = nn.Linear(4, 5), nn.Linear(5, 3), []
+
+        def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+            mask = torch.rand(1)
+            if self.training:
+                self.drawn.append(float(mask))
+            return self.last(torch.tanh(self.first(x.float())) * (1 + mask))
+
+    model, epochs = Noisy(), 4
+    awp = AwpConfig(rho=0.5, lam=0.7, perturbed_gradient="functional", steps=steps)
+    fit(model, DATA, SPLIT, seed=0, awp=awp, epochs=epochs, select_on="last")
+    by_epoch = [model.drawn[i : i + steps + 1] for i in range(0, len(model.drawn), steps + 1)]
+    assert len(by_epoch) == epochs
+    assert all(numbers[-1] == numbers[0] for numbers in by_epoch), "the functional gradient has the masks of pass 0"
+    assert len({number for numbers in by_epoch for number in numbers}) == epochs * steps
+
+
 @pytest.mark.parametrize("name", ["adj_t", "adj"])
 def test_edges_in_two_places_are_not_taken_away_from_one(name: str) -> None:
     twice = DATA.clone()

@@ -82,11 +82,19 @@ class Ones:
         return torch.cat([sample, owner]), torch.cat([self.cells[one], cell])
 
     def dense(
-        self, noise: Noise, *, seed: int, first: int, count: int, dtype: torch.dtype, width: int, padding: int = 0
-    ) -> Tensor:  # -> [s, size // width, width + padding]
-        """The samples of `flipped` as dense matrices of zeros and ones, with further columns of zeros."""
+        self,
+        noise: Noise,
+        *,
+        seed: int,
+        first: int,
+        count: int,
+        dtype: torch.dtype,
+        shape: tuple[int, ...],
+        padding: int = 0,
+    ) -> Tensor:  # -> [s, n, d + padding]
+        """The samples of `flipped` as matrices [n, d] of zeros and ones, with further columns of zeros."""
         adding, deleting = self.keys(seed, first, count).to(self.cells.device)
-        rows = self.size // max(width, 1)
+        rows, width = shape
         out = torch.zeros(count, rows * (width + padding), dtype=dtype, device=self.cells.device)
         sample, cell = self._added(noise, adding)
         kept, cells = self._is_kept(noise, deleting).to(dtype), self.cells
@@ -214,8 +222,8 @@ class NoisyGraphs:
         x: Tensor = self.data.x if self.data.x.layout == torch.strided else self.data.x.to_dense()
         if self.features is None or self.feature_ones is None:
             return x.expand(count, *x.shape)
-        how = {"seed": seed, "first": first, "count": count, "width": x.shape[1]}
-        return self.feature_ones.dense(self.features, dtype=x.dtype, **how)
+        ones = self.feature_ones
+        return ones.dense(self.features, seed=seed, first=first, count=count, dtype=x.dtype, shape=x.shape)
 
     def noisy_edges(self, *, seed: int, first: int, count: int) -> Tensor:  # -> [2, e]
         """The edges of samples in both directions, with nodes numbered graph after graph; self-loops are kept."""

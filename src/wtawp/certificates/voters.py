@@ -243,8 +243,8 @@ class _TorchVoter:
         if weight.device.type == "cuda":  # matrix units beat gathering here, as long as the matrix is small
             dtype = torch.bfloat16 if self.parts is not None else weight.dtype
             padding = -width % ALIGNED if self.parts is not None else 0
-            how = {"seed": self.seed, "first": first, "count": count, "width": width, "padding": padding}
-            x = self.graphs.feature_ones.dense(self.graphs.features, dtype=dtype, **how)
+            how = {"seed": self.seed, "first": first, "count": count, "padding": padding}
+            x = self.graphs.feature_ones.dense(self.graphs.features, dtype=dtype, shape=(size, width), **how)
             return x @ weight if self.parts is None else multiply_in_parts(x, self.parts)
         sample, cell = self.graphs.feature_ones.flipped(self.graphs.features, seed=self.seed, first=first, count=count)
         rows, order = (sample * size + cell // width).sort()

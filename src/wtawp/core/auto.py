@@ -28,6 +28,7 @@ from wtawp.base import find_stack_level
 from wtawp.core.config import AwpConfig
 from wtawp.core.distributed import is_distributed
 
+# Whoever changes what the rule computes raises `AUTO_RULE` in `wtawp.core.config`, which is part of the keys of runs.
 FLOOR = 0.2  # a relative gap up to this one calls for no perturbation
 SLOPE = 1.25  # of lam over the gap above that
 MAX_LAM = 0.95
@@ -255,9 +256,9 @@ class AutoStrength:
 
     def _warn_if_held(self, val_loss: float) -> None:
         """Warn once if the validation loss was never below the loss of the first step: are both on one scale?"""
-        if self._held > MAX_HELD:
-            return
         first_loss = self._course.first_loss
+        if self._held > MAX_HELD or not (math.isfinite(val_loss) and math.isfinite(first_loss)):
+            return
         self._held = MAX_HELD + 1 if val_loss < first_loss else self._held + 1
         if self._held == MAX_HELD:
             warnings.warn(
@@ -283,6 +284,7 @@ class AutoStrength:
             "held": self._held,
             "steps": self._steps,
             "total": float(self._total),
+            "is_double": self._total.dtype == torch.float64,
             "perturbed_steps": self._perturbed_steps,
             "rise": float(self._rise),
         }
@@ -300,7 +302,7 @@ class AutoStrength:
             case {
                 "lam": float(lam), "first_loss": float(first_loss), "peak": float(peak),
                 "share": float(share), "is_observed": bool(is_observed), "held": int(held),
-                "steps": int(steps), "total": float(total),
+                "steps": int(steps), "total": float(total), "is_double": bool(is_double),
                 "perturbed_steps": int(perturbed_steps), "rise": float(rise), **rest,
             } if (
                 min(lam, peak) >= 0 and max(lam, peak, share) <= 1 and share > 0
@@ -308,8 +310,8 @@ class AutoStrength:
             ):  # fmt: skip
                 self._course, self._share = Course(lam, first_loss if is_observed else math.inf, peak), share
                 self._first_loss = torch.tensor(first_loss, dtype=torch.float64)
-                self._is_observed, self._held = is_observed, held
-                self._steps, self._total = steps, torch.tensor(total)
+                self._is_observed, self._held, self._steps = is_observed, held, steps
+                self._total = torch.tensor(total, dtype=torch.float64 if is_double else torch.float32)
                 self._perturbed_steps, self._rise = perturbed_steps, torch.tensor(rise)
             case _:
                 raise ValueError(

@@ -4,7 +4,7 @@ Plans, tables and the command line read options without computing anything, and 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -17,6 +17,9 @@ Direction = Literal["gradient", "momentum", "without-edges"]
 PerturbedGradient = Literal["full", "functional", "without-edges"]
 
 LAYER_WORDS = ("all", "all-but-last", "first", "last")
+# The version of the rule of lam="auto" in `wtawp.core.auto`. It is part of the keys of stored runs, so that those of
+# another rule are not taken for those of the present one.
+AUTO_RULE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +150,32 @@ class AwpConfig:
         """The options as plain data, from which keys are made; the newest are left out at their defaults.
 
         Returns:
-            Name -> value.
+            Name -> value; with lam="auto" also the version of its rule, as "rule".
         """
         newer = {"direction": "gradient", "perturbed_gradient": "full"}
-        return {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
+        content = {name: value for name, value in asdict(self).items() if name not in newer or value != newer[name]}
+        return {**content, "rule": AUTO_RULE} if self.is_auto else content
+
+    @staticmethod
+    def from_content(content: Mapping[str, Any]) -> "AwpConfig":
+        """Build options from plain data.
+
+        Args:
+            content: The `content` of options, also after a round trip through JSON; the newest may be missing.
+
+        Returns:
+            The options.
+
+        Raises:
+            TypeError: If an option is unknown.
+            ValueError: If a value is out of its range, or belongs to another version of the rule of lam="auto".
+        """
+        options = {name: value for name, value in content.items() if name != "rule"}
+        config = AwpConfig(**options)
+        rule = content.get("rule", 1 if config.is_auto else None)
+        if rule != (AUTO_RULE if config.is_auto else None):
+            raise ValueError(f'lam="auto" followed rule {rule} there, and follows rule {AUTO_RULE} in this version')
+        return config
 
     @property
     def is_auto(self) -> bool:

@@ -44,7 +44,8 @@ def global_norm(*tensors: Tensor) -> Tensor:
         norm: Tensor = torch.linalg.vector_norm(tensors[0], dtype=wide)
         others = [torch.linalg.vector_norm(t, dtype=wide) for t in tensors[1:]] if len(tensors) > 1 else ()
         return torch.stack([norm, *others]).norm() if others else norm
-    square = torch.stack([t.to(wide).square().sum() for t in tensors]).sum()
+    parts = [torch.view_as_real(t) if t.is_complex() else t for t in tensors]
+    square = torch.stack([t.to(wide.to_real()).square().sum() for t in parts]).sum()
     return torch.where(square > 0, square, 1).sqrt() * (square > 0)
 
 

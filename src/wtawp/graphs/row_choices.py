@@ -48,7 +48,7 @@ def checked_rows(
     if len(chosen) == size > 2 and 0 <= least <= most <= 1:  # one for each of three rows or more: not meant as indices
         raise DataError(
             f"{what} holds {size} numbers, all of them 0 or 1: a mask must be of type bool, and as indices these would"
-            f" name rows 0 and 1 again and again; pass {what}.bool()"
+            " name rows 0 and 1 again and again; pass torch.as_tensor(mask).bool()"
         )
     if least < 0 or most >= size:
         raise DataError(f"{what} must lie in 0 to {size - 1}, the {samples} there are, got {least} to {most}")
@@ -63,11 +63,14 @@ def _as_tensor(rows: object) -> Tensor | None:
     if isinstance(rows, Tensor):
         return rows
     is_array = hasattr(rows, "__array__")  # numpy's, or a column of pandas
-    if isinstance(rows, str | bytes | bytearray) or not (is_array or isinstance(rows, Sequence)):
+    if isinstance(rows, str | bytes | bytearray | np.ma.MaskedArray):  # numpy would drop the mask of the last one
         return None
     try:
+        if isinstance(rows, Sequence) and not is_array:
+            is_mixed = len({isinstance(row, bool | np.bool_) for row in rows}) > 1  # torch would make 0 and 1 of flags
+            return None if is_mixed else torch.tensor(rows)
         if not is_array:
-            return torch.tensor(rows)
+            return None
         array = np.asarray(rows)
         return torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))  # a copy: it may be read-only
     except (TypeError, ValueError, RuntimeError, OverflowError):  # strings, lists of different lengths, huge numbers
@@ -75,5 +78,10 @@ def _as_tensor(rows: object) -> Tensor | None:
 
 
 def _kind(rows: object) -> str:
-    """The type of what is no choice of rows, and for a list of other things that it is one."""
-    return f"a {type(rows).__name__} of other things" if isinstance(rows, list | tuple) else type(rows).__name__
+    """What was passed in place of a choice of rows."""
+    name = type(rows).__name__
+    if isinstance(rows, Tensor):
+        return f"a {name} of layout {rows.layout}"
+    if isinstance(rows, list | tuple):
+        return f"a {name} of other things"
+    return name if (dtype := getattr(rows, "dtype", None)) is None else f"{name} of type {dtype}"

@@ -52,7 +52,6 @@ class Ensemble:
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.draws_in_evaluation = isinstance(models[0], StackAware) and models[0].draws_in_evaluation
         self.is_mapped = len(models) > 1 and not self.is_ours
-        self._has_mapped = False  # whether vmap has worked before
         self._modules = list(self.template.modules())
         self._places = _places(self.template) if self.is_ours else {}
         self._has_own_mode = any(type(module).train is not nn.Module.train for module in self._modules)
@@ -120,14 +119,12 @@ class Ensemble:
                 logits: Tensor = self.template(*arguments)
                 return logits
         if self.is_mapped:
-            states = None if self._has_mapped else rng_states(keys.device)
+            states = rng_states(keys.device)
             try:
                 mapped: Tensor = torch.func.vmap(one, randomness="different")(parameters, buffers, keys)
-                self._has_mapped = True
                 return mapped
             except RuntimeError as error:
-                if states is not None:  # what the failed call drew does not count
-                    set_rng_states(states, keys.device)
+                set_rng_states(states, keys.device)  # what the failed call drew does not count
                 if len(self.models) > 1:
                     warnings.warn(
                         f"vmap cannot take {type(self.template).__name__}, so members run one after another: {error}",

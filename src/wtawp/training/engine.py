@@ -3,6 +3,7 @@
 All that happens in an epoch is one function of tensors, which a GPU can record as a CUDA graph and replay.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from wtawp.base import isolated_rng, seed_of
+from wtawp.base import find_stack_level, isolated_rng, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
-from wtawp.core.auto import Course, effective, follow_gap, follow_rise
+from wtawp.core.auto import MAX_HELD, Course, effective, follow_gap, follow_rise
 from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
 from wtawp.models.calls import Forward
@@ -97,9 +98,11 @@ class StackTraining:
         self.passes = torch.arange(1 if awp is None else awp.steps + 2, device=self.device)  # of one epoch, at most
         self.theta, self.buffers = self.ensemble.parameters(), self.ensemble.buffers()
         self.optimizer = make_optimizer(self.theta)
-        if awp is not None and awp.direction == "momentum" and not awp.is_plain and not self.optimizer.has_momentum:
+        self.follows_momentum = awp is not None and awp.direction == "momentum" and not awp.is_plain
+        if self.follows_momentum and self.optimizer.no_momentum is not None:
             raise ValueError(
-                'direction="momentum" needs an optimizer that averages gradients, such as Adam or SGD with momentum=0.9'
+                'direction="momentum" needs an optimizer that averages gradients, such as Adam, or SGD with'
+                f" momentum=0.9; got {self.optimizer.no_momentum}"
             )
         self.average = (
             None if schedule.average is None else WeightAverage(self.theta, schedule.average, schedule.epochs)
@@ -211,6 +214,8 @@ class StackTraining:
         strength = self._strength()
         result = stack_gradient(passes.losses, theta, self.names, awp, strength, substitutes)
         self.optimizer.step(result.gradient)
+        if self.follows_momentum and self.epochs_run == 0:
+            self._refuse_missing_momentum()
         if self.average is not None:
             self.average.update(epoch)
         with torch.no_grad():
@@ -228,6 +233,16 @@ class StackTraining:
             rows = torch.stack([r.to(self.history.dtype) for r in row])
             self.history.index_copy_(0, epoch[None], rows[None])
         self.optimizer.end_epoch(loss)
+
+    def _refuse_missing_momentum(self) -> None:
+        """Refuse an optimizer that has made a step and has no averaged gradient of the weights to be perturbed."""
+        known = self.optimizer.momentum()
+        if known.keys().isdisjoint(self.names):
+            raise ValueError(
+                f'direction="momentum": after a step, the state of the optimizer has a first moment ("exp_avg" or'
+                f' "momentum_buffer") of {list(known) or "no parameter"}, and of none of {list(self.names)}, which are'
+                " to be perturbed; train these, choose others by layers=, or take one of torch's optimizers"
+            )
 
     def _strength(self) -> Strength | None:
         """How strongly each member is perturbed in the next epoch, if that follows the training."""
@@ -313,6 +328,22 @@ class StackTraining:
             raise ValueError(
                 f'lam="auto" compares losses by their ratio and needs them >= 0, but the loss is {smallest:.4g} in'
                 f" epoch {self.epochs_run - 1}; choose lam as a number"
+            )
+
+    def warn_if_held(self) -> None:
+        """Warn where lam stayed 0 because a loss of the caller's was never below that of the first step."""
+        if self.course is None or self.objective.loss is None or self.epochs_run < MAX_HELD:
+            return
+        first, losses = self.course.first_loss, self.history[: self.epochs_run, COLUMNS.index("val_loss")]
+        held = (losses >= first).all(0)
+        if bool(held.any()):
+            where = int(held.nonzero()[0])
+            warnings.warn(
+                f'lam="auto" has trained {int(held.sum())} of {len(held)} models plainly, because the validation loss,'
+                f" {float(losses[-1, where]):.4g} at the end, was never below the training loss of the first epoch,"
+                f" {float(first[where]):.4g}; loss= must have one scale for all parts of the split: a mean over the"
+                " samples, not their sum",
+                stacklevel=find_stack_level(),
             )
 
     def state_dict(self) -> dict[str, Any]:

@@ -428,7 +428,8 @@ def _identity(
 ) -> dict[str, str]:
     """What identifies the training of a stack before its first epoch."""
     schedule, objective = training.schedule, training.objective
-    options = {"awp": _described(training.awp), "epochs": schedule.epochs, "patience": schedule.patience,
+    awp = None if training.awp is None else training.awp.content
+    options = {"awp": str(awp), "epochs": schedule.epochs, "patience": schedule.patience,
                "select_on": schedule.select_on, "tf32": tf32, "lower_is_better": objective.lower_is_better,
                **({} if schedule.average is None else {"average": schedule.average}),
                **training.optimizer.describe()}  # fmt: skip
@@ -438,11 +439,6 @@ def _identity(
     return describe_training(
         training.ensemble.models, training.data, training.splits, seeds=seeds, options=options, functions=functions
     )
-
-
-def _described(awp: AwpConfig | None) -> str:
-    """The options as `repr` shows them; the newest only if they are chosen, so that older checkpoints do not differ."""
-    return "None" if awp is None else f"AwpConfig({', '.join(f'{name}={v!r}' for name, v in awp.content.items())})"
 
 
 def _result(run: StackRun, member: int, objective: Objective) -> Fit:

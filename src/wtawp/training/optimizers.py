@@ -27,14 +27,15 @@ class StackOptimizer(ABC):
     """Changes the weights of a stack in place, once an epoch."""
 
     can_replay: bool  # whether a CUDA graph may record `step`
-    has_momentum: bool  # whether it averages gradients, so that `momentum` returns something
+    no_momentum: str | None  # what it is where it does not average gradients; None if it does
 
     @abstractmethod
     def momentum(self) -> Stack:
         """Look up the averaged gradient, along which weights move downhill.
 
         Returns:
-            For each parameter that was changed before, its first moment, name -> [b, ...].
+            For each parameter that was changed before, its first moment, name -> [b, ...]; only of parameters whose
+            state has it under a name that torch's optimizers use.
         """
 
     @abstractmethod
@@ -88,7 +89,7 @@ class StackedAdam(StackOptimizer):
     """
 
     can_replay = True
-    has_momentum = True
+    no_momentum = None
 
     def __init__(self, theta: Stack, *, lr: float, weight_decay: float) -> None:
         self.theta = theta
@@ -158,7 +159,8 @@ class MemberOptimizers(StackOptimizer):
         self.members = [{n: nn.Parameter(w.detach()[i]) for n, w in trained.items()} for i in range(size)]
         self.optimizers = [_checked_optimizer(make_optimizer, list(member.values())) for member in self.members]
         self.schedulers = [] if make_scheduler is None else [_checked(make_scheduler, o) for o in self.optimizers]
-        self.has_momentum = all(_averages_gradients(o, group) for o in self.optimizers for group in o.param_groups)
+        reasons = [_without_average(o, group) for o in self.optimizers for group in o.param_groups]
+        self.no_momentum = next((reason for reason in reasons if reason is not None), None)
 
     def momentum(self) -> Stack:
         stacked = {}
@@ -278,10 +280,14 @@ def _checked(make: SchedulerFactory, optimizer: Optimizer) -> LRScheduler:
     return scheduler
 
 
-def _averages_gradients(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
-    """Whether the state of a group holds an average of the gradients themselves, not scaled and not their negative."""
-    has_average = "betas" in group or (isinstance(optimizer, torch.optim.SGD) and bool(group.get("momentum")))
-    return has_average and not group.get("maximize")
+def _without_average(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> str | None:
+    """What an optimizer is that averages no gradients of a group, but nothing or something else; None if it does."""
+    name = type(optimizer).__name__
+    if group.get("maximize"):
+        return f"{name} with maximize=True, which averages the negative of the gradients"
+    if "betas" in group or (isinstance(optimizer, torch.optim.SGD) and group.get("momentum")):
+        return None
+    return f"{name} without momentum" if not group.get("momentum") else f"{name}, whose momentum averages steps"
 
 
 def _first_moment(state: Mapping[str, object] | None) -> Tensor | None:

@@ -90,9 +90,14 @@ class TrainingPasses:
         with torch.enable_grad():
             outputs = self._outputs.requires_grad_()
             (slope,) = torch.autograd.grad(self._losses_of(outputs).sum(), outputs)
-        if self._draws_elsewhere:
-            set_rng_states(self._rng_states, self._train.y.device)
-        rows = self._rows(weights, 0, self._train, updates_buffers=False)
+        if not self._draws_elsewhere:
+            rows = self._rows(weights, 0, self._train, updates_buffers=False)
+        else:
+            device = self._train.y.device
+            here = rng_states(device)  # passes of the ascent may have drawn since; the next epoch goes on from here
+            set_rng_states(self._rng_states, device)
+            rows = self._rows(weights, 0, self._train, updates_buffers=False)
+            set_rng_states(here, device)
         with torch.no_grad():
             losses = self._losses_of(rows)
         return (rows * slope).flatten(1).sum(1), losses

@@ -48,6 +48,7 @@ def train_stack(
         if checkpoint is not None:
             _continue_from(checkpoint, training, monitor, positions)
         _run_epochs(training, augment, observe, monitor, positions, checkpoint)
+    training.warn_if_held()
     return training.finish()
 
 

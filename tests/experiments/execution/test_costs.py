@@ -23,6 +23,8 @@ def test_a_chunk_costs_its_epochs_passes_and_runs() -> None:
     assert cost_of(plain) == 150
     assert cost_of(perturbed) == 250
     assert cost_of(plain * 3) == 450
+    momentum = AwpConfig(rho=0.3, lam=1.0, layers="*", radius="global", direction="momentum")
+    assert cost_of(job(epochs=100, awp=momentum)[0]) == 150, "one pass a step"
 
 
 def test_the_share_of_training_is_what_measures_leave_of_the_time() -> None:

@@ -20,6 +20,7 @@ from wtawp.experiments.results.methods import Method, method_of
         (AwpConfig(rho=1.0, lam=1.0, layers="all", balance=1.0), Method.AWP),
         (AwpConfig(rho=0.05, lam=1.0, layers="all", radius="global"), Method.SAM),
         (AwpConfig(rho=0.5, lam=1.0, layers="all", radius="adaptive"), Method.ASAM),
+        (AwpConfig(rho=0.05, lam=1.0, layers="*", radius="global"), Method.SAM),
     ],
 )
 def test_weighted_and_truncated_name_the_method(awp: AwpConfig | None, method: Method) -> None:

@@ -8,7 +8,8 @@ import pytest
 from wtawp.attacks.registry import register_attack, unregister_attack
 from wtawp.attacks.spec import AttackSpec
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import Measure, Setting, SplitRule
+from wtawp.core.config import AUTO_RULE
+from wtawp.experiments.spec import Measure, Run, Setting, SplitRule, key_of
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
 
 PLAIN = Setting(dataset="karate", epochs=5)
@@ -210,6 +211,12 @@ def test_a_lam_that_follows_the_training_survives_the_way_through_a_record() -> 
     content = json.loads(setting.content_json)
     assert Setting.from_content(content) == setting
     assert not wrong_setting_fields(content)
+    assert content["awp"]["rule"] == AUTO_RULE
+    del content["awp"]["rule"]  # a record of the first rule, whose results are not those of the present one
+    assert not wrong_setting_fields(content)
+    assert key_of(content, 0, 0) != Run(setting, 0, 0).key
+    with pytest.raises(ValueError, match='lam="auto" followed rule 1 there'):
+        Setting.from_content(content)
 
 
 def test_names_in_another_case_are_the_same_setting_and_the_same_key() -> None:
@@ -247,5 +254,6 @@ def test_a_substitute_for_a_gradient_survives_the_way_through_a_record_and_none_
     assert not wrong_setting_fields(content)
     assert {"direction", "perturbed_gradient"}.isdisjoint(PERTURBED.content["awp"])
     assert set(substituted.content["awp"]) - set(PERTURBED.content["awp"]) == set(options)
-    with pytest.raises(ValueError, match="belongs to full-batch training"):
+    option, value = next(iter(options.items()))
+    with pytest.raises(ValueError, match=f"^{option}='{value}' belongs to full-batch training; .* or {option}$"):
         Setting(dataset="proteins", model="PooledGCN", awp=substituted.awp, batch_size=4)

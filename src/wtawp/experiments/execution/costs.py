@@ -44,7 +44,8 @@ def training_share(setting: Setting) -> float:
 
 def _costs(setting: Setting) -> tuple[float, float]:
     """The costs of training a model and of measuring it, in epochs of a GCN."""
-    passes = 1 if setting.awp is None else 1 + setting.awp.steps
+    awp = setting.awp
+    passes = 1 if awp is None else int(awp.needs_natural_gradient) + awp.steps
     epochs = setting.epochs * model_spec(setting.model).cost * (passes + 0.5)
     cost = epochs * (1 if setting.batch_size is None else 20)
     return cost, sum(measure_spec(m.name).cost(options_of(m)) for m in setting.measures)

@@ -153,7 +153,7 @@ def _announcements(store: Store, runs: Sequence[Run], known: set[str], device: s
         when = f"at {first}" if first == last else f"between {first} and {last}"
         yield (
             f"{len(known):,} of {len(runs):,} runs are known from before: they were trained {when} UTC, with the same "
-            "data, code and settings, and are not trained again (--fresh trains them)."
+            "data and settings, and are not trained again (--fresh trains them)."
         )
     if not fresh and (sentence := _describe_elsewhere(store, runs, known, device)):
         yield sentence

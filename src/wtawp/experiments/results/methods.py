@@ -42,7 +42,7 @@ def method_of(awp: "AwpConfig | None") -> Method:
     """
     if awp is None or awp.is_plain:
         return Method.PLAIN
-    is_weighted, is_truncated = awp.is_auto or awp.fixed_lam < 1, awp.layers != "all"
+    is_weighted, is_truncated = awp.is_auto or awp.fixed_lam < 1, awp.layers not in ("all", "*")
     if is_truncated:
         return Method.WT_AWP if is_weighted else Method.T_AWP
     if is_weighted:

@@ -100,7 +100,10 @@ class Setting:
         if self.awp is not None and self.batch_size is None and self.awp.start >= self.epochs:
             raise ValueError(f"start={self.awp.start} leaves no perturbed epoch of {self.epochs}; choose a smaller one")
         if self.awp is not None and self.awp.needs_fit and self.batch_size is not None:
-            raise ValueError(f"{self.awp} belongs to full-batch training; leave out batch_size, or these options")
+            name = "direction" if self.awp.direction != "gradient" else "perturbed_gradient"
+            raise ValueError(
+                f"{name}={getattr(self.awp, name)!r} belongs to full-batch training; leave out batch_size, or {name}"
+            )
         if self.average is not None and self.batch_size is not None:
             raise ValueError("average belongs to full-batch training; leave out batch_size or average")
         if type(self.inductive) is not bool:
@@ -186,7 +189,7 @@ class Setting:
         split = content.get("split")
         return Setting(**{**content, "options": options_from_json(content["options"]), "keep": tuple(content["keep"]),
                           "hash_sources": False, "split": None if split is None else SplitRule(**split),
-                          "awp": None if awp is None else AwpConfig(**awp),
+                          "awp": None if awp is None else AwpConfig.from_content(awp),
                           "poison": None if poison is None else Measure.from_content(poison),
                           "noise": None if noise is None else Measure.from_content(noise),
                           "measures": tuple(map(Measure.from_content, content.get("measures", ())))})  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from wtawp.core import AwpConfig, select
-from wtawp.core.config import LAYER_WORDS
+from wtawp.core.config import AUTO_RULE, LAYER_WORDS
 from wtawp.experiments.spec import Setting
 from wtawp.experiments.tuning.dimensions import RANGES, Choice, Parameters, Range, Value
 from wtawp.experiments.tuning.methods import METHODS
@@ -41,7 +41,8 @@ class Space:
     def content(self) -> dict[str, Any]:
         """The space as plain data for JSON, which identifies a search."""
         varied = {name: asdict(dimension) for name, dimension in self.dimensions.items()}
-        return {"varied": varied, "fixed": dict(self.fixed), "start": None if self.start is None else dict(self.start)}
+        fixed = {**self.fixed, **({"rule": AUTO_RULE} if self.fixed.get("lam") == "auto" else {})}
+        return {"varied": varied, "fixed": fixed, "start": None if self.start is None else dict(self.start)}
 
     @property
     def example(self) -> Parameters:
