@@ -428,8 +428,7 @@ def _identity(
 ) -> dict[str, str]:
     """What identifies the training of a stack before its first epoch."""
     schedule, objective = training.schedule, training.objective
-    awp = None if training.awp is None else training.awp.content
-    options = {"awp": str(awp), "epochs": schedule.epochs, "patience": schedule.patience,
+    options = {"awp": _described(training.awp), "epochs": schedule.epochs, "patience": schedule.patience,
                "select_on": schedule.select_on, "tf32": tf32, "lower_is_better": objective.lower_is_better,
                **({} if schedule.average is None else {"average": schedule.average}),
                **training.optimizer.describe()}  # fmt: skip
@@ -449,6 +448,11 @@ def _result(run: StackRun, member: int, objective: Objective) -> Fit:
     scores = {name: float(v[member]) for name, v in run.scores.items()}
     loss = {name: float(v[member]) for name, v in run.loss.items()}
     return Fit(int(run.epoch[member]), scores, loss, history, metric)
+
+
+def _described(awp: AwpConfig | None) -> str:
+    """The options by which a training is identified, among them the version of the rule of lam="auto"."""
+    return "None" if awp is None else f"AwpConfig({', '.join(f'{name}={v!r}' for name, v in awp.content.items())})"
 
 
 def _numbered(path: Path, number: int) -> Path:
