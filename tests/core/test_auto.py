@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -201,7 +202,7 @@ def test_the_radius_follows_the_mean_rise_of_the_perturbed_steps() -> None:
     model = network()
     awp = WTAWP(model, rho=50.0, lam="auto")
     awp.backward(Closure(model))
-    awp.observe(train_loss=0.1, val_loss=1.0)
+    awp.observe(train_loss=0.15, val_loss=1.0)
     assert awp.rho == 50, "a plain step says nothing of the perturbation"
     rises = []
     awp.register_step_hook(lambda step: rises.append(float(step.perturbed_loss - step.natural_loss)))
@@ -212,7 +213,7 @@ def test_the_radius_follows_the_mean_rise_of_the_perturbed_steps() -> None:
             model.zero_grad()
             awp.backward(Closure(model))
         before = awp.perturbed["0.weight"]
-        awp.observe(train_loss=0.1, val_loss=1.0)
+        awp.observe(train_loss=0.15, val_loss=1.0)
         shares.append(min(1.0, shares[-1] * (GROW if sum(rises) / 2 <= MAX_RISE else SHRINK)))
         assert awp.rho == pytest.approx(50 * shares[-1])
         assert awp.perturbed["0.weight"] == pytest.approx(before * shares[-1] / shares[-2])
@@ -229,8 +230,8 @@ def test_a_training_begins_plainly_and_is_perturbed_once_it_overfits() -> None:
     assert awp.lam == 0
     assert all(torch.equal(a, b) for a, b in zip(gradients(model), gradients(plain), strict=True))
     for _ in range(3):
-        awp.observe(train_loss=0.01, val_loss=0.5)
-    assert awp.lam == pytest.approx(rule_by_hand(float(natural), [(0.01, 0.5)] * 3)[-1], rel=1e-6)
+        awp.observe(train_loss=0.15, val_loss=3.0)
+    assert awp.lam == pytest.approx(rule_by_hand(float(natural), [(0.15, 3.0)] * 3)[-1], rel=1e-6)
     model.zero_grad()
     awp.backward(closure)
     assert closure.calls == 3
@@ -366,6 +367,46 @@ def test_losses_that_are_not_finite_are_not_taken_for_another_scale() -> None:
     awp.backward(Closure(model))
     for _ in range(2 * MAX_HELD):
         awp.observe(train_loss=1.0, val_loss=math.nan)  # a warning would be an error
+
+
+@pytest.mark.parametrize(("train", "val"), [(0.95, 0.8), (1.2, 0.4)])
+def test_accuracies_and_swapped_losses_are_warned_of_once(train: float, val: float) -> None:
+    awp = WTAWP(network(), rho=1.0, lam="auto")
+    for _ in range(MAX_HELD - 1):
+        awp.observe(train_loss=train, val_loss=val)
+    resumed = WTAWP(network(), rho=1.0, lam="auto")
+    resumed.load_state_dict(awp.state_dict())
+    with pytest.warns(UserWarning, match="losses and not accuracies, and are they not swapped"):
+        resumed.observe(train_loss=train, val_loss=val)
+    for _ in range(2 * MAX_HELD):
+        resumed.observe(train_loss=train, val_loss=val)  # a second warning would be an error
+
+
+def test_training_losses_with_dropout_may_lie_above_the_validation_loss() -> None:
+    model = network()
+    awp = WTAWP(model, rho=1.0, lam="auto")
+    for _ in range(2 * MAX_HELD):
+        loss = awp.backward(Closure(model))
+        awp.observe(val_loss=0.5 * float(loss))  # a warning would be an error
+
+
+@pytest.mark.parametrize("factor", [100.0, 0.01])
+def test_a_closure_on_another_scale_than_the_observed_loss_is_warned_of(factor: float) -> None:
+    model = network()
+    awp = WTAWP(model, rho=1.0, lam="auto")
+    loss = float(awp.backward(lambda: factor * Closure(model)())) / factor
+    with pytest.warns(UserWarning, match="both must have one scale, for example means over samples and no sums"):
+        awp.observe(train_loss=loss, val_loss=loss)
+    awp.backward(lambda: factor * Closure(model)())
+    awp.observe(train_loss=loss, val_loss=loss)  # a second warning would be an error
+
+
+def test_numbers_of_numpy_and_losses_with_a_graph_are_taken() -> None:
+    awp, other = (WTAWP(network(), rho=1.0, lam="auto") for _ in range(2))
+    loss = F.cross_entropy(network()(X), Y)
+    awp.observe(train_loss=loss, val_loss=np.float32(2 * float(loss.detach())))
+    other.observe(train_loss=float(loss.detach()), val_loss=float(np.float32(2 * float(loss.detach()))))
+    assert awp.state_dict() == other.state_dict()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -98,3 +98,38 @@ def test_a_model_has_one_lock_which_its_thread_may_take_again() -> None:
     assert one_step_at_a_time(model) is not one_step_at_a_time(other)
     with one_step_at_a_time(model), one_step_at_a_time(model), one_step_at_a_time(other):
         pass
+
+
+def test_what_was_computed_outside_of_the_closure_is_refused_where_weights_have_moved() -> None:
+    model = network()
+    for backward in (Tensor.backward, lambda loss: loss.backward(retain_graph=True)):
+        hidden = model[1](model[0](X))
+        with pytest.raises(ValueError, match="uses what was computed outside of it, at weights that have moved"):
+            WTAWP(model, rho=1.0, lam=0.5).backward(
+                lambda hidden=hidden: F.cross_entropy(model[2](hidden), Y), backward=backward
+            )
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_what_does_not_depend_on_moved_weights_may_be_computed_outside_of_the_closure() -> None:
+    encoder, model = nn.Linear(4, 4), network()
+    x = encoder(X)
+    WTAWP(model, rho=1.0, lam=0.5).backward(
+        lambda: F.cross_entropy(model(x), Y), backward=lambda loss: loss.backward(retain_graph=True)
+    )
+    inside, same = nn.Linear(4, 4), network()
+    inside.load_state_dict(encoder.state_dict())
+    WTAWP(same, rho=1.0, lam=0.5).backward(lambda: F.cross_entropy(same(inside(X)), Y))
+    for a, b in zip(
+        (*encoder.parameters(), *model.parameters()), (*inside.parameters(), *same.parameters()), strict=True
+    ):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_a_cached_parametrization_is_refused() -> None:
+    model = network()
+    nn.utils.parametrizations.weight_norm(model[0])
+    with nn.utils.parametrize.cached(), pytest.raises(ValueError, match="inside of the closure"):
+        WTAWP(model, rho=1.0, lam=0.5).backward(
+            closure_of(model), backward=lambda loss: loss.backward(retain_graph=True)
+        )

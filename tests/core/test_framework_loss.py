@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from wtawp.core import WTAWP
 from wtawp.core.autograd_graph import nodes_of
 from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_backward
 
@@ -34,3 +35,11 @@ def test_hooks_of_a_foreign_parameter_are_refused() -> None:
     foreign.register_hook(lambda gradient: gradient)
     with pytest.raises(ValueError, match="a parameter that is not part of the model has hooks"):
         refuse_in_loss(None, nodes_of((foreign**2).sum()))
+
+
+def test_the_objective_can_be_differentiated_once() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    objective = WTAWP(model, rho=0.5, lam=0.5).loss(lambda: model(torch.ones(2, 3)).square().sum())
+    objective.backward(retain_graph=True)
+    with pytest.raises(ValueError, match=r"differentiated twice, .* call awp.loss\(fn\) for each backward pass"):
+        objective.backward()

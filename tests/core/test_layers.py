@@ -1,9 +1,11 @@
 import pytest
+import torch
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
+from torch.optim.swa_utils import AveragedModel
 from torch_geometric.nn import GINConv, SAGEConv
 
-from wtawp.core.layers import find_layers
+from wtawp.core.layers import find_layers, unwrapped
 
 
 class Doubly(nn.Module):
@@ -44,3 +46,36 @@ def test_wrappers_are_looked_through_and_a_bare_layer_is_one() -> None:
     assert [layer.name for layer in find_layers(nn.DataParallel(nn.Sequential(nn.Linear(2, 2))))] == ["module.0"]
     (bare,) = find_layers(nn.Linear(2, 2))
     assert (bare.name, bare.matrices) == ("", ("weight",))
+
+
+class Encoded(nn.Module):
+    """A model of which a part has the name that wrappers use."""
+
+    def __init__(self, name: str, encoder: object) -> None:
+        super().__init__()
+        setattr(self, name, encoder)
+        self.head = nn.Linear(4, 3)
+
+
+@pytest.mark.parametrize("name", ["module", "encoder", "_orig_mod"])
+def test_a_part_of_a_model_may_have_the_name_that_wrappers_use(name: str) -> None:
+    model = Encoded(name, nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)))
+    assert [layer.name for layer in find_layers(model)] == [f"{name}.0", f"{name}.2", "head"]
+    assert unwrapped(Encoded("module", "gcn")).head.out_features == 3
+
+
+def test_wrappers_of_wrappers_are_looked_through() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    for wrapped in (nn.DataParallel(model), AveragedModel(model), torch.compile(nn.DataParallel(model))):
+        assert type(unwrapped(wrapped)) is nn.Sequential
+        assert len(find_layers(wrapped)) == 2
+
+
+def test_a_convolution_that_a_model_calls_its_module_is_one_layer() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = SAGEConv(4, 4)
+
+    (layer,) = find_layers(Net())
+    assert layer.matrices == ("module.lin_l.weight", "module.lin_r.weight")

@@ -311,3 +311,31 @@ def test_our_models_are_registered_in_the_order_of_their_forward_pass(name: str)
         awp.backward(lambda: model(data.x, data.edge_index, *batch).square().mean())
         assert "layers in the order of the forward pass" in repr(awp)
         assert list(awp.perturbed) == registered == list(select(model, word))
+
+
+class OwnWeight(nn.Module):
+    """A model that holds a weight matrix itself, beside its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out_weight = nn.Parameter(torch.ones(4, 3))
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x) @ self.out_weight
+
+
+def test_a_weight_of_the_model_itself_is_said_to_be_no_layer() -> None:
+    with pytest.warns(UserWarning, match=r"\['out_weight'\] belong to OwnWeight itself and to no layer"):
+        assert select(OwnWeight()) == ("layers.0.weight",)
+    assert select(OwnWeight(), ["*weight"]) == ("out_weight", "layers.0.weight", "layers.2.weight")
+    assert select(nn.Linear(3, 2), "all") == ("weight",)  # a layer alone is its own
+
+
+def test_layers_that_are_added_later_are_warned_of_once() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+    awp = WTAWP(model, rho=0.5, lam=0.5, layers="all")
+    model.append(nn.Linear(3, 3))
+    with pytest.warns(UserWarning, match=r"did not have when WTAWP was built, .* \['2.bias', '2.weight'\]"):
+        awp.backward(lambda: model(torch.ones(2, 4)).square().sum())
+    awp.backward(lambda: model(torch.ones(2, 4)).square().sum())  # a second warning would be an error

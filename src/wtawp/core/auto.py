@@ -41,7 +41,9 @@ MAX_RISE = 4.0  # validation losses by which the perturbation may raise the loss
 SHRINK, GROW = 0.8, 1.02  # factors of the radius after an epoch above that, and below
 MIN_SHARE = 1e-3  # of rho, below which the radius does not shrink
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
-MAX_HELD = 20  # observations from the first one on with a validation loss not below the first loss, likewise
+MAX_HELD = 20  # observations from the first one on that speak of other numbers than losses, likewise
+INVERTED = 0.95  # share of the training loss below which the validation loss is not expected
+MAX_RATIO = 30.0  # of a loss as the closure returns it and as it is observed, at the first observation
 Number = TypeVar("Number", float, Tensor)
 
 
@@ -173,7 +175,9 @@ class AutoStrength:
         self._first_loss = torch.tensor(math.inf)  # the natural loss of the first step
         self._share = 1.0
         self._is_observed = False
-        self._held = 0  # observations before the validation loss was below the first loss; it no longer counts then
+        # Observations until something was seen that a right use shows; MAX_HELD + 1 once it was, and a warning before.
+        self._held = 0  # a validation loss below that of the first step
+        self._inverted = 0  # a validation loss that is not well below the training loss
         self._reset()
 
     def _reset(self) -> None:
@@ -235,7 +239,9 @@ class AutoStrength:
         """
         if train_loss is None and not self._steps:
             raise ValueError("observe() has no training loss: call it after steps of backward() or loss(), or pass it")
-        train = self._total / self._steps if train_loss is None else train_loss
+        mean = self._total / self._steps if self._steps else None
+        train = mean if train_loss is None else train_loss
+        assert train is not None
         sums = [_number("train_loss", train), _number("val_loss", val_loss), 1.0]
         sums += [float(self._rise), float(self._perturbed_steps), float(self._first_loss)]
         if is_distributed():
@@ -249,6 +255,10 @@ class AutoStrength:
         self._course = follow_gap(self._course, train_sum / num_processes, val_sum / num_processes)
         if num_perturbed:
             self._share = follow_rise(self._share, rise_sum / num_perturbed, val_sum / num_processes)
+        if train_loss is not None:
+            if not self._is_observed and mean is not None:
+                _warn_of_another_scale(float(mean), train_sum / num_processes)
+            self._warn_if_inverted(train_sum / num_processes, val_sum / num_processes)
         self._is_observed = True
         self._warn_if_held(val_sum / num_processes)
         self._reset()
@@ -263,9 +273,22 @@ class AutoStrength:
         if self._held == MAX_HELD:
             warnings.warn(
                 f'lam="auto" has trained plainly for {MAX_HELD} observations, because the validation loss,'
-                f" {val_loss:.4g}, was never below the loss of the first step, {first_loss:.4g}. The closure must"
-                " return the loss on the scale of val_loss, undivided: divide in"
+                f" {val_loss:.4g}, was never below the loss of the first step, {first_loss:.4g}. val_loss must be a"
+                " loss and not an accuracy, and the closure must return the loss on its scale, undivided: divide in"
                 " backward=lambda loss: (loss / k).backward()",
+                stacklevel=find_stack_level(),
+            )
+
+    def _warn_if_inverted(self, train_loss: float, val_loss: float) -> None:
+        """Warn once if the validation loss was always well below the training loss that was passed with it."""
+        if self._inverted > MAX_HELD or not (math.isfinite(val_loss) and math.isfinite(train_loss)):
+            return
+        self._inverted = MAX_HELD + 1 if val_loss >= INVERTED * train_loss else self._inverted + 1
+        if self._inverted == MAX_HELD:
+            warnings.warn(
+                f'lam="auto" has trained plainly for {MAX_HELD} observations, because val_loss was always below'
+                f" train_loss (now {val_loss:.4g} and {train_loss:.4g}), as if the model did not overfit; are they"
+                " losses and not accuracies, and are they not swapped?",
                 stacklevel=find_stack_level(),
             )
 
@@ -282,6 +305,7 @@ class AutoStrength:
             "share": self._share,
             "is_observed": self._is_observed,
             "held": self._held,
+            "inverted": self._inverted,
             "steps": self._steps,
             "total": float(self._total),
             "is_double": self._total.dtype == torch.float64,
@@ -302,15 +326,17 @@ class AutoStrength:
             case {
                 "lam": float(lam), "first_loss": float(first_loss), "peak": float(peak),
                 "share": float(share), "is_observed": bool(is_observed), "held": int(held),
+                "inverted": int(inverted),
                 "steps": int(steps), "total": float(total), "is_double": bool(is_double),
                 "perturbed_steps": int(perturbed_steps), "rise": float(rise), **rest,
             } if (
                 min(lam, peak) >= 0 and max(lam, peak, share) <= 1 and share > 0
-                and 0 <= perturbed_steps <= steps and 0 <= held <= MAX_HELD + 1 and not rest
+                and 0 <= perturbed_steps <= steps and not rest
+                and 0 <= min(held, inverted) <= max(held, inverted) <= MAX_HELD + 1
             ):  # fmt: skip
                 self._course, self._share = Course(lam, first_loss if is_observed else math.inf, peak), share
                 self._first_loss = torch.tensor(first_loss, dtype=torch.float64)
-                self._is_observed, self._held, self._steps = is_observed, held, steps
+                self._is_observed, self._held, self._inverted, self._steps = is_observed, held, inverted, steps
                 self._total = torch.tensor(total, dtype=torch.float64 if is_double else torch.float32)
                 self._perturbed_steps, self._rise = perturbed_steps, torch.tensor(rise)
             case _:
@@ -318,6 +344,18 @@ class AutoStrength:
                     f'expected the state of lam="auto" as this version of wtawp saves it, got {dict(state)!r};'
                     " continue a training that an earlier version began with that version"
                 )
+
+
+def _warn_of_another_scale(mean: float, train_loss: float) -> None:
+    """Warn if the closure returns another multiple of the training loss than is observed: a sum in place of a mean."""
+    ratio = mean / train_loss if train_loss else math.inf
+    if math.isfinite(mean) and math.isfinite(train_loss) and mean and not 1 / MAX_RATIO <= ratio <= MAX_RATIO:
+        warnings.warn(
+            f"the closure returned a loss of {mean:.4g} in the mean of the first steps, but observe() was given"
+            f" train_loss={train_loss:.4g}; both must have one scale, for example means over samples and no sums,"
+            " because the rise of the loss at the perturbed weights is compared with val_loss",
+            stacklevel=find_stack_level(),
+        )
 
 
 def _added(total: Tensor, loss: Tensor) -> Tensor:
@@ -329,9 +367,9 @@ def _number(name: str, loss: float | Tensor) -> float:
     """A loss as a number; it may be infinite or NaN, which changes nothing."""
     if isinstance(loss, Tensor) and loss.numel() != 1:
         raise ValueError(f"{name} must be one number, got a tensor of shape {list(loss.shape)}; pass its mean")
-    if not isinstance(loss, int | float | Tensor):
+    if not hasattr(loss, "__float__"):  # numbers of NumPy have it, text has not
         raise ValueError(f"{name} must be a number, got {type(loss).__name__}")
-    number = float(loss)
+    number = float(loss.detach() if isinstance(loss, Tensor) else loss)
     if number < 0:
         raise ValueError(
             f'{name} must be >= 0, got {number:g}: lam="auto" compares losses by their ratio; choose lam as a number'

@@ -1,6 +1,7 @@
 """Read from the autograd graph of a loss what a step has to know: its leaves, and what it cannot be right about."""
 
 import gc
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,7 +20,19 @@ def nodes_of(*outputs: Tensor) -> list[Node]:
     Returns:
         Every node once; none if the loss is a leaf itself.
     """
-    nodes = list(dict.fromkeys(output.grad_fn for output in outputs if output.grad_fn is not None))
+    return nodes_above(dict.fromkeys(output.grad_fn for output in outputs if output.grad_fn is not None))
+
+
+def nodes_above(nodes: Iterable[Node]) -> list[Node]:
+    """Nodes of a graph, and all from whose outputs they compute.
+
+    Args:
+        nodes: Some nodes, each once.
+
+    Returns:
+        Every node once.
+    """
+    nodes = list(nodes)
     seen = set(nodes)
     for node in nodes:  # the list grows while it is read
         if type(node) is not _ACCUMULATE:
@@ -53,6 +66,18 @@ def leaves_of(loss: Tensor) -> list[Tensor]:
                 else:
                     nodes.append(parent)
     return leaves
+
+
+def is_leaf(node: Node) -> bool:
+    """Whether a node adds to the `.grad` of a leaf.
+
+    Args:
+        node: A node of a graph.
+
+    Returns:
+        False for nodes that compute something.
+    """
+    return type(node) is _ACCUMULATE
 
 
 def accumulating_leaves(nodes: list[Node]) -> list[Tensor]:

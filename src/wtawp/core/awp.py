@@ -102,7 +102,7 @@ class WTAWP:
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
         self.model, self._monitor = model, VanishingGradientMonitor()
-        self._calls, self._is_scale_checked, self._step_hooks = 0, False, StepHooks()
+        self._calls, self._is_checked, self._step_hooks = 0, False, StepHooks()
         self.config = AwpConfig(
             rho=rho,
             lam=lam,
@@ -397,7 +397,7 @@ class WTAWP:
         is_grad_enabled = torch.is_grad_enabled()
         try:
             refuse_combinations(self.model, self._now, passes)
-            natural_loss, natural, factor = passes.first(partial(self._check_graph, check))
+            natural_loss, natural, factor = passes.first(partial(self._check_graph, passes, check))
             chosen = self._chosen(natural, passes.named)
             perturbed_loss = self._descend(passes, chosen, natural_loss, natural, factor)
             gradients = passes.finish()
@@ -409,11 +409,12 @@ class WTAWP:
             recorder.divide_by(factor)
         return natural_loss, perturbed_loss, gradients
 
-    def _check_graph(self, check: Callable[[list[Any]], None] | None, loss: Tensor) -> None:
+    def _check_graph(self, passes: Passes, check: Callable[[list[Any]], None] | None, loss: Tensor) -> None:
         """Read from the graph of the natural loss what is to be known before it is differentiated."""
-        if not self._is_scale_checked:  # once, as it takes some milliseconds
+        if not self._is_checked:  # once, as it takes some milliseconds
             refuse_scaled(loss)
-            self._is_scale_checked = True
+            passes.look_for_reuse(nodes_of(loss))
+            self._is_checked = True
         if check is not None:
             check(nodes_of(loss))
         if self._selection.is_recording:
@@ -482,11 +483,14 @@ class WTAWP:
     def _chosen(self, used: AbstractSet[Tensor] | Mapping[Tensor, Tensor], named: Mapping[str, Tensor]) -> list[Tensor]:
         """The parameters to perturb; warns if none of them is used, that is, has a gradient."""
         self._selection.settle(used, named)
+        self._selection.warn_of_new_parameters(named)
         names = self._selection.names
         chosen = [named[n] for n in names if n in named]
         if used.isdisjoint(chosen) if isinstance(used, AbstractSet) else used.keys().isdisjoint(chosen):
             which = list(names) or "the layers before the last one"
             warnings.warn(
-                f"{which} are frozen or unused by the closure: nothing is perturbed", stacklevel=find_stack_level()
+                f"{which} are frozen or unused by the closure: nothing is perturbed. Does the closure use the model"
+                " that WTAWP was built with, and not a copy?",
+                stacklevel=find_stack_level(),
             )
         return chosen

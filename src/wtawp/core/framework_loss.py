@@ -20,7 +20,13 @@ class WithGradients(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, None, *(g * factor.to(g.device) for g in ctx.gradients))
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise ValueError(
+                "the result of awp.loss(fn) was differentiated twice, and knows its gradient once; call awp.loss(fn)"
+                " for each backward pass"
+            )
+        return (None, None, *(g * factor.to(g.device) for g in gradients))
 
 
 def scaled_backward(loss: Tensor, scale: float | Tensor) -> None:

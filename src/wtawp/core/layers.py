@@ -41,9 +41,7 @@ def find_layers(model: nn.Module) -> list[Layer]:
     """
     parameter_names = {p: n for n, p in model.named_parameters()}
     module_names = {m: n for n, m in model.named_modules()}
-    root = model
-    while (inner := getattr(root, "module", getattr(root, "_orig_mod", None))) is not None:  # DataParallel, compile
-        root = inner
+    root = unwrapped(model)
     modules = list(dict.fromkeys(_outermost(root))) or [root]  # a bare nn.Linear is its own layer
     inside = {part for module in modules for part in list(module.modules())[1:]}  # registered twice: GINConv(self.mlp)
     layers = []
@@ -55,6 +53,29 @@ def find_layers(model: nn.Module) -> list[Layer]:
         if any(p.dim() >= 2 for _, p in named):
             layers.append(Layer(module_names[module], module, matrices))
     return layers
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Look through wrappers such as `DataParallel`, `AveragedModel` and what `torch.compile` returns.
+
+    Args:
+        model: The model, wrapped or not.
+
+    Returns:
+        The module inside. A module is a wrapper if another one, its attribute `module` or `_orig_mod`, has all its
+        parameters and is no layer that passes messages; other models may use these names for a part of them.
+
+    Example:
+        >>> type(unwrapped(nn.DataParallel(nn.Sequential(nn.Linear(2, 1))))).__name__
+        'Sequential'
+    """
+    while True:
+        inner = getattr(model, "module", getattr(model, "_orig_mod", None))
+        if not isinstance(inner, nn.Module) or hasattr(inner, "propagate"):
+            return model
+        if set(model.parameters()) != set(inner.parameters()):
+            return model
+        model = inner
 
 
 def _outermost(module: nn.Module) -> Iterator[nn.Module]:

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
-from wtawp.core.autograd_graph import leaves_of
+from wtawp.core.autograd_graph import accumulating_leaves, is_leaf, leaves_of, nodes_above, nodes_of
 from wtawp.core.closures import Backward, Closure, call
 from wtawp.core.observation import StepRecorder, norm_of
 
@@ -69,6 +70,7 @@ class Passes:
             if not adds_to_prior and p._backward_hooks:  # the caller's backward runs them
                 self._muted.append((p._backward_hooks, list(p._backward_hooks.items()), p))
         self._first_loss: weakref.ref[Tensor] | None = None  # to notice that the closure returns it again
+        self._first_nodes: frozenset[Node] = frozenset()  # of the graph of the first loss, if its reuse is looked for
 
     @property
     def has_local_perturbation(self) -> bool:
@@ -121,6 +123,14 @@ class Passes:
             )
         self._isolate_buffers()
         return loss.detach(), natural, factor
+
+    def look_for_reuse(self, nodes: Iterable[Node]) -> None:
+        """Let the next pass refuse a loss that reuses what the first one has computed from weights that move.
+
+        Args:
+            nodes: The nodes of the natural loss.
+        """
+        self._first_nodes = frozenset(node for node in nodes if not is_leaf(node))
 
     def gradient_at(self, step: Mapping[Tensor, Tensor], factor: Tensor | None) -> ByParameter:
         """Compute the gradient at theta + step, for the ascent.
@@ -337,7 +347,20 @@ class Passes:
                 "the closure returned the same loss again; compute it inside of the closure, which is called at several"
                 " weights: awp.backward(lambda: F.cross_entropy(model(x), y))"
             )
+        if self._first_nodes:
+            self._refuse_reuse(loss)
         return loss
+
+    def _refuse_reuse(self, loss: Tensor) -> None:
+        """Refuse a loss at the moved weights of which a part was computed before they moved."""
+        reused = [node for node in nodes_of(loss) if node in self._first_nodes]
+        self._first_nodes = frozenset()
+        if reused and not self._original.keys().isdisjoint(accumulating_leaves(nodes_above(reused))):
+            raise ValueError(
+                "the closure uses what was computed outside of it, at weights that have moved since; compute all that"
+                " depends on the weights inside of the closure, which is called at several weights:"
+                " awp.backward(lambda: F.cross_entropy(model(x), y))"
+            )
 
     def _set_aside(self, leaves: Iterable[Tensor]) -> None:
         """Remember the `.grad` of leaves that were not met before, and empty that of all."""

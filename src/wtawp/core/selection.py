@@ -18,7 +18,7 @@ from wtawp.base import NotPerturbableError, find_stack_level
 from wtawp.core.autograd_graph import accumulating_leaves, nodes_of
 from wtawp.core.config import LAYER_WORDS, Layers
 from wtawp.core.layer_order import LayerCalls, tensors_in
-from wtawp.core.layers import Layer, find_layers
+from wtawp.core.layers import Layer, find_layers, unwrapped
 
 Result = TypeVar("Result")
 Order = Literal["registered", "read", "unreadable"]
@@ -108,6 +108,37 @@ class Selection:
             matching = _by_globs(parameters, layers) if self._word is None else self._by_registration()
             self.names = self._ordered(matching)
             self.refuse_frozen()
+        self._known = frozenset(parameters)
+        if self._word is not None:
+            self._warn_of_weights_without_layer()
+
+    def _warn_of_weights_without_layer(self) -> None:
+        """Warn of weight matrices that the model holds itself beside its layers: no word selects them."""
+        root = unwrapped(self._model)
+        own = [n for n, p in root.named_parameters(recurse=False) if n.endswith("weight") and p.dim() >= 2]
+        if own and all(layer.module is not root for layer in self._layers):
+            warnings.warn(
+                f"{own} belong to {type(root).__name__} itself and to no layer inside of it, so layers={self._word!r}"
+                " neither perturbs them nor counts them as the first or last layer; to perturb them, pass names or"
+                " globs, layers=[...]",
+                stacklevel=find_stack_level(),
+            )
+
+    def warn_of_new_parameters(self, named: Mapping[str, Tensor]) -> None:
+        """Warn, once for each change, of parameters that the model did not have when this was built.
+
+        Args:
+            named: The parameters that are trained, by name.
+        """
+        if self._layers_given is None or named.keys() <= self._known:
+            return
+        new = sorted(named.keys() - self._known)
+        self._known |= named.keys()
+        warnings.warn(
+            f"the model has parameters that it did not have when WTAWP was built, and they are not perturbed: {new};"
+            " build WTAWP anew after changing the model",
+            stacklevel=find_stack_level(),
+        )
 
     @property
     def trainable_names(self) -> tuple[str, ...]:
