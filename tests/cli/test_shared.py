@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from wtawp import __version__
 from wtawp.cli import app
-from wtawp.cli.shared import StopSignal, progress_bar, stop_signals_as_interrupts
+from wtawp.cli.shared import StopSignal, import_torch_geometric, progress_bar, stop_signals_as_interrupts
 
 RUN = CliRunner()
 
@@ -67,6 +67,32 @@ def test_a_process_ends_by_its_signal_at_once() -> None:
     code = "import signal; from wtawp.cli.shared import end_by_signal; print('said'); end_by_signal(signal.SIGTERM)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (process.stdout, process.returncode) == ("said\n", -signal.SIGTERM)
+
+
+def test_ctrl_c_during_the_imports_ends_the_process_at_once() -> None:
+    """An exception inside of them would leave libraries imported by halves, and hundreds of lines of consequences."""
+    code = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+from wtawp.cli.shared import import_torch_geometric
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch_geometric":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+import_torch_geometric()
+print("still there")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_after_the_imports_is_an_exception_as_before() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        import_torch_geometric()
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:

@@ -116,8 +116,26 @@ def import_torch_geometric() -> None:
     Commands call this after they have checked their arguments.
     """
     if "torch_geometric" not in sys.modules:
-        with fast_imports():
+        with fast_imports(), _interrupts_end_at_once():
             import torch_geometric.data  # noqa: F401
+
+
+@contextmanager
+def _interrupts_end_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, in place of an exception that leaves libraries imported by halves.
+
+    It is for the time before a command begins to work, when there is nothing to clean up.
+    """
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    before = signal.getsignal(signal.SIGINT)
+    if not is_main or before is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
