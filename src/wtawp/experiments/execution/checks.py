@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, WtawpError
@@ -77,9 +77,20 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
     @torch.no_grad()
     def run_forward() -> None:
         output = model.eval()(*arguments_of(model, data))  # fails if the model needs features that the graph lacks
-        checked_output(output, model, len(data.y))
+        _check_width(checked_output(output, model, len(data.y)), setting, data)
 
     once(run_forward, setting.dataset, setting.model, setting.options)
+
+
+def _check_width(output: Tensor, setting: Setting, data: Data) -> None:
+    """Refuse an output that is not a row of one number for each class, which could be trained to no purpose."""
+    size, num_classes = len(data.y), int(data.y.max()) + 1
+    if output.shape != (size, num_classes):
+        raise DataError(
+            f"{setting.model} must return a number for each of the {num_classes} classes of {setting.dataset},"
+            f" [{size}, {num_classes}], got shape {list(output.shape)}; its constructor is given the number of classes"
+            " as its second argument, or as out_channels or num_classes"
+        )
 
 
 def _check_level(setting: Setting, model: nn.Module, data: Data) -> None:
