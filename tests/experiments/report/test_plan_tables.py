@@ -89,10 +89,10 @@ def test_pairs_of_a_single_split_are_of_initialisations(small_plan: Plan) -> Non
     table = pair_table(summarise(one, []))
     assert table.headers[-1] == "initialisations won"
     assert "paired over initialisations, with" in table.caption
-    assert "Masks describe the only split: initialisations are paired there" in table.caption
+    assert "Masks describe the only split: initialisations are paired, and nothing" in table.caption
     some = replace(one, cells=(*one.cells[:2], *(replace(c, printed=None) for c in small_plan.cells[2:])))
     assert pair_table(summarise(some, [])).headers[-1] == "pairs won"
-    assert "the only split in some columns" in pair_table(summarise(some, [])).caption
+    assert "the only split of some columns: initialisations are paired there" in pair_table(summarise(some, [])).caption
 
 
 def test_under_attack_the_drop_stands_beside_accuracy_and_gain(

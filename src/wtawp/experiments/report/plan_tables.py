@@ -75,10 +75,10 @@ def pair_table(report: PlanReport) -> Table:
         f"the effect size is the mean gain in standard deviations of it over {unit}."
     )
     if True in only_splits:
-        where = " in some columns" * (False in only_splits)
+        there = " there" * (False in only_splits)
         caption += (
-            f" Masks describe the only split{where}: initialisations are paired there, and nothing is said about other "
-            "splits."
+            f" Masks describe the only split{' of some columns' * bool(there)}: initialisations are paired{there}, and "
+            "nothing is said about other splits."
         )
     won = "pairs won" if len(only_splits) > 1 else f"{unit} won"
     headers = ["without", "with", "column", "gain", "95 % interval", "p", "p (Holm)", "effect size", won]
