@@ -168,10 +168,17 @@ def mask_splits_of(dataset: str) -> int:
         dataset: The name of a data set, or the path of a graph in a file.
 
     Returns:
-        The number of splits; 1 for masks without columns, and where there are none, which is refused later.
+        The number of splits; 1 for masks without columns, and for a list of graphs, which is refused later.
+
+    Raises:
+        DataError: If a mask is missing, or the masks are not usable.
     """
     graphs = _graphs(dataset, 0, None)
-    return (num_mask_splits(graphs) or 1) if isinstance(graphs, Data) else 1
+    if not isinstance(graphs, Data):
+        return 1
+    count = num_mask_splits(graphs)
+    split_from_masks(graphs, None if count is None else 0)
+    return count or 1
 
 
 def with_default_splits(plan: Plan) -> Plan:
