@@ -6,7 +6,7 @@ from functools import lru_cache
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, rng
+from wtawp.base import DataError, WtawpError, rng
 from wtawp.experiments.spec import Plan, PlanError, Run, Setting, SplitRule, add_cwd_to_sys_path
 from wtawp.graphs import (
     Split,
@@ -38,7 +38,7 @@ def build_model(run: Run, data: Data) -> nn.Module:
         The model, on the CPU.
 
     Raises:
-        PlanError: If a user's class cannot be imported.
+        PlanError: If a user's class cannot be imported, or fails.
         ValueError: If a user's class does not construct a `torch.nn.Module`.
     """
     setting, num_classes = run.setting, int(data.y.max()) + 1
@@ -49,7 +49,17 @@ def build_model(run: Run, data: Data) -> nn.Module:
             spec.resolve()
         except ImportError as error:
             raise PlanError(f"there is no model {setting.model}: {error}; write package.module:Class") from error
-    return spec.build(data.num_features, num_classes, dict(setting.options), generator)
+    try:
+        return spec.build(data.num_features, num_classes, dict(setting.options), generator)
+    except (WtawpError, ValueError, TypeError, MemoryError):
+        raise
+    except Exception as error:
+        if not spec.is_user_code:
+            raise
+        raise PlanError(
+            f"{setting.model} cannot be built for {data.num_features} features and {num_classes} classes:"
+            f" {type(error).__name__}: {error}"
+        ) from error
 
 
 def data_of(setting: Setting, split: int) -> Data:
