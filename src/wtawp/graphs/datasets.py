@@ -3,11 +3,12 @@
 Importing this module loads neither torch nor PyG: whoever only lists or locates data sets does not wait for them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, overload
 
-from wtawp.base import DataError, resolve
+from wtawp.base import DataError, WtawpError, resolve
 from wtawp.graphs.composed_names import composed_name
 from wtawp.graphs.download import Place, fetch, locate
 from wtawp.graphs.registry import SUFFIXES, DatasetSpec, TuFeatures, dataset_spec
@@ -127,7 +128,9 @@ def _load_spec(spec: DatasetSpec, seed: int, features: str | None) -> "Data | li
         options["seed"] = seed
     if spec.feature_choices:
         options["features"] = features
-    data = _loader(spec)(*(fetch(file) for file in spec.files), **options)
+    files, loader = [fetch(file) for file in spec.files], _loader(spec)
+    with _user_errors_named(spec, "fails"):
+        data = loader(*files, **options)
 
     from torch_geometric.data import Data  # the loader has imported it
 
@@ -142,7 +145,29 @@ def _loader(spec: DatasetSpec) -> "Callable[..., Data | list[Data]]":
     """The function that loads a data set, imported if the specification holds a reference to it."""
     if not isinstance(spec.loader, str):
         return spec.loader
+    with _user_errors_named(spec, "cannot be imported"):
+        try:
+            return cast("Callable[..., Data | list[Data]]", resolve(spec.loader))
+        except ImportError as error:
+            raise DataError(f"the loader {spec.loader} of a data set cannot be imported: {error}") from error
+
+
+def _name_of(loader: object) -> str:
+    """The name of a function, or the type of another callable."""
+    return str(getattr(loader, "__qualname__", type(loader).__qualname__))
+
+
+@contextmanager
+def _user_errors_named(spec: DatasetSpec, what: str) -> Iterator[None]:
+    """Turn an exception of a user's code into an error that names its function; what the code cannot help passes."""
     try:
-        return cast("Callable[..., Data | list[Data]]", resolve(spec.loader))
-    except ImportError as error:
-        raise DataError(f"the loader {spec.loader} of a data set cannot be imported: {error}") from error
+        yield
+    except (WtawpError, MemoryError):
+        raise
+    except Exception as error:
+        named = spec.loader if isinstance(spec.loader, str) else f"{spec.loader.__module__}:{_name_of(spec.loader)}"
+        if named.startswith("wtawp."):
+            raise
+        of = f" of the data set {spec.name}" if spec.name != named else ""
+        message = f"the loader {named}{of} {what}: {type(error).__name__}"
+        raise DataError(f"{message}: {error}" if str(error) else message) from error
