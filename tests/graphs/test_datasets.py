@@ -321,3 +321,17 @@ def test_an_error_of_a_loader_names_it(tmp_path: Path, monkeypatch: pytest.Monke
     register_dataset(DatasetSpec(name="mine", loader=mine, source="generated"))
     with pytest.raises(DataError, match=r"mine of the data set mine fails: (OSError|TypeError)"):
         load("mine")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (None, r"such as 'cora', .* got NoneType$"),
+        (3, "got int$"),
+        (Data(edge_index=torch.ones(2, 0)), "got Data; it is loaded already, so pass it on as it is"),
+        ([Data()], "got list; it is loaded already"),
+    ],
+)
+def test_what_is_no_name_is_not_loaded(wrong: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        load(wrong)

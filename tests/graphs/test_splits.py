@@ -93,6 +93,15 @@ def test_what_is_no_list_of_class_numbers_is_refused(y: Any, message: str) -> No
             draw()
 
 
+def test_a_graph_in_place_of_labels_is_refused_with_what_to_pass() -> None:
+    graph = Data(x=torch.ones(6, 1), y=torch.zeros(6, dtype=torch.long))
+    for draw in (stratified, released_split):
+        with pytest.raises(DataError, match=r"got a Data; pass its labels, data\.y$"):
+            draw(graph, seed=0)
+    with pytest.raises(DataError, match="pass its labels"):
+        k_fold(graph, folds=3, seed=0)  # type: ignore[arg-type]
+
+
 def test_bad_splits_are_refused() -> None:
     with pytest.raises(DataError, match=r"leave none of some classes \(class: size\): \{1: 2\}; raise the shares"):
         stratified(torch.tensor([0] * 50 + [1] * 2), seed=0)

@@ -45,13 +45,22 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
         coauthor-physics has so many.
 
     Raises:
-        DataError: If there is no such data set or file, if a file is damaged, or if `features` is not for this data.
+        DataError: If there is no such data set or file, if a file is damaged, if `features` is not for this data, or if
+            a function of the user that loads the data fails.
         DownloadError: If a file is neither on this machine nor can be fetched.
 
     Example:
         >>> load("karate")
         Data(x=[34, 34], edge_index=[2, 156], y=[34], name='karate')
     """
+    given: object = name_or_path  # which nobody may have type-checked
+    if not isinstance(given, str | Path):
+        is_loaded = hasattr(given, "edge_index") or isinstance(given, list)
+        advice = "; it is loaded already, so pass it on as it is" if is_loaded else ""
+        raise DataError(
+            "load takes the name of a data set, such as 'cora', the path of a file or 'package.module:function', got"
+            f" {type(given).__name__}{advice}"
+        )
     if isinstance(name_or_path, str) and (composed := composed_name(name_or_path)) is not None:
         if features is not None:
             raise DataError(f"{name_or_path} brings its own features; features={features!r} is for lists of graphs")

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
 
 from wtawp.base import DataError, rng
 from wtawp.graphs.stratified_draw import draw_stratified
@@ -364,6 +365,8 @@ def _check_index(masks: Sequence[Tensor], index: int | None) -> None:
 def _class_numbers(y: Labels) -> Tensor:  # -> [n] int64
     """Labels as int64, on their device if they are a tensor; whatever is not a list of whole numbers is refused."""
     wanted = "y must be a list of class numbers, one for each node or graph and -1 for unknown ones"
+    if isinstance(y, BaseData):
+        raise DataError(f"{wanted}, got a {type(y).__name__}; pass its labels, data.y")
     if isinstance(y, Tensor):
         labels = y.detach()
     else:
