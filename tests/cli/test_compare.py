@@ -10,6 +10,7 @@ from commands import invoke
 from wtawp.experiments.store import Store
 from wtawp.experiments.tuning import search
 from wtawp.experiments.tuning.study import Trial
+from wtawp.graphs import load, save_split, stratified
 
 
 def test_a_comparison_says_by_how_much(store: Path) -> None:
@@ -115,6 +116,15 @@ def test_a_search_without_enough_time_says_how_many_trials_it_made(tmp_path: Pat
 def test_options_that_contradict_each_other_are_refused(arguments: tuple[object, ...], words: str) -> None:
     output = invoke("compare", "wine", *arguments, code=2)
     assert words in " ".join(output.replace("│", " ").split())
+
+
+def test_the_option_that_leaves_a_single_pair_is_named(tmp_path: Path) -> None:
+    save_split(stratified(load("wine").y, seed=0), tmp_path / "split.json")
+    data = ("compare", "wine", "--split-file", tmp_path / "split.json")
+    output = " ".join(invoke(*data, "--inits", 1, code=2).replace("│", " ").split())
+    assert "'--inits': one split of the masks is compared, so initialisations are paired" in output
+    output = " ".join(invoke("compare", "wine", "--splits", 1, "--inits", 1, code=2).replace("│", " ").split())
+    assert "'--splits': a comparison needs 2 splits or more" in output
 
 
 def test_a_comparison_of_a_small_graph_imports_what_it_needs_alone(tmp_path: Path) -> None:

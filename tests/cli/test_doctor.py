@@ -1,4 +1,5 @@
 import json
+import random
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from wtawp import __version__
 from wtawp.cli import app
 from wtawp.cli import doctor as module
 from wtawp.cli.doctor import parse_requirement
+from wtawp.experiments.store import Store
 
 RUN = CliRunner()
 DECLARED = ["torch>=2.6", "jinja2>=3.1", "numba>=0.60; extra == 'fast'", 'ray>=2.40; extra == "cluster"',
@@ -87,6 +89,19 @@ def test_a_folder_that_is_none_is_a_problem(monkeypatch: pytest.MonkeyPatch, tmp
     findings = examine(code=1)
     assert findings["data root"]["remedy"] == "make the folder that WTAWP_DATA names, or unset the variable"
     assert findings["home"]["remedy"] == "set WTAWP_HOME to a folder in which you may write"
+
+
+def test_a_store_that_cannot_be_read_is_a_problem(empty_home: Path) -> None:
+    store = empty_home / "results.sqlite"
+    with Store(store):
+        pass
+    assert examine()["store"]["state"] == "ok"
+    store.write_bytes(random.Random(0).randbytes(20_000))
+    finding = examine(code=1)["store"]
+    assert finding["state"] == "problem"
+    assert f"cannot read {store}" in finding["detail"]
+    assert "wtawp results export saved.jsonl --salvage" in finding["remedy"]
+    assert [path.name for path in empty_home.iterdir()] == ["results.sqlite"], "looking changes nothing"
 
 
 @pytest.mark.usefixtures("empty_home")

@@ -291,7 +291,7 @@ def test_json_is_alone_on_standard_output(tmp_path: Path) -> None:
         tmp_path / "s.sqlite",
         "--json",
     )
-    assert "needs 2 splits or more" in RUN.invoke(app, list(map(str, compare))).output.replace("\n", " ")
+    assert "'--inits': one split of the masks" in RUN.invoke(app, list(map(str, compare))).output.replace("\n", " ")
     compare = (*compare, "--split", "random", "--splits", 2)
     assert json.loads(invoke(*compare))[0]["cells"]
 

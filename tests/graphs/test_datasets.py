@@ -293,3 +293,45 @@ def test_a_reference_names_a_loader_without_registration(tmp_path: Path, monkeyp
     assert load("my_graphs:club").num_nodes == 34
     with pytest.raises(DataError, match="the loader my_graphs:nothing of a data set cannot be imported"):
         load("my_graphs:nothing")
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_an_error_of_a_loader_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "from wtawp.graphs import load\ndef burns(): raise RuntimeError('disk on fire')\n"
+    (tmp_path / "graphs_that_fail.py").write_text(
+        f"{source}def absent(): return {{}}['x']\ndef other(): load('coral')\n"
+    )
+    (tmp_path / "graphs_that_end.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DataError, match="loader graphs_that_fail:burns fails: RuntimeError: disk on fire") as error:
+        load("graphs_that_fail:burns")
+    assert isinstance(error.value.__cause__, RuntimeError)
+    with pytest.raises(DataError, match="loader graphs_that_fail:absent fails: KeyError: 'x'"):
+        load("graphs_that_fail:absent")
+    with pytest.raises(
+        DataError, match="graphs_that_end:burns cannot be imported: ZeroDivisionError: division by zero"
+    ):
+        load("graphs_that_end:burns")
+    with pytest.raises(DataError, match=r"^there is no graph called 'coral'"):
+        load("graphs_that_fail:other")
+
+    def mine() -> Data:
+        raise OSError
+
+    register_dataset(DatasetSpec(name="mine", loader=mine, source="generated"))
+    with pytest.raises(DataError, match=r"mine of the data set mine fails: (OSError|TypeError)"):
+        load("mine")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (None, r"such as 'cora', .* got NoneType$"),
+        (3, "got int$"),
+        (Data(edge_index=torch.ones(2, 0)), "got Data; it is loaded already, so pass it on as it is"),
+        ([Data()], "got list; it is loaded already"),
+    ],
+)
+def test_what_is_no_name_is_not_loaded(wrong: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        load(wrong)

@@ -176,8 +176,10 @@ def test_other_bad_parts_are_refused() -> None:
 def test_only_plain_undirected_graphs_have_pairs() -> None:
     edges = torch.tensor([[0, 1], [1, 0]])
     for bad, message in [
-        (Data(edge_index=edges[:, :1], num_nodes=2), "undirected"),
-        (Data(edge_index=edges.repeat(1, 2), num_nodes=2), "more than once"),
+        (Data(edge_index=edges[:, :1], num_nodes=2), r"undirected, .*to_undirected\(data.edge_index\)$"),
+        (Data(edge_index=edges[:, :1].repeat(1, 3), num_nodes=2), "undirected, .*; 2 of its edges are duplicates"),
+        (Data(edge_index=edges.repeat(1, 2), num_nodes=2), "2 edges are duplicates of others; .*utils.coalesce"),
+        (Data(edge_index=torch.cat([edges, edges[:, :1]], 1), num_nodes=2), "1 edges are duplicates"),
         (Data(edge_index=edges, edge_weight=torch.ones(2), num_nodes=2), "edge_weight"),
         (Data(edge_index=edges, num_nodes=1), "nodes 0 to 0, got 0 to 1"),
     ]:

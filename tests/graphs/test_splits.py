@@ -9,7 +9,17 @@ from sklearn.model_selection import train_test_split
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
-from wtawp.graphs import Split, check_split, k_fold, load, public, released_split, split_from_masks, stratified
+from wtawp.graphs import (
+    Split,
+    check_split,
+    k_fold,
+    load,
+    num_mask_splits,
+    public,
+    released_split,
+    split_from_masks,
+    stratified,
+)
 
 
 @pytest.mark.parametrize("name", ["citation", "digits", "toy-linear"])
@@ -81,6 +91,15 @@ def test_what_is_no_list_of_class_numbers_is_refused(y: Any, message: str) -> No
     for draw in (lambda: stratified(y, seed=0), lambda: k_fold(y, folds=3, seed=0), lambda: released_split(y, seed=0)):
         with pytest.raises(DataError, match=f"y must be a list of class numbers, .*{message}"):
             draw()
+
+
+def test_a_graph_in_place_of_labels_is_refused_with_what_to_pass() -> None:
+    graph = Data(x=torch.ones(6, 1), y=torch.zeros(6, dtype=torch.long))
+    for draw in (stratified, released_split):
+        with pytest.raises(DataError, match=r"got a Data; pass its labels, data\.y$"):
+            draw(graph, seed=0)
+    with pytest.raises(DataError, match="pass its labels"):
+        k_fold(graph, folds=3, seed=0)  # type: ignore[arg-type]
 
 
 def test_bad_splits_are_refused() -> None:
@@ -210,11 +229,18 @@ def test_masks_that_are_no_split_are_refused_with_their_sizes() -> None:
         (masked([0, 1], [], [3]), None, "a node or more; they hold train_mask 2, val_mask 0, test_mask 1"),
         (masked([0, 1], [1, 2], [2, 3]), None, "but 2 nodes occur .* hold train_mask 2, val_mask 2, test_mask 2"),
         (masked([0, 1], [2], [5]), None, r"1 nodes of the masks have no label \(-1\)"),
-        (masked([0], [1], [2], val_mask=torch.arange(6)), None, "val_mask must be boolean .* got torch.int64"),
+        (masked([0], [1], [2], val_mask=torch.arange(6)), None, "val_mask must be a boolean .* got torch.int64"),
         (masked([0], [1], [2], val_mask=torch.ones(5, dtype=torch.bool)), None, r"6 nodes, got torch.bool .*\[5\]"),
-        (masked([0], [1], [2]), 0, "train_mask describes one split, so the number of a split, 0, has no meaning"),
-        (masked([0], [1], [2], **several), None, "describes 3 splits, so their number is needed, 0 to 2, got None"),
-        (masked([0], [1], [2], **several), 3, "0 to 2, got 3"),
+        (masked([0], [1], [2]), 0, "the masks describe one split, so split_index=0 has no meaning; leave it out"),
+        (masked([0], [1], [2], **several), None, r"describes 3 splits, .* split_index= of 0 to 2 .*got None"),
+        (masked([0], [1], [2], **several), 3, r"0 to 2 \(in a command: --split-seed, or up to --splits 3\), got 3"),
+        (
+            masked([0], [1], [2], train_mask=several["train_mask"], val_mask=torch.eye(6, 2, dtype=torch.bool)),
+            0,
+            "column for each split, .* columns: train_mask 3, val_mask 2",
+        ),
+        (masked([0], [1], [2], test_mask=None), None, "has no test_mask, only train_mask, val_mask: .* --split random"),
+        (masked([0], [1], [2], test_mask=[True] * 6), None, "got list; write data.test_mask = torch.as_tensor"),
     ):
         with pytest.raises(DataError, match=message):
             split_from_masks(data, index)
@@ -222,10 +248,55 @@ def test_masks_that_are_no_split_are_refused_with_their_sizes() -> None:
         public(masked([0], [1], [2], **several))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float32])
+def test_a_mask_of_numbers_is_refused_with_what_to_write(dtype: torch.dtype) -> None:
+    data = masked([0, 2], [1], [3, 4])
+    data.train_mask = data.train_mask.to(dtype)
+    with pytest.raises(DataError, match=r"write data\.train_mask = data\.train_mask\.bool\(\)$") as error:
+        split_from_masks(data)
+    exec(str(error.value).partition("write ")[2], {"data": data})
+    assert split_from_masks(data).train.tolist() == [0, 2]
+
+
+def test_a_mask_of_indices_is_refused_with_what_to_write() -> None:
+    data = masked([], [1], [3, 4])
+    data.train_mask = torch.tensor([2, 0], dtype=torch.int32)
+    with pytest.raises(DataError, match=r"indices of nodes, pass a split, Split\(train, val, test\)") as error:
+        split_from_masks(data)
+    exec(str(error.value).partition("or write ")[2], {"data": data, "torch": torch})
+    assert split_from_masks(data).train.tolist() == [0, 2]
+
+
+def test_a_mask_without_columns_belongs_to_every_split() -> None:
+    train = torch.stack([torch.arange(6) == i for i in range(3)], 1)  # [6, 3], as in WikiCS
+    data = masked([], [], [4, 5], train_mask=train, val_mask=train.roll(1, 1), y=torch.zeros(6, dtype=torch.long))
+    assert num_mask_splits(data) == 3
+    for i in range(3):
+        split = split_from_masks(data, i)
+        assert [part.tolist() for part in (split.train, split.val, split.test)] == [[i], [(i - 1) % 3], [4, 5]]
+    with pytest.raises(DataError, match="train_mask describes 3 splits"):
+        split_from_masks(data)
+    data.test_mask = data.test_mask[:, None]
+    assert split_from_masks(data, 2).test.tolist() == [4, 5]
+
+
+def test_masks_of_one_column_are_one_split() -> None:
+    data = masked([0, 2], [1], [3, 4])
+    for name in ("train_mask", "val_mask", "test_mask"):
+        data[name] = data[name][:, None]
+    assert num_mask_splits(data) is None
+    assert split_from_masks(data).train.tolist() == split_from_masks(data, 0).train.tolist() == [0, 2]
+    assert public(masked([0, 1], [2], [3, 4], test_mask=data.test_mask)).test.tolist() == [3, 4]
+    with pytest.raises(DataError, match="split_index=1 has no meaning"):
+        split_from_masks(data, 1)
+
+
 def test_row_2_a_split_accepts_masks() -> None:
     split = Split(*(torch.arange(6) % 3 == i for i in range(3)))
     assert [part.tolist() for part in (split.train, split.val, split.test)] == [[0, 3], [1, 4], [2, 5]]
-    with pytest.raises(DataError, match=r"mask of the val part must be a list of booleans, got \[2, 2\]"):
+    with pytest.raises(
+        DataError, match=r"mask of the val part must be a list of booleans, got \[2, 2\]; take one column"
+    ):
         Split(torch.tensor([0]), torch.ones(2, 2, dtype=torch.bool), torch.tensor([1]))
 
 

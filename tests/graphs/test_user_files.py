@@ -259,6 +259,7 @@ def test_a_saved_graph_is_tidied_and_keeps_its_masks(tmp_path: Path, as_data: bo
         ({"x": torch.ones(3, 2)}, "3 rows of features for 4 labels"),
         ({"y": torch.eye(4)}, r"one label a node, got shape \[4, 4\]"),
         ({"test_mask": torch.ones(3, dtype=torch.bool)}, r"test_mask must be 4 booleans, .* of shape \[3\]"),
+        ({"val_mask": torch.ones(4)}, r"write data\.val_mask = data\.val_mask\.bool\(\); then save the graph again"),
     ],
 )
 def test_a_bad_saved_graph_is_a_clear_error(

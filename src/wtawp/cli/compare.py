@@ -102,6 +102,12 @@ def _untuned_plan(training: Training, awp: "AwpConfig", splits: int | None, init
 
     model = training.model
     rule, num_splits, num_inits = training.sizes(splits, inits, (5, 2))
+    if num_splits * num_inits < 2 and rule.kind == "masks" and (splits is None or inits is not None):
+        raise typer.BadParameter(
+            "one split of the masks is compared, so initialisations are paired, and a comparison needs 2 or more; use"
+            " --inits 2, or --split random",
+            param_hint="'--inits'",
+        )
     if num_splits * num_inits < 2 or (num_splits == 1 and rule.kind != "masks"):
         raise typer.BadParameter("a comparison needs 2 splits or more", param_hint="'--splits'")
     auto = default_awp(model, training.dataset, rho=training.rho, lam="auto", layers=training.layers)

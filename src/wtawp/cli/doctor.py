@@ -164,8 +164,6 @@ def _devices() -> Iterator[Finding]:
 
 def _folders() -> Iterator[Finding]:
     """The folder of results and downloads, the offline root, and the store."""
-    from wtawp.experiments.store import default_path
-
     folder = home()
     existing = next(each for each in (folder, *folder.parents) if each.exists())
     is_new = "" if existing == folder else ", which is made when it is needed"
@@ -183,12 +181,25 @@ def _folders() -> Iterator[Finding]:
     else:
         detail = f"{offline} ($WTAWP_DATA)" if offline else "$WTAWP_DATA is not set; it can name a folder of files"
         yield Finding(topic="folder", name="data root", state="ok" if offline else "absent", detail=detail)
+    yield _store()
+
+
+def _store() -> Finding:
+    """The store: whether a record can be read from it. That all of them can is for `wtawp results check` to say."""
+    from wtawp.experiments.store import default_path, first_problem
+
     store = default_path()
-    if store.exists():
-        detail = f"{store}, {store.stat().st_size / 2**20:.1f} MiB; `wtawp results check` verifies it"
-        yield Finding(topic="folder", name="store", state="ok", detail=detail)
-    else:
-        yield Finding(topic="folder", name="store", state="absent", detail=f"{store}, made by the first results")
+    if not store.exists():
+        return Finding(topic="folder", name="store", state="absent", detail=f"{store}, made by the first results")
+    if problem := first_problem(store):
+        remedy = (
+            "to save the records of the store that can still be read: wtawp results export saved.jsonl --salvage; then"
+            f" move {store} away and call wtawp results import saved.jsonl. If none can be read, put a copy in its"
+            " place, or move it away: the next results make a new one"
+        )
+        return Finding(topic="folder", name="store", state="problem", detail=problem, remedy=remedy)
+    detail = f"{store}, {store.stat().st_size / 2**20:.1f} MiB; `wtawp results check` verifies it"
+    return Finding(topic="folder", name="store", state="ok", detail=detail)
 
 
 def _data() -> Iterator[Finding]:

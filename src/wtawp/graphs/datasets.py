@@ -3,11 +3,12 @@
 Importing this module loads neither torch nor PyG: whoever only lists or locates data sets does not wait for them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, overload
 
-from wtawp.base import DataError, resolve
+from wtawp.base import DataError, WtawpError, resolve
 from wtawp.graphs.composed_names import composed_name
 from wtawp.graphs.download import Place, fetch, locate
 from wtawp.graphs.registry import SUFFIXES, DatasetSpec, TuFeatures, dataset_spec
@@ -44,13 +45,22 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
         coauthor-physics has so many.
 
     Raises:
-        DataError: If there is no such data set or file, if a file is damaged, or if `features` is not for this data.
+        DataError: If there is no such data set or file, if a file is damaged, if `features` is not for this data, or if
+            a function of the user that loads the data fails.
         DownloadError: If a file is neither on this machine nor can be fetched.
 
     Example:
         >>> load("karate")
         Data(x=[34, 34], edge_index=[2, 156], y=[34], name='karate')
     """
+    given: object = name_or_path  # which nobody may have type-checked
+    if not isinstance(given, str | Path):
+        is_loaded = hasattr(given, "edge_index") or isinstance(given, list)
+        advice = "; it is loaded already, so pass it on as it is" if is_loaded else ""
+        raise DataError(
+            "load takes the name of a data set, such as 'cora', the path of a file or 'package.module:function', got"
+            f" {type(given).__name__}{advice}"
+        )
     if isinstance(name_or_path, str) and (composed := composed_name(name_or_path)) is not None:
         if features is not None:
             raise DataError(f"{name_or_path} brings its own features; features={features!r} is for lists of graphs")
@@ -127,7 +137,9 @@ def _load_spec(spec: DatasetSpec, seed: int, features: str | None) -> "Data | li
         options["seed"] = seed
     if spec.feature_choices:
         options["features"] = features
-    data = _loader(spec)(*(fetch(file) for file in spec.files), **options)
+    files, loader = [fetch(file) for file in spec.files], _loader(spec)
+    with _user_errors_named(spec, "fails"):
+        data = loader(*files, **options)
 
     from torch_geometric.data import Data  # the loader has imported it
 
@@ -142,7 +154,29 @@ def _loader(spec: DatasetSpec) -> "Callable[..., Data | list[Data]]":
     """The function that loads a data set, imported if the specification holds a reference to it."""
     if not isinstance(spec.loader, str):
         return spec.loader
+    with _user_errors_named(spec, "cannot be imported"):
+        try:
+            return cast("Callable[..., Data | list[Data]]", resolve(spec.loader))
+        except ImportError as error:
+            raise DataError(f"the loader {spec.loader} of a data set cannot be imported: {error}") from error
+
+
+def _name_of(loader: object) -> str:
+    """The name of a function, or the type of another callable."""
+    return str(getattr(loader, "__qualname__", type(loader).__qualname__))
+
+
+@contextmanager
+def _user_errors_named(spec: DatasetSpec, what: str) -> Iterator[None]:
+    """Turn an exception of a user's code into an error that names its function; what the code cannot help passes."""
     try:
-        return cast("Callable[..., Data | list[Data]]", resolve(spec.loader))
-    except ImportError as error:
-        raise DataError(f"the loader {spec.loader} of a data set cannot be imported: {error}") from error
+        yield
+    except (WtawpError, MemoryError):
+        raise
+    except Exception as error:
+        named = spec.loader if isinstance(spec.loader, str) else f"{spec.loader.__module__}:{_name_of(spec.loader)}"
+        if named.startswith("wtawp."):
+            raise
+        of = f" of the data set {spec.name}" if spec.name != named else ""
+        message = f"the loader {named}{of} {what}: {type(error).__name__}"
+        raise DataError(f"{message}: {error}" if str(error) else message) from error

@@ -241,11 +241,19 @@ def undirected_pairs(data: Data) -> Tensor:  # -> [2, m] int64 on the CPU, i < j
     if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < size):
         raise DataError(f"edges must be of nodes 0 to {size - 1}, got {int(edges.min())} to {int(edges.max())}")
     forward, backward = edges[:, edges[0] < edges[1]], edges[:, edges[0] > edges[1]].flip(0)
-    codes, mirror = _codes(forward, size).sort().values, _codes(backward, size).sort().values
+    codes, mirror = (torch.unique(_codes(pairs, size)) for pairs in (forward, backward))
+    num_repeated = forward.shape[1] + backward.shape[1] - len(codes) - len(mirror)
     if not torch.equal(codes, mirror):
-        raise DataError("the graph must be undirected, each edge in both directions; see to_undirected in PyG")
-    if bool((codes.diff() == 0).any()):
-        raise DataError("the graph holds the same edge more than once; see coalesce in PyG")
+        repeated = f"; {num_repeated} of its edges are duplicates, which this merges, too" * bool(num_repeated)
+        raise DataError(
+            "the graph must be undirected, each edge in both directions; write data.edge_index ="
+            f" torch_geometric.utils.to_undirected(data.edge_index){repeated}"
+        )
+    if num_repeated:
+        raise DataError(
+            f"the graph must hold each edge once, but {num_repeated} edges are duplicates of others; write"
+            " data.edge_index = torch_geometric.utils.coalesce(data.edge_index)"
+        )
     return torch.stack([codes // max(size, 1), codes % max(size, 1)])
 
 

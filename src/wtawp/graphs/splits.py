@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.data import BaseData
 
 from wtawp.base import DataError, rng
 from wtawp.graphs.stratified_draw import draw_stratified
@@ -43,7 +44,10 @@ class Split:
             part = getattr(self, name)
             if isinstance(part, Tensor) and part.dtype == torch.bool:
                 if part.ndim != 1:
-                    raise DataError(f"the mask of the {name} part must be a list of booleans, got {list(part.shape)}")
+                    raise DataError(
+                        f"the mask of the {name} part must be a list of booleans, got {list(part.shape)};"
+                        " take one column of it, as in train_mask[:, 0]"
+                    )
                 object.__setattr__(self, name, part.nonzero()[:, 0])
 
 
@@ -229,6 +233,8 @@ def split_from_masks(data: Data, index: int | None = None) -> Split:
 
     Args:
         data: A graph with the boolean masks `train_mask`, `val_mask` and `test_mask`, each [n], or [n, k] for k splits.
+            Beside masks with columns, a mask [n] belongs to every split, as the test mask of WikiCS does; [n, 1] counts
+            as [n].
         index: Number of the split, counted from 0, if the masks describe several; None if they describe one.
 
     Returns:
@@ -245,11 +251,14 @@ def split_from_masks(data: Data, index: int | None = None) -> Split:
     """
     absent = [name for name in MASKS if getattr(data, name, None) is None]
     if absent:
+        there = ", ".join(name for name in MASKS if name not in absent)
         raise DataError(
-            f"the graph has no {', '.join(absent)}: give it boolean masks, or pass a split, such as"
-            " `stratified(data.y, seed=0)`"
+            f"the graph has no {', '.join(absent)}{f', only {there}' * bool(there)}: give it boolean masks, or pass a"
+            " split, such as `stratified(data.y, seed=0)` (in a command: --split random)"
         )
-    chosen = [_mask(data, name, index) for name in MASKS]
+    masks = [_checked_mask(data, name) for name in MASKS]
+    _check_index(masks, index)
+    chosen = [mask if mask.dim() == 1 else mask[:, (index or 0) if mask.shape[1] > 1 else 0] for mask in masks]
     sizes = ", ".join(f"{name} {int(mask.sum())}" for name, mask in zip(MASKS, chosen, strict=True))
     if not all(bool(mask.any()) for mask in chosen):
         raise DataError(f"each mask must hold a node or more; they hold {sizes}")
@@ -289,40 +298,75 @@ def num_mask_splits(data: Data) -> int | None:
         data: A graph with a train_mask.
 
     Returns:
-        The number of columns of the mask, [n, k]; None if it has no columns, [n], and so describes one split.
+        The number of columns of the masks, [n, k], the largest if they have several; None if no mask has more than one
+        column, so that they describe one split.
 
     Example:
         >>> num_mask_splits(Data(train_mask=torch.ones(6, 10, dtype=torch.bool)))
         10
     """
-    mask = getattr(data, "train_mask", None)
-    return int(mask.shape[1]) if mask is not None and mask.dim() == 2 else None
+    masks = [getattr(data, name, None) for name in MASKS]
+    columns = [int(mask.shape[1]) for mask in masks if isinstance(mask, Tensor) and mask.dim() == 2]
+    return max((number for number in columns if number != 1), default=None)
 
 
-def _mask(data: Data, name: str, index: int | None) -> Tensor:  # -> [n]
-    """One mask of a graph, or of one split of it."""
-    mask: Tensor = data[name]
-    if mask.dtype != torch.bool or mask.dim() not in (1, 2) or len(mask) != data.num_nodes:
+def _checked_mask(data: Data, name: str) -> Tensor:  # -> [n] or [n, k]
+    """One mask of a graph, which must be boolean and have an entry, or a row, for each node."""
+    mask = data[name]
+    expected = f"{name} must be a boolean tensor with one entry for each of the {data.num_nodes} nodes"
+    if not isinstance(mask, Tensor):
+        raise DataError(f"{expected}, got {type(mask).__name__}; write data.{name} = torch.as_tensor(data.{name})")
+    if mask.dtype != torch.bool:
+        advice = mask_advice(mask, name, int(data.num_nodes or 0))
+        raise DataError(f"{expected}, got {mask.dtype} of shape {list(mask.shape)}{advice}")
+    if mask.dim() not in (1, 2) or len(mask) != data.num_nodes:
+        raise DataError(f"{expected}, got {mask.dtype} of shape {list(mask.shape)}")
+    return mask
+
+
+def mask_advice(mask: Tensor, name: str, num_nodes: int) -> str:
+    """What to do about a mask that is not boolean: numbers that are 0 or 1 become booleans, indices become a split.
+
+    Args:
+        mask: The mask.
+        name: Its name in the graph.
+        num_nodes: The number of nodes of the graph.
+
+    Returns:
+        The end of a sentence.
+    """
+    if mask.dim() in (1, 2) and len(mask) == num_nodes and bool(((mask == 0) | (mask == 1)).all()):
+        return f"; write data.{name} = data.{name}.bool()"
+    return (
+        f"; if it holds the indices of nodes, pass a split, Split(train, val, test), or write indices = data.{name}; "
+        f"data.{name} = torch.zeros(data.num_nodes, dtype=torch.bool); data.{name}[indices.long()] = True"
+    )
+
+
+def _check_index(masks: Sequence[Tensor], index: int | None) -> None:
+    """Refuse the number of a split that the masks do not have, and masks with different numbers of columns."""
+    columns = {name: mask.shape[1] for name, mask in zip(MASKS, masks, strict=True) if mask.dim() == 2}
+    several = {name: number for name, number in columns.items() if number != 1}
+    if len(set(several.values())) > 1:
+        numbers = ", ".join(f"{name} {number}" for name, number in several.items())
+        raise DataError(f"each mask must have a column for each split, or be [n] for all splits; columns: {numbers}")
+    if not several:
+        if index is not None and (index != 0 or not columns):
+            raise DataError(f"the masks describe one split, so split_index={index} has no meaning; leave it out")
+        return
+    name, number = next(iter(several.items()))
+    if index is None or not 0 <= index < number:
         raise DataError(
-            f"{name} must be boolean with one entry for each of the {data.num_nodes} nodes, got {mask.dtype} of shape"
-            f" {list(mask.shape)}"
+            f"{name} describes {number} splits, so one must be chosen: split_index= of 0 to {number - 1} (in a command:"
+            f" --split-seed, or up to --splits {number}), got {index}"
         )
-    if mask.dim() == 1:
-        if index is not None:
-            raise DataError(
-                f"{name} describes one split, so the number of a split, {index}, has no meaning; leave it out"
-            )
-        return mask
-    if index is None or not 0 <= index < mask.shape[1]:
-        raise DataError(
-            f"{name} describes {mask.shape[1]} splits, so their number is needed, 0 to {mask.shape[1] - 1}, got {index}"
-        )
-    return mask[:, index]
 
 
 def _class_numbers(y: Labels) -> Tensor:  # -> [n] int64
     """Labels as int64, on their device if they are a tensor; whatever is not a list of whole numbers is refused."""
     wanted = "y must be a list of class numbers, one for each node or graph and -1 for unknown ones"
+    if isinstance(y, BaseData):
+        raise DataError(f"{wanted}, got a {type(y).__name__}; pass its labels, data.y")
     if isinstance(y, Tensor):
         labels = y.detach()
     else:

@@ -19,9 +19,9 @@ from wtawp.graphs.files import pickled_matrix, read_graphdata, read_npz, read_tu
 from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
 from wtawp.graphs.saved_tensors import SavedTensors
+from wtawp.graphs.splits import MASKS, mask_advice
 
 DENSE = ("edge_index", "y", "edge_weight")
-MASKS = ("train_mask", "val_mask", "test_mask")
 NODE_HEADERS = (  # words that name the columns of nodes and labels
     {"id", "name", "node", "node_id", "nodeid", "vertex"},
     {"category", "class", "class_id", "label", "labels", "target", "y"},
@@ -158,9 +158,10 @@ def _from_tensors(tensors: dict[str, Tensor], features: csr_matrix | np.ndarray 
         if name in tensors:
             mask = tensors[name]
             if mask.dtype != torch.bool or mask.ndim not in (1, 2) or len(mask) != len(labels):
+                advice = mask_advice(mask, name, len(labels)) if mask.dtype != torch.bool else "; make it fit"
                 raise DataError(
                     f"{where}: {name} must be {len(labels)} booleans, or a column of them for each split, got "
-                    f"{mask.dtype} of shape {list(mask.shape)}"
+                    f"{mask.dtype} of shape {list(mask.shape)}{advice}; then save the graph again"
                 )
             data[name] = tensors[name]
     return data

@@ -26,8 +26,10 @@ class ModelSpec:
     Attributes:
         name: The name. Look-ups ignore case, so two names must differ by more than case.
         constructor: Class or function called as `constructor(d_in, d_out, **options)`; or a reference to it, of the
-            form "package.module:name", which is imported when it is first needed. If it has a required parameter
-            `generator`, it is passed a `torch.Generator` for the initial weights as well.
+            form "package.module:name", which is imported when it is first needed. Where the second parameter is not the
+            number of classes and another one is, by its name (`out_channels`, `num_classes`, ...), that one is passed
+            by name. If there is a required parameter `generator`, it is passed a `torch.Generator` for the initial
+            weights as well.
         level: "node" for `model(x, edge_index)`, which classifies nodes; "graph" for `model(x, edge_index, batch)`,
             which classifies whole graphs.
         weight_decay: Weight decay to train with; the default is the paper's.
@@ -146,7 +148,8 @@ class ModelSpec:
 
         Raises:
             ImportError: If the constructor is a reference that names nothing.
-            ValueError: If the constructor returns something other than a `torch.nn.Module`.
+            ValueError: If the constructor returns something other than a `torch.nn.Module`, or its parameters do not
+                say which one is the number of classes.
 
         Example:
             >>> from wtawp.base import rng
@@ -155,13 +158,16 @@ class ModelSpec:
         """
         import torch
 
+        from wtawp.models.constructors import size_arguments
+
         constructor = self.resolve()
+        sizes, named_sizes = size_arguments(constructor, d_in, d_out, options)
         if _takes_generator(constructor):
-            model: object = constructor(d_in, d_out, **options, generator=generator)
+            model: object = constructor(*sizes, **named_sizes, **options, generator=generator)
         else:
             with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
                 torch.manual_seed(generator.initial_seed())
-                model = constructor(d_in, d_out, **options)
+                model = constructor(*sizes, **named_sizes, **options)
         if not isinstance(model, torch.nn.Module):
             raise ValueError(f"{self.name} must make a torch.nn.Module, got {type(model).__name__}")
         return model

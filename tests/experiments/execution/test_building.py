@@ -97,8 +97,32 @@ def test_row_2_masks_with_columns_are_several_splits(tmp_path: Path) -> None:
     sizes = [len(split_of(setting, data_of(setting, 0), i).train) for i in range(3)]
     assert sizes == [60, 45, 36]
     assert mask_splits_of(path) == 3
-    with pytest.raises(DataError, match="0 to 2, got 3"):
+    with pytest.raises(DataError, match=r"0 to 2 .*got 3"):
         split_of(setting, data_of(setting, 0), 3)
+
+
+def test_row_2_a_missing_mask_is_said_before_splits_are_counted(tmp_path: Path) -> None:
+    save_with_masks(tmp_path / "own.pt", torch.arange(178) % 3)
+    saved = torch.load(tmp_path / "own.pt")
+    torch.save({name: value for name, value in saved.items() if name != "val_mask"}, tmp_path / "own.pt")
+    with pytest.raises(DataError, match="has no val_mask, only train_mask, test_mask"):
+        mask_splits_of(str(tmp_path / "own.pt"))
+
+
+def test_row_2_a_test_mask_without_columns_belongs_to_every_split(tmp_path: Path) -> None:
+    parts = torch.stack([torch.arange(178) % 4, (torch.arange(178) + 1) % 4], 1)
+    parts[torch.arange(178) % 5 == 0] = 2  # tested in every split
+    parts[(parts == 2) & (torch.arange(178) % 5 != 0)[:, None]] = 3
+    save_with_masks(tmp_path / "own.pt", parts)
+    saved = torch.load(tmp_path / "own.pt")
+    saved["test_mask"] = saved["test_mask"][:, 0]
+    torch.save(saved, tmp_path / "own.pt")
+    path = str(tmp_path / "own.pt")
+    setting = Setting(dataset=path, split=SplitRule(kind="masks"))
+    splits = [split_of(setting, data_of(setting, 0), i) for i in range(mask_splits_of(path))]
+    assert len(splits) == 2
+    assert torch.equal(splits[0].test, splits[1].test)
+    assert not torch.equal(splits[0].train, splits[1].train)
 
 
 def test_row_2_empty_and_overlapping_masks_are_refused(tmp_path: Path) -> None:

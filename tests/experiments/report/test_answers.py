@@ -6,7 +6,7 @@ import pytest
 from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.report.answers import answers, is_own
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec import Cell, Plan, Record
+from wtawp.experiments.spec import Cell, Plan, Record, SplitRule
 
 MakeRecords = Callable[..., list[Record]]
 
@@ -37,7 +37,8 @@ def test_a_gain_is_said_with_its_size_certainty_cost_and_fit(own_plan: Plan, mak
     (answer,) = answers(summarise(own_plan, records_of(own_plan, make_records, 2.0, 0.97)))
     # Differences 2.1, 1.9, 2.1, 1.9: deviation 0.11547, t(0.975, 3) = 3.182, so the interval is 2 +- 0.184.
     assert answer.startswith(
-        "WT-AWP (cora) helps: +2.00 points of test accuracy (95 % interval +1.82 to +2.18 over 4 splits, p = "
+        "WT-AWP (cora) helps: +2.00 points of test accuracy (95 % interval +1.82 to +2.18 over 4 splits, "
+        "Holm-corrected p = "
     )
     assert "A training takes 3.0 times as long (3 s instead of 1 s, the fastest of each)." in answer
     assert answer.endswith("It does not underfit (training accuracy 97.0 % with it, 100.0 % without).")
@@ -64,6 +65,24 @@ def test_chance_missing_runs_and_no_spread_are_said(own_plan: Plan, make_records
     assert answer == (
         "WT-AWP (cora): no answer yet, as a comparison needs two splits that are finished with and without it."
     )
+
+
+def test_where_masks_describe_one_split_initialisations_are_counted(own_plan: Plan, make_records: MakeRecords) -> None:
+    cells = tuple(
+        replace(c, splits=1, inits=3, setting=replace(c.setting, split=SplitRule(kind="masks"))) for c in own_plan.cells
+    )
+    plan = replace(own_plan, cells=cells)
+
+    def answer(gain: Callable[[int], float]) -> str:
+        records = make_records(plan, lambda cell, _, init: 80.0 + (gain(init) if cell.setting.awp else 0.0))
+        (sentences,) = answers(summarise(plan, records))
+        return sentences
+
+    assert "over 3 initialisations, Holm-corrected p = " in answer(lambda init: 1.0 + 0.1 * init)
+    assert "+1.00 points of test accuracy in every one of 3 initialisations, so chance" in answer(lambda _: 1.0)
+    assert answers(summarise(plan, [])) == [
+        "WT-AWP (cora): no answer yet, as a comparison needs two initialisations that are finished with and without it."
+    ]
 
 
 def test_under_attack_the_answer_names_the_drop(poisoned_plan: Plan, poisoned_records: list[Record]) -> None:

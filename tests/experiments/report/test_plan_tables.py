@@ -12,7 +12,7 @@ from wtawp.experiments.report.plan_tables import (
 )
 from wtawp.experiments.report.tables import Table
 from wtawp.experiments.results.summary import summarise
-from wtawp.experiments.spec import Cell, Claim, Plan, Record
+from wtawp.experiments.spec import Cell, Claim, Plan, Record, SplitRule
 
 MakeRecords = Callable[..., list[Record]]
 
@@ -77,6 +77,22 @@ def test_where_nothing_is_printed_no_column_is_about_the_paper(small_plan: Plan,
     assert "paper" not in cell_table(report).caption + pair_table(report).caption
     assert pair_table(report).headers[-1] == "splits won"
     assert texts(pair_table(report))[0][3:5] == ["+1.00", "+0.82 to +1.18"]
+
+
+def test_pairs_of_a_single_split_are_of_initialisations(small_plan: Plan) -> None:
+    def of_masks(cell: Cell) -> Cell:
+        return replace(
+            cell, splits=1, inits=3, setting=replace(cell.setting, split=SplitRule(kind="masks")), printed=None
+        )
+
+    one = replace(small_plan, cells=tuple(map(of_masks, small_plan.cells)))
+    table = pair_table(summarise(one, []))
+    assert table.headers[-1] == "initialisations won"
+    assert "paired over initialisations, with" in table.caption
+    assert "Masks describe the only split: initialisations are paired, and nothing" in table.caption
+    some = replace(one, cells=(*one.cells[:2], *(replace(c, printed=None) for c in small_plan.cells[2:])))
+    assert pair_table(summarise(some, [])).headers[-1] == "pairs won"
+    assert "the only split of some columns: initialisations are paired there" in pair_table(summarise(some, [])).caption
 
 
 def test_under_attack_the_drop_stands_beside_accuracy_and_gain(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wtawp.experiments.spec import Record
-from wtawp.experiments.store import Store, StoreError, check_file, load_lines, salvage
+from wtawp.experiments.store import Store, StoreError, check_file, first_problem, load_lines, salvage
 
 Make = Callable[..., Record]
 FAILED = {"status": "failed", "epoch": None, "accuracy": None, "loss": None, "error": "no"}
@@ -67,6 +67,23 @@ def test_a_record_with_a_changed_number_is_named(path: Path, make_record: Make) 
     assert sorted(problem.split(":")[0] for problem in check.problems) == sorted(
         f"record '{make_record(split).key}'" for split in (1, 2)
     )
+
+
+def test_the_first_problem_is_found_without_changing_anything(path: Path, tmp_path: Path) -> None:
+    content = path.read_bytes()
+    assert first_problem(path) is None
+    with Store(path) as store:
+        store._db.execute("UPDATE records SET created = created")  # stays in the log until the store is closed
+        assert first_problem(path) is None
+    (tmp_path / "notes.txt").write_text("notes" * 1000)
+    assert "it is not a store of results" in str(first_problem(tmp_path / "notes.txt"))
+    path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    assert "it is damaged" in str(first_problem(path))
+    path.write_bytes(content)
+    with Store(path) as store:
+        store._db.execute("UPDATE records SET content = replace(content, '0.75', '0.76')")
+    assert "does not match its checksum" in str(first_problem(path))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["notes.txt", "results.sqlite"]
 
 
 def test_what_can_be_read_of_a_damaged_store_is_saved(path: Path, tmp_path: Path, records: list[Record]) -> None:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, rng
+from wtawp.base import DataError, WtawpError, rng
 from wtawp.experiments.spec import Plan, PlanError, Run, Setting, SplitRule, add_cwd_to_sys_path
 from wtawp.graphs import (
     Split,
@@ -38,7 +38,7 @@ def build_model(run: Run, data: Data) -> nn.Module:
         The model, on the CPU.
 
     Raises:
-        PlanError: If a user's class cannot be imported.
+        PlanError: If a user's class cannot be imported, or fails.
         ValueError: If a user's class does not construct a `torch.nn.Module`.
     """
     setting, num_classes = run.setting, int(data.y.max()) + 1
@@ -49,7 +49,17 @@ def build_model(run: Run, data: Data) -> nn.Module:
             spec.resolve()
         except ImportError as error:
             raise PlanError(f"there is no model {setting.model}: {error}; write package.module:Class") from error
-    return spec.build(data.num_features, num_classes, dict(setting.options), generator)
+    try:
+        return spec.build(data.num_features, num_classes, dict(setting.options), generator)
+    except (WtawpError, ValueError, TypeError, MemoryError):
+        raise
+    except Exception as error:
+        if not spec.is_user_code:
+            raise
+        raise PlanError(
+            f"{setting.model} cannot be built for {data.num_features} features and {num_classes} classes:"
+            f" {type(error).__name__}: {error}"
+        ) from error
 
 
 def data_of(setting: Setting, split: int) -> Data:
@@ -168,10 +178,17 @@ def mask_splits_of(dataset: str) -> int:
         dataset: The name of a data set, or the path of a graph in a file.
 
     Returns:
-        The number of splits; 1 for masks without columns, and where there are none, which is refused later.
+        The number of splits; 1 for masks without columns, and for a list of graphs, which is refused later.
+
+    Raises:
+        DataError: If a mask is missing, or the masks are not usable.
     """
     graphs = _graphs(dataset, 0, None)
-    return (num_mask_splits(graphs) or 1) if isinstance(graphs, Data) else 1
+    if not isinstance(graphs, Data):
+        return 1
+    count = num_mask_splits(graphs)
+    split_from_masks(graphs, None if count is None else 0)
+    return count or 1
 
 
 def with_default_splits(plan: Plan) -> Plan:

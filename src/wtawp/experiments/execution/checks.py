@@ -15,8 +15,9 @@ from wtawp.experiments.execution.building import build_model, data_of, default_s
 from wtawp.experiments.measures.shared.registry import check_measure, measure_spec
 from wtawp.experiments.spec import Measure, Plan, PlanError, Run, Setting
 from wtawp.graphs import fetch_dataset, is_collection
-from wtawp.models.calls import arguments_of, check_initialized, checked_output
+from wtawp.models.calls import arguments_of, check_initialized, checked_call, explain_failure, is_out_of_memory
 from wtawp.models.inputs import check_kind
+from wtawp.training.checks import check_graph, targets_of
 
 
 def check_plan(plan: Plan) -> None:
@@ -58,9 +59,12 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
             'split=SplitRule(kind="masks") or split=SplitRule(kind="random")'
         )
     split = split_of(setting, data, 0)
+    _check_targets(setting, data)
     model = build_model(Run(setting, 0, 0), data)
     check_initialized(model)
     _check_level(setting, model, data)
+    subject = (setting.dataset, setting.features, setting.model, setting.options)
+    once(lambda: _check_forward(setting, model, data), *subject)
     if setting.awp is not None and not setting.awp.is_plain:
         select(model, setting.awp.layers)
     if (augment := noise_augmentation(setting)) is not None:
@@ -74,12 +78,38 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
 
             once(check, owner.dataset, owner.model, owner.options, measure)
 
-    @torch.no_grad()
-    def run_forward() -> None:
-        output = model.eval()(*arguments_of(model, data))  # fails if the model needs features that the graph lacks
-        checked_output(output, model, len(data.y))
 
-    once(run_forward, setting.dataset, setting.model, setting.options)
+def _check_targets(setting: Setting, data: Data) -> None:
+    """Refuse targets that are not whole numbers, one for each node or graph."""
+    y = targets_of(data)
+    if y.is_floating_point():
+        raise DataError(
+            f"the targets y of {setting.dataset} must be class numbers of a whole-number type, got {y.dtype}; write"
+            " data.y = data.y.long()"
+        )
+
+
+@torch.no_grad()
+def _check_forward(setting: Setting, model: nn.Module, data: Data) -> None:
+    """Refuse a graph that is not valid, and a model that fails, or does not return a number for each class."""
+    check_graph(data, model, is_adapted=False)
+    arguments = arguments_of(model, data)
+    model.eval()
+    try:
+        output = checked_call(model, arguments, len(data.y))
+    except WtawpError:
+        raise
+    except Exception as error:  # of the user's code, which may raise anything
+        if isinstance(error, MemoryError) or is_out_of_memory(error):
+            raise
+        raise explain_failure(error, model, arguments) from error
+    size, num_classes = len(data.y), int(data.y.max()) + 1
+    if output.shape != (size, num_classes):
+        raise DataError(
+            f"{setting.model} must return a number for each of the {num_classes} classes of {setting.dataset},"
+            f" [{size}, {num_classes}], got shape {list(output.shape)}; its constructor is given the number of classes"
+            " as its second argument, or as out_channels or num_classes"
+        )
 
 
 def _check_level(setting: Setting, model: nn.Module, data: Data) -> None:

@@ -8,7 +8,7 @@ from statistics import fmean
 from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL
-from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
+from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, has_only_split
 
 UNDERFITTING = 5.0  # points of training accuracy below plain training
 LAST_EPOCHS = 0.95  # an epoch selected after this share of the training may be followed by a better one
@@ -44,7 +44,8 @@ def answers(report: PlanReport) -> list[str]:
         plain, other = before.cell.setting, after.cell.setting
         if plain.awp is not None or (other.awp, other.average) == (None, plain.average):
             continue
-        sentences = [_gain(pair)]
+        is_one_split = has_only_split(before.cell) and has_only_split(after.cell)
+        sentences = [_gain(pair, "initialisations" if is_one_split else "splits")]
         if drop := drops.get((pair.before, pair.after, pair.column)):
             judged = (
                 "less than"
@@ -63,17 +64,17 @@ def answers(report: PlanReport) -> list[str]:
     return paragraphs
 
 
-def _gain(pair: PairReport) -> str:
-    """Whether the second row is better, by how much, and how sure that is."""
+def _gain(pair: PairReport, unit: str) -> str:
+    """Whether the second row is better, by how much, and how sure that is; the unit is what is paired."""
     gain, where = pair.gain, f"{pair.after} ({pair.column})"
     if gain is None:
-        return f"{where}: no answer yet, as a comparison needs two splits that are finished with and without it."
+        return f"{where}: no answer yet, as a comparison needs two {unit} that are finished with and without it."
     numbers = f"{round(gain.mean, 2) + 0.0:+.2f} points of test accuracy"  # never "-0.00"
     unfinished = "" if pair.is_complete else " Runs are missing, so this may change."
     if gain.effect_size is None:
-        return f"{where}: {numbers} in every one of {gain.num_pairs} splits, so chance cannot be estimated.{unfinished}"
+        return f"{where}: {numbers} in every one of {gain.num_pairs} {unit}, so chance cannot be estimated.{unfinished}"
     p = 1.0 if pair.holm_p_value is None else pair.holm_p_value
-    sure = f"95 % interval {gain.low:+.2f} to {gain.high:+.2f} over {gain.num_pairs} splits, p = {p:.2g}"
+    sure = f"95 % interval {gain.low:+.2f} to {gain.high:+.2f} over {gain.num_pairs} {unit}, Holm-corrected p = {p:.2g}"
     if p >= SIGNIFICANCE_LEVEL:
         return f"{where} makes no difference that can be told from chance: {numbers} ({sure}).{unfinished}"
     return f"{where} {'helps' if gain.mean > 0 else 'hurts'}: {numbers} ({sure}).{unfinished}"

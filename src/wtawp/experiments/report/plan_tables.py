@@ -59,7 +59,7 @@ def _runs_entry(c: CellReport) -> Entry:
 
 
 def pair_table(report: PlanReport) -> Table:
-    """Every pair in every column: the comparison paired over splits, then the paper's test where it prints numbers.
+    """Every pair in every column: the paired comparison, then the paper's test where it prints numbers.
 
     Args:
         report: A plan with its measurements.
@@ -67,14 +67,21 @@ def pair_table(report: PlanReport) -> Table:
     Returns:
         The table.
     """
+    only_splits = {has_only_split(c.cell) for c in report.cells}
+    unit = "initialisations" if only_splits == {True} else "splits"
+    averaged = " (the initialisations of a split share it, so they are averaged first)" * (unit == "splits")
     caption = (
-        "Gain in points, paired over splits (the initialisations of a split share it, so they are averaged first), "
-        "with its 95 % interval; Holm corrects for the number of pairs; the effect size is the mean gain in standard "
-        "deviations of it over splits."
+        f"Gain in points, paired over {unit}{averaged}, with its 95 % interval; Holm corrects for the number of pairs; "
+        f"the effect size is the mean gain in standard deviations of it over {unit}."
     )
-    if any(has_only_split(c.cell) for c in report.cells):
-        caption += " Masks describe the only split: initialisations are paired, and nothing is said about other splits."
-    headers = ["without", "with", "column", "gain", "95 % interval", "p", "p (Holm)", "effect size", "splits won"]
+    if True in only_splits:
+        there = " there" * (False in only_splits)
+        caption += (
+            f" Masks describe the only split{' of some columns' * bool(there)}: initialisations are paired{there}, and "
+            "nothing is said about other splits."
+        )
+    won = "pairs won" if len(only_splits) > 1 else f"{unit} won"
+    headers = ["without", "with", "column", "gain", "95 % interval", "p", "p (Holm)", "effect size", won]
     rows = tuple(_pair_row(p) for p in report.pairs)
     if report.is_printed:
         caption += " The last columns are the paper's t-test, which takes all runs for independent, and its gain."

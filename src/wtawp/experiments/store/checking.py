@@ -13,7 +13,7 @@ from typing import Any
 
 from wtawp.experiments.spec import Record, RecordError
 from wtawp.experiments.spec.record import matches_checksum
-from wtawp.experiments.store.connection import connect, is_store, structural_problems
+from wtawp.experiments.store.connection import connect, connect_to_read, is_store, structural_problems
 from wtawp.experiments.store.database import Store
 from wtawp.experiments.store.errors import StoreError, explain_sqlite_errors
 from wtawp.experiments.store.json_lines import read_lines, read_record, write_lines
@@ -59,6 +59,27 @@ def check_file(path: Path) -> FileCheck:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error}") from error
     return _check_store(path) if is_database else _check_lines(path)
+
+
+def first_problem(path: Path) -> str | None:
+    """Open a store for reading and read one record; the file is not changed, and the rest of it is not read.
+
+    Args:
+        path: The store, which must be there.
+
+    Returns:
+        What is wrong; None if the record can be read, or if there is none yet.
+    """
+    try:
+        with explain_sqlite_errors(path, "read"), closing(connect_to_read(path.absolute())) as db:
+            if is_store(db, path):
+                for (line,) in db.execute("SELECT content FROM records LIMIT 1"):
+                    read_record(line)
+    except StoreError as error:
+        return str(error)
+    except (RecordError, TypeError) as error:
+        return f"{path} holds a record that cannot be read: {error}"
+    return None
 
 
 def salvage(path: Path, file: Path) -> tuple[int, int]:

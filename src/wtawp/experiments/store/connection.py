@@ -54,6 +54,23 @@ def connect(path: Path) -> sqlite3.Connection:
     return _connect(f"{uri}?immutable=1")
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Connect for reading only, and leave no file beside the store, as SQLite does where it may write.
+
+    Args:
+        path: The absolute path of the file.
+
+    Returns:
+        A connection.
+
+    Raises:
+        sqlite3.Error: If the file cannot be opened, or is no database.
+    """
+    log = path.with_name(path.name + "-wal")
+    is_complete = not (log.exists() and log.stat().st_size)
+    return _connect(f"{path.as_uri()}?{'immutable=1' if is_complete else 'mode=ro'}")
+
+
 def _connect(uri: str) -> sqlite3.Connection:
     """Open a database and read from it, since SQLite opens no file before the first query.
 
