@@ -75,6 +75,21 @@ def test_equal_seeds_give_equal_weights_and_the_caller_s_randomness_is_left_alon
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_trained_models_are_left_in_evaluation_mode() -> None:
+    data, models = load("wine"), [GCN(13, 3, generator=rng("init", i)).train() for i in range(2)]
+    fit_many(models, data, stratified(data.y, seed=0), seeds=[0, 1], epochs=2)
+    assert not any(module.training for model in models for module in model.modules())
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_an_observer_may_evaluate_the_model(*, evaluates: bool) -> None:
+    data, model = load("wine"), GCN(13, 3, generator=rng("init"))
+    split = stratified(data.y, seed=0)
+    observe = (lambda model, _: evaluate(model, data, split.test)) if evaluates else None
+    result = fit(model, data, split, seed=0, epochs=5, observe=observe)
+    assert result == fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=5)
+
+
 def test_lam_zero_trains_as_no_perturbation_does() -> None:
     data = load("wine")
     split = stratified(data.y, seed=0)

@@ -54,7 +54,8 @@ def fit_batches(
 
     Args:
         model: A module called as `model(x, edge_index, batch)` for graphs, or as `model(x, edge_index)` for nodes. It
-            is trained on its own device and holds the weights of the selected epoch afterwards.
+            is trained on its own device. Afterwards it holds the weights of the selected epoch and is in evaluation
+            mode.
         data: Several graphs, which are the samples; or one graph, whose nodes are the samples. One graph stays on the
             CPU, and its features may be a NumPy array that is mapped from disk.
         split: The training, validation and test samples: positions in the list of graphs, or nodes. None uses the masks
@@ -137,6 +138,7 @@ def fit_batches(
         warn_of_unused_edge_inputs(model, data)
     with isolated_rng("torch dropout", seed):
         result = _train(model, task, schedule, awp, accumulate, device)
+    model.eval()
     warn_of_nan([result])
     return result if metric is None else _renamed(result, getattr(metric, "__name__", "metric"))
 

@@ -19,7 +19,7 @@ from wtawp.models.calls import (
     checked_call,
     warn_of_unused_edge_inputs,
 )
-from wtawp.models.evaluation import without_cached_graphs
+from wtawp.models.evaluation import evaluating, without_cached_graphs
 from wtawp.models.inputs import check_kind
 from wtawp.training.checks import check_data, check_graph, targets_of
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
@@ -37,7 +37,9 @@ def evaluate(
     decoder: Decoder | None = None,
     forward: Forward | None = None,
 ) -> tuple[float, float]:
-    """Compute the loss and the metric of a model without dropout. The model is left in evaluation mode.
+    """Compute the loss and the metric of a model without dropout.
+
+    The model is called in evaluation mode; afterwards each of its modules has the mode that it had before.
 
     Args:
         model: A module called as in `fit`. Layers that cache their graph (PyG's `cached=True`) use this one, and their
@@ -96,8 +98,7 @@ def evaluate(
 
 def _output(model: nn.Module, graph: Data | HeteroData, forward: Forward | None, *, size: int) -> Tensor:
     """Call the module, or the adapter, in evaluation mode."""
-    model.eval()
-    with without_cached_graphs([model]):
+    with evaluating(model), without_cached_graphs([model]):
         if forward is not None:
             return checked_call(Adapted(model, forward), (graph,), size)
         assert isinstance(graph, Data), "a heterogeneous graph is refused without an adapter"

@@ -104,7 +104,7 @@ def fit(
     Args:
         model: A module called as `model(x, edge_index)`, as `model(x, edge_index, edge_weight)` if the graph has
             weights and the module takes them, or as `model(x, edge_index, batch)` to classify graphs. It is trained on
-            its own device and holds the weights of the selected epoch afterwards.
+            its own device and afterwards holds the weights of the selected epoch and is in evaluation mode.
         data: One graph, whose nodes are classified, or several graphs (a list, or PyG's `Batch`), which are then the
             samples themselves. A `HeteroData` needs `forward`; the nodes of the one type that has `y` are classified.
         split: The training, validation and test nodes, graphs, or pairs of nodes. None uses the masks `train_mask`,
@@ -216,7 +216,8 @@ def fit_many(
 
     Args:
         models: Modules of one architecture on one device, called as `model(x, edge_index)`, or as
-            `model(x, edge_index, batch)` to classify graphs. Each holds the weights of its selected epoch afterwards.
+            `model(x, edge_index, batch)` to classify graphs. Afterwards each holds the weights of its selected epoch
+            and is in evaluation mode.
         data: One graph, whose nodes are classified, or several graphs (a list, or PyG's `Batch`), which are then the
             samples themselves.
         splits: The training, validation and test nodes, graphs, or pairs of nodes: one split for all models, or one for
@@ -341,6 +342,8 @@ def fit_many(
             )  # fmt: skip
             results.update({i: _result(run, member, objective) for member, i in enumerate(stack)})
             del training  # before the next stack is built
+    for model in models:
+        model.eval()
     if monitor is not None:
         monitor.warn()
     warn_of_nan([results[i] for i in range(len(models))])
