@@ -376,6 +376,20 @@ def test_weights_of_edges_need_their_shape_and_positive_sums() -> None:
         fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=1)
 
 
+def test_a_seed_is_a_whole_number_of_any_library() -> None:
+    data, options = load("wine"), {"epochs": 2}
+    split = stratified(data.y, seed=0)
+    results = [
+        fit(GCN(13, 3, generator=rng("init")), data, split, seed=seed, **options)
+        for seed in (1, np.int64(1), torch.tensor(1))
+    ]
+    assert results[0] == results[1] == results[2]
+    with pytest.raises(ValueError, match=r"seeds\[1\] must be a whole number, such as 0, got 1.0"):
+        fit_many([GCN(13, 3, generator=rng("init", i)) for i in range(2)], data, split, seeds=[0, 1.0], **options)
+    with pytest.raises(ValueError, match="seeds must hold a number for each model"):
+        fit_many([GCN(13, 3, generator=rng("init"))], data, split, seeds=0, **options)
+
+
 def test_seeds_may_be_an_array_and_other_modules_may_take_weights_of_any_shape() -> None:
     data = load("wine")
     split = stratified(data.y, seed=0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, overload
 
-from wtawp.base import DataError, resolve
+from wtawp.base import DataError, checked_seed, resolve
 from wtawp.graphs.composed_names import composed_name
 from wtawp.graphs.download import Place, fetch, locate
 from wtawp.graphs.registry import SUFFIXES, DatasetSpec, TuFeatures, dataset_spec
@@ -51,6 +51,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
         >>> load("karate")
         Data(x=[34, 34], edge_index=[2, 156], y=[34], name='karate')
     """
+    seed = checked_seed(seed)
     if isinstance(name_or_path, str) and (composed := composed_name(name_or_path)) is not None:
         if features is not None:
             raise DataError(f"{name_or_path} brings its own features; features={features!r} is for lists of graphs")

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, rng, seed_of
+from wtawp.base import DataError, checked_seed, rng, seed_of
 from wtawp.graphs.row_choices import checked_rows
 from wtawp.graphs.sampling import NeighbourLists, check_fanouts, sample_neighbours
 
@@ -72,6 +72,7 @@ class NodeBatches:
         transform: Transform | None = None,
         num_workers: int = 0,
     ) -> None:
+        seed = checked_seed(seed)
         check_fanouts(fanouts)
         if batch_size < 1 or num_workers < 0:
             raise ValueError(f"batch_size must be >= 1 and num_workers >= 0, got {batch_size} and {num_workers}")

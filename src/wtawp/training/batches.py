@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, isolated_rng, report_progress
+from wtawp.base import DataError, checked_seed, isolated_rng, report_progress
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import NeighbourLists, Split, batched, is_collection
 from wtawp.models.calls import check_initialized, warn_of_unused_edge_inputs
@@ -107,6 +107,7 @@ def fit_batches(
         >>> model, split = GCN(13, 3, generator=rng("init")), stratified(data.y, seed=0)
         >>> result = fit_batches(model, data, split, seed=0, batch_size=8, fanouts=(5, 5), epochs=2)
     """
+    seed = checked_seed(seed)
     schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=None, select_on=select_on)
     _check_count("accumulate", accumulate)
     if loader is None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from wtawp.base import DataError, find_stack_level
+from wtawp.base import DataError, checked_seed, find_stack_level
 from wtawp.core import AwpConfig, VanishingMembersMonitor
 from wtawp.graphs import Split, batched, is_collection, is_memory_mapped
 from wtawp.models.calls import Forward, check_initialized, warn_of_unused_edge_inputs
@@ -150,7 +150,8 @@ def fit(
         The selected epoch, its scores and losses, and the history of the training.
 
     Raises:
-        ValueError: If an option is outside its allowed values or contradicts another one, the optimizer cannot be used,
+        ValueError: If the seed is not a whole number, an option is outside its allowed values or contradicts another
+            one, the optimizer cannot be used,
             or the model has no parameters.
         DataError: If the model classifies nodes and `data` holds several graphs, or the other way round, or it cannot
             be called with the graph, or does not return one tensor; if there is neither a split nor masks, or a part of
@@ -165,6 +166,7 @@ def fit(
         >>> model, split = GCN(13, 3, generator=rng("init")), stratified(data.y, seed=0)
         >>> result = fit(model, data, split, seed=0, awp=AwpConfig(rho=0.5, lam=0.5), epochs=3)
     """
+    seed = checked_seed(seed)
     observe_members = None if observe is None else lambda models, epoch: observe(models[0], epoch)
     return fit_many(
         [model], data, split, seeds=[seed], awp=awp, epochs=epochs, lr=lr, weight_decay=weight_decay,
@@ -276,6 +278,7 @@ def fit_many(
         raise ValueError("fit_many trains each model once, and the same model is in the list several times; build each")
     if not hasattr(seeds, "__len__"):
         raise ValueError(f"seeds must hold a number for each model, such as range({len(models)}), got {seeds!r}")
+    seeds = [checked_seed(seed, f"seeds[{i}]") for i, seed in enumerate(seeds)]
     for model in models:
         check_data(model, data, forward, "fit")
         check_initialized(model)
