@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -17,10 +16,10 @@ from wtawp.models.capabilities import StackAwareOnGraphs
 from wtawp.models.inputs import check_kind
 from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task
 from wtawp.training.best_weights import BestWeights
-from wtawp.training.checks import Samples, check_data, check_features, checked_split, splits_of
+from wtawp.training.checks import Samples, check_data, check_features, check_functions, checked_split, splits_of
 from wtawp.training.loop import Fit, warn_of_nan
 from wtawp.training.objective import Objective
-from wtawp.training.options import FitSelectOn, Schedule
+from wtawp.training.options import FitSelectOn, Schedule, is_count
 
 
 def fit_batches(
@@ -119,6 +118,7 @@ def fit_batches(
         raise ValueError(f"{type(model).__name__} has no parameters to train")
     if metric is not None and select_on == "accuracy":
         raise ValueError('select_on="accuracy" needs the accuracy, but metric= was passed; write select_on="metric"')
+    check_functions(loss=loss, metric=metric)
     check_data(model, data, None, "fit_batches")
     check_initialized(model)
     split, objective = _check_samples(data, split, Objective(loss=loss, metric=metric), model)
@@ -172,7 +172,7 @@ def _check_samples(
 
 def _check_count(name: str, value: object) -> None:
     """Refuse what is not a whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    if not is_count(value):
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 

@@ -21,7 +21,7 @@ from wtawp.models.calls import (
 )
 from wtawp.models.evaluation import evaluating, without_cached_graphs
 from wtawp.models.inputs import check_kind
-from wtawp.training.checks import check_data, check_graph, targets_of
+from wtawp.training.checks import check_data, check_functions, check_graph, targets_of
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
 from wtawp.training.subsets import Decoder
 
@@ -55,6 +55,7 @@ def evaluate(
         The loss, and the value of the metric.
 
     Raises:
+        ValueError: If `loss`, `metric`, `decoder` or `forward` is no function.
         DataError: If the model classifies nodes and `data` holds several graphs, or the other way round; if it cannot
             be called with the graph, or does not return one tensor; if there are no rows, or rows that do not exist; or
             if the targets do not fit the loss and the metric.
@@ -66,6 +67,7 @@ def evaluate(
         >>> data = load("wine")
         >>> loss, accuracy = evaluate(GCN(13, 3, generator=rng("init")), data, torch.arange(50))
     """
+    check_functions(loss=loss, metric=metric, decoder=decoder, forward=forward)
     check_data(model, data, forward, "evaluate")
     check_initialized(model)
     graph = data if isinstance(data, HeteroData) else batched(data, any_target=loss is not None)

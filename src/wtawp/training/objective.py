@@ -88,7 +88,7 @@ class Objective:
             The losses, [b].
 
         Raises:
-            ValueError: If the loss is not a scalar tensor.
+            ValueError: If the loss is not a scalar tensor, or is a detached one where gradients are needed.
             DataError: If cross-entropy is to be computed from an output that is not one row of logits for each sample,
                 or the loss compares each output with all targets.
         """
@@ -100,6 +100,11 @@ class Objective:
             if not isinstance(value, Tensor) or value.dim() != 0:
                 got = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"loss must return a scalar tensor, such as a mean over the samples, got {got}")
+            if outputs.requires_grad and torch.is_grad_enabled() and not value.requires_grad:
+                raise ValueError(
+                    "loss must return a tensor through which gradients reach the output, got a detached one; compute it"
+                    " from the output without .detach(), .item(), argmax, comparisons or torch.no_grad()"
+                )
         return torch.stack(values)
 
     def scores(self, outputs: Tensor, y: Tensor, *, is_shared: bool = True) -> Tensor:  # [b, k, ...] -> [b]
