@@ -85,6 +85,24 @@ def test_other_shapes_and_single_samples_are_no_case_of_it() -> None:
     assert not any(could_broadcast(torch.zeros(a), torch.zeros(b)) for a, b in shapes)
 
 
+@pytest.mark.parametrize("function", BROADCASTING[:8])
+def test_the_matrix_is_not_computed(function: Callable[[Tensor, Tensor], Tensor]) -> None:
+    size = 3_000_000  # of which all pairs have no place in any memory
+    with pytest.raises(DataError, match="metric is called"):
+        call_checked(function, torch.ones(size, 1), torch.ones(size), "metric")
+
+
+def test_a_function_that_catches_exceptions_is_refused_too() -> None:
+    def careful(output: Tensor, target: Tensor) -> float:
+        try:
+            return float(share_right(output, target))
+        except Exception:
+            return 0.0
+
+    with pytest.raises(DataError, match="metric is called"):
+        call_checked(careful, OUTPUT, TARGET, "metric")
+
+
 def test_compiled_functions_are_followed_too() -> None:
     assert float(call_checked(torch.compile(share_right_of_columns, backend="eager"), OUTPUT, TARGET, "metric")) >= 0
     with pytest.raises(DataError, match="metric is called"):

@@ -6,7 +6,7 @@ Such a function returns a number that looks right and is not. Torch warns of it 
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TypeVar
 
 import torch
@@ -62,7 +62,7 @@ def call_checked(function: Callable[[Tensor, Tensor], T], output: Tensor, target
         tensor(1.)
     """
     tracking = _OriginsMode(output, target)
-    with _uncompiled(), tracking:
+    with _uncompiled(), tracking, suppress(_AllPairsError):
         value = function(output, target)
     if tracking.is_broadcast:
         column, index = ("output", "[:, None]") if output.dim() == 2 else ("target", "[:, 0]")
@@ -81,6 +81,10 @@ def _uncompiled() -> AbstractContextManager[object]:
         return nullcontext()
     stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
     return stance
+
+
+class _AllPairsError(Exception):
+    """Ends a function before it computes [k, k] numbers, for which there may be no memory."""
 
 
 class _OriginsMode(TorchFunctionMode):
@@ -105,10 +109,13 @@ class _OriginsMode(TorchFunctionMode):
         """Call the function, look at what it makes of an output and a target, and note where its result comes from."""
         given = list(_tensors((args, kwargs or {})))
         if self._is_mixed(given):
-            with _MatrixMode(self.size) as matrices, warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Using a target size")  # torch's own words, for three losses
-                result = func(*args, **(kwargs or {}))
-            self.is_broadcast |= matrices.found
+            try:
+                with _MatrixMode(self.size), warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "Using a target size")  # torch's own words, for three losses
+                    result = func(*args, **(kwargs or {}))
+            except _AllPairsError:
+                self.is_broadcast = True  # also if the function of the caller catches the exception
+                raise
         else:
             result = func(*args, **(kwargs or {}))
         origin = set().union(*(self._origin_of(t) for t in given))
@@ -129,22 +136,26 @@ class _OriginsMode(TorchFunctionMode):
 
 
 class _MatrixMode(TorchDispatchMode):
-    """Notices results of shape [k, k] of the operations inside a function of torch."""
+    """Ends a function of torch at the operation inside of it that gives [k, k]."""
 
     def __init__(self, size: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.size, self.found = size, False
+        self.size = size
 
     def __torch_dispatch__(
         self,
-        func: Callable[..., object],
+        func: torch._ops.OpOverload,
         types: Iterable[type],
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
-        """Call the operation and look at the shape of its result."""
-        result = func(*args, **(kwargs or {}))
-        self.found |= isinstance(result, Tensor) and result.shape == (self.size, self.size)
+        """Refuse an operation on numbers that broadcasts a column and a vector, and any other that gives [k, k]."""
+        shapes = {tuple(t.shape) for t in _tensors((args, kwargs or {}))}
+        if torch.Tag.pointwise in func.tags and {(self.size, 1), (self.size,)} <= shapes:
+            raise _AllPairsError
+        result: object = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.shape == (self.size, self.size):
+            raise _AllPairsError
         return result
 
 
