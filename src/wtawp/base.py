@@ -6,6 +6,7 @@ This module does not import torch before a function needs it, so that reading op
 import errno
 import gc
 import hashlib
+import operator
 import os
 import stat
 import sys
@@ -244,6 +245,35 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {spelled[nearest[0]]}?" if nearest else ""
 
 
+def checked_seed(seed: object, name: str = "seed") -> int:
+    """Refuse what is not a whole number as a seed, and turn whole numbers of NumPy and torch into Python's.
+
+    Numbers are derived from the text of a seed, so that 1.0 and True would silently give others than 1.
+
+    Args:
+        seed: What a user has passed.
+        name: The name of the argument, for the message.
+
+    Returns:
+        The seed as an `int`.
+
+    Raises:
+        ValueError: If it is something else, such as a float, a boolean or None.
+
+    Example:
+        >>> import numpy as np
+        >>> checked_seed(np.int64(3))
+        3
+    """
+    is_boolean = isinstance(seed, bool) or str(getattr(seed, "dtype", "")) in ("bool", "torch.bool")
+    try:
+        if not is_boolean:
+            return operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise ValueError(f"{name} must be a whole number, such as 0, got {shortened(repr(seed), 60)}")
+
+
 def seed_of(*names: str | int) -> int:
     """Derive a seed from names.
 
@@ -253,12 +283,20 @@ def seed_of(*names: str | int) -> int:
     Returns:
         A number of 56 bits, which depends on the names and their order alone.
 
+    Raises:
+        ValueError: If a name is neither a word nor a whole number.
+
     Example:
         >>> seed_of("split", "cora", 3)
         15076007366361354
     """
-    digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
+    digest = hashlib.sha256("/".join(map(_word, names)).encode()).digest()
     return int.from_bytes(digest[:7], "big")
+
+
+def _word(name: str | int) -> str:
+    """One of the names that random numbers are derived from, as text."""
+    return name if isinstance(name, str) else str(checked_seed(name, "each name that is not a word"))
 
 
 def rng(*names: str | int, device: "str | torch.device" = "cpu") -> "torch.Generator":
@@ -270,6 +308,9 @@ def rng(*names: str | int, device: "str | torch.device" = "cpu") -> "torch.Gener
 
     Returns:
         A new generator.
+
+    Raises:
+        ValueError: If a name is neither a word nor a whole number.
 
     Example:
         >>> import torch

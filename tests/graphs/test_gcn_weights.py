@@ -2,6 +2,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import to_dense_adj
 
 from wtawp.base import DataError, rng
 from wtawp.graphs import GcnWeights, NeighbourLists, NodeBatches, gcn_operator, gcn_weights, sum_operator
@@ -35,6 +37,15 @@ def test_with_all_neighbours_rows_are_those_of_the_whole_graph(
         expected = whole[batch.n_id[: batch.batch_size]]
         torch.testing.assert_close(found, expected[:, batch.n_id], rtol=0, atol=1e-12)
         assert float(expected.sum()) == pytest.approx(float(found.sum()))  # no neighbour is missing
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_repeated_self_loops_count_once_as_in_pyg(weighted: bool) -> None:
+    data = graph(weighted=weighted)
+    normed, values = gcn_norm(data.edge_index, data.edge_weight, 40, dtype=torch.float64)
+    expected = to_dense_adj(normed, edge_attr=values, max_num_nodes=40)[0].T
+    batches = NodeBatches(data, torch.arange(40), (-1,), batch_size=40, seed=0, shuffle=False)
+    torch.testing.assert_close(matrix(GcnWeights(batches.neighbours)(next(iter(batches)))), expected)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

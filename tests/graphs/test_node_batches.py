@@ -102,8 +102,11 @@ def test_edge_weights_are_carried_along() -> None:
 
 def test_bad_arguments_say_what_is_wrong() -> None:
     options = {"batch_size": 4, "seed": 0}
-    with pytest.raises(ValueError, match="batch_size must be >= 1 and num_workers >= 0, got 0 and 0"):
-        NodeBatches(DATA, NODES, (3,), batch_size=0, seed=0)
+    for size in (0, 8.0, True, "8"):
+        with pytest.raises(ValueError, match=rf"batch_size must be a whole number >= 1, got {size!r}"):
+            NodeBatches(DATA, NODES, (3,), batch_size=size, seed=0)
+    with pytest.raises(ValueError, match="num_workers must be a whole number >= 0, got -1"):
+        NodeBatches(DATA, NODES, (3,), num_workers=-1, **options)
     with pytest.raises(ValueError, match="fanouts must be"):
         NodeBatches(DATA, NODES, (), **options)
     with pytest.raises(DataError, match="nodes must hold one or more of the nodes, got none"):

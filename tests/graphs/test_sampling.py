@@ -189,7 +189,7 @@ def test_without_numba_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bad_arguments_say_what_is_wrong() -> None:
     lists = NeighbourLists.from_edges(random_edges(5, 9), 5)
-    for fanouts in ((), (3, -2)):
+    for fanouts in ((), (3, -2), 3, "33", ("a",), (3.0,), (True,), None):
         with pytest.raises(ValueError, match="fanouts must be one number or more"):
             sample_neighbours(lists, torch.tensor([0]), fanouts, key=0)
     with pytest.raises(DataError, match="distinct, but 1 of 3"):

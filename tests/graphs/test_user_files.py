@@ -197,6 +197,8 @@ def test_labels_that_are_nan_empty_or_minus_one_are_unknown(tmp_path: Path, unkn
         ("0,1\n0,9\n", "0,0\n1,1\n", r"g\.csv, line 2: node '9' is not in g\.labels\.csv"),
         ("0,1\n", "0,0\n1,1\n1,0\n", "1 nodes are listed twice"),
         ("0,1\n0\n", "0,0\n1,1\n", r"g\.csv, line 2: expected 2 or 3 columns, got 1"),
+        ("0;1\n", "0,0\n1,1\n", r"g\.csv, line 1: .*, got 1; columns are separated by commas, and '0;1' has none"),
+        ("0,1\n", "0 0\n1 1\n", r"g\.labels\.csv, line 1: .*, got 1; columns are separated by commas, and '0 0' has"),
         ("0,1,1,1\n", "0,0\n1,1\n", r"g\.csv, line 1: expected 2 or 3 columns, got 4"),
         ("0,1,x\n", "0,0\n1,1\n", r"g\.csv, line 1: expected numbers, got \['x'\]"),
         ("0,1,-2\n", "0,0\n1,1\n", r"not negative, got -2\.0"),

@@ -103,9 +103,41 @@ def test_a_signature_that_does_not_fit_is_refused_with_the_adapter_to_write() ->
     with pytest.raises(DataError, match=r"model\(data.x, data.edge_index, data.edge_type, data.time\)"):
         arguments_of(WithNames(), graph(edge_type=torch.zeros(4, dtype=torch.long)))
     with pytest.raises(
+        DataError,
+        match=r"model\(data.x, data.edge_index, data.edge_type, data.time\), after setting data.edge_type, which the g",
+    ):
+        arguments_of(WithNames(), graph())
+    with pytest.raises(
         DataError, match="5 rows of edge_weight for 4 edges; if its edges were changed, as by an attack"
     ):
         arguments_of(WithW(), graph(edge_weight=torch.rand(5)))
+
+
+class Abbreviating(Called):
+    def forward(self, h: Tensor, ei: Tensor, edge_attr: Tensor) -> Tensor: ...
+
+
+class WithTime(Called):
+    def forward(self, h: Tensor, ei: Tensor, time: Tensor, w: Tensor) -> Tensor: ...
+
+
+class EdgesFirst(Called):
+    def forward(self, edge_index: Tensor, x: Tensor, time: Tensor) -> Tensor: ...
+
+
+def test_what_the_graph_lacks_is_named_as_the_graph_names_it() -> None:
+    lacking = (
+        r"forward takes \(h, ei, edge_attr\): .*\. The graph has no edge_attr: set data.edge_attr, with one row for"
+    )
+    with pytest.raises(DataError, match=lacking):
+        arguments_of(Abbreviating(), graph())
+    assert len(arguments_of(Abbreviating(), graph(edge_attr=torch.rand(4, 1)))) == 3
+    with pytest.raises(
+        DataError, match=r"model\(data.x, data.edge_index, data.time, data.edge_weight\), after setting"
+    ):
+        arguments_of(WithTime(), graph())
+    with pytest.raises(DataError, match=r"model\(data.edge_index, data.x, data.time\), or put"):
+        arguments_of(EdgesFirst(), graph())
 
 
 def test_outputs_that_are_not_one_tensor_are_refused_with_the_tensor_to_choose() -> None:

@@ -138,6 +138,13 @@ def test_equal_seeds_give_equal_weights_and_the_caller_s_randomness_is_left_alon
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_the_model_is_left_in_evaluation_mode() -> None:
+    of_graphs, of_nodes = build(), node_model("GCN")
+    fit_batches(of_graphs, GRAPHS, SPLIT, seed=0, batch_size=8, epochs=1)
+    fit_batches(of_nodes, NODES, PARTS, seed=0, batch_size=8, fanouts=(2, 2), epochs=1)
+    assert not any(module.training for model in (of_graphs, of_nodes) for module in model.modules())
+
+
 def test_bad_arguments_say_what_is_wrong() -> None:
     for name in ("epochs", "batch_size", "accumulate"):
         with pytest.raises(ValueError, match=rf"{name} must be .*>= 1, got 0"):

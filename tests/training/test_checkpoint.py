@@ -300,8 +300,12 @@ def test_what_cannot_be_saved_fails_before_the_first_epoch(tmp_path: Path) -> No
 
     with pytest.raises(CheckpointError, match="its folder does not exist; make it first"):
         train(checkpoint=tmp_path / "nowhere" / "training.pt")
-    with pytest.raises(ValueError, match="checkpoint_every must be >= 1, got 0"):
+    with pytest.raises(ValueError, match=r"checkpoint_every must be a whole number of epochs >= 1, got 0"):
         train(checkpoint=tmp_path / "training.pt", checkpoint_every=0)
+    with pytest.raises(ValueError, match=r"checkpoint_every=5 needs checkpoint=, the file"):
+        train(checkpoint_every=5)
+    with pytest.raises(ValueError, match=r'checkpoint must be the path of a file, such as "run.pt", got 3'):
+        train(checkpoint=3)
     with pytest.raises(CheckpointError, match=r"cannot be saved: .*there is no digest of Odd"):
         train(checkpoint=tmp_path / "training.pt", scheduler=lambda optimizer: Odd(optimizer, 1))
     (tmp_path / "folder").mkdir()

@@ -299,3 +299,21 @@ def test_graphs_of_a_list_may_have_boolean_labels() -> None:
     for train in (fit, fit_batches):
         options = {"batch_size": 8} if train is fit_batches else {}
         assert train(PooledGCN(2, 2, generator=rng("init")), graphs, split, seed=0, epochs=1, **options)
+
+
+@pytest.mark.parametrize("name", ["loss", "metric", "scheduler", "augment", "observe", "decoder", "forward"])
+def test_what_is_no_function_is_refused_with_how_it_would_be_called(name: str) -> None:
+    model = GCN(13, 3, generator=rng("init"))
+    with pytest.raises(ValueError, match=rf"{name} must be a function, called as {name}\(.*; got 'mse' \(str\)$"):
+        fit(model, WINE, SPLIT, seed=0, epochs=2, **{name: "mse"})
+    if name in ("loss", "metric"):
+        with pytest.raises(ValueError, match=f"{name} must be a function"):
+            fit_batches(model, WINE, SPLIT, seed=0, batch_size=8, fanouts=(2, 2), epochs=1, **{name: "mse"})
+    if name in ("loss", "metric", "decoder", "forward"):
+        with pytest.raises(ValueError, match=f"{name} must be a function"):
+            evaluate(model, WINE, SPLIT.test, **{name: 1})
+
+
+def test_a_class_is_not_its_object() -> None:
+    with pytest.raises(ValueError, match=r"got the class MSELoss; build it: loss=MSELoss\(\)"):
+        fit(GCN(13, 3, generator=rng("init")), WINE, SPLIT, seed=0, loss=nn.MSELoss)

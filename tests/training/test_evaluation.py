@@ -14,11 +14,39 @@ def test_loss_and_accuracy_are_those_of_the_softmax_without_dropout() -> None:
     data, rows = load("wine"), torch.arange(0, 60, 2)
     model = GCN(13, 3, generator=rng("init")).train()
     loss, accuracy = evaluate(model, data, rows)
-    assert not model.training
-    p = model(data.x, data.edge_index).detach().double().softmax(1)[rows]
+    p = model.eval()(data.x, data.edge_index).detach().double().softmax(1)[rows]
     y = data.y[rows]
     assert loss == pytest.approx(float(-p[torch.arange(len(y)), y].log().mean()), rel=1e-5)
     assert accuracy == pytest.approx(float((p.argmax(1) == y).double().mean()))
+
+
+def test_each_module_keeps_its_own_mode() -> None:
+    data = load("wine")
+    model = GCN(13, 3, norm="batch", generator=rng("init")).train()
+    norm = next(module for module in model.modules() if "Norm" in type(module).__name__)
+    norm.eval()  # as somebody does who freezes the statistics of a trained norm
+    before = [module.training for module in model.modules()]
+    assert {True, False} == set(before)
+    evaluate(model, data, torch.arange(50))
+    assert [module.training for module in model.modules()] == before
+    with pytest.raises(RuntimeError, match="no metric of 50"):
+        evaluate(model, data, torch.arange(50), metric=failing_metric)
+    assert [module.training for module in model.modules()] == before
+    model.eval()
+    evaluate(model, data, torch.arange(50))
+    assert not any(module.training for module in model.modules())
+
+
+def failing_metric(output: Tensor, target: Tensor) -> float:
+    raise RuntimeError(f"no metric of {len(output)} outputs and {len(target)} targets")
+
+
+def test_dropout_stays_on_in_a_loop_that_evaluates() -> None:
+    data, model = load("wine"), torch.nn.Sequential(torch.nn.Linear(13, 3), torch.nn.Dropout(0.5))
+    for _ in range(2):
+        outputs = [model(data.x) for _ in range(2)]
+        assert not torch.equal(*outputs)
+        evaluate(model, data, torch.arange(50), forward=lambda model, data: model(data.x))
 
 
 def test_a_mask_chooses_as_indices_do() -> None:
@@ -44,7 +72,7 @@ def test_other_losses_metrics_and_samples_are_evaluated() -> None:
     data.y = torch.randn(178, 3, generator=rng("y"))
     model = GCN(13, 3, generator=rng("init"))
     found = evaluate(model, data, rows, loss=F.mse_loss, metric=mean_error)
-    output = model(data.x, data.edge_index).detach()[rows]
+    output = model.eval()(data.x, data.edge_index).detach()[rows]
     assert found[0] == pytest.approx(float((output - data.y[rows]).square().mean()), rel=1e-6)
     assert found[1] == pytest.approx(float((output - data.y[rows]).abs().mean()), rel=1e-6)
     data.edge_label_index, data.edge_label = torch.tensor([[0, 1, 2], [3, 4, 5]]), torch.tensor([1.0, 0.0, 1.0])

@@ -56,6 +56,14 @@ def test_logits_are_those_of_the_whole_graph(name: str, max_edges: int, monkeypa
     assert not found.requires_grad
 
 
+@pytest.mark.parametrize("name", LAYERED)
+def test_logits_are_those_of_the_whole_graph_if_self_loops_are_listed_twice(name: str) -> None:
+    loops = torch.tensor([[3, 7, 3, 3, 8], [3, 7, 3, 3, 8]])
+    data = Data(x=DATA.x, edge_index=torch.cat([loops[:, :1], DATA.edge_index, loops[:, 1:]], 1))
+    model = seeded(LAYERED[name]).eval()
+    torch.testing.assert_close(compute_logits(model, data), model(data.x, data.edge_index).detach(), rtol=0, atol=1e-5)
+
+
 def test_features_on_disk_and_lists_in_place_of_edges(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", DATA.x.numpy())
     model, lists = GraphSAGE(6, 7, generator=rng("init")), NeighbourLists.from_edges(DATA.edge_index, 90)

@@ -75,6 +75,21 @@ def test_equal_seeds_give_equal_weights_and_the_caller_s_randomness_is_left_alon
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_trained_models_are_left_in_evaluation_mode() -> None:
+    data, models = load("wine"), [GCN(13, 3, generator=rng("init", i)).train() for i in range(2)]
+    fit_many(models, data, stratified(data.y, seed=0), seeds=[0, 1], epochs=2)
+    assert not any(module.training for model in models for module in model.modules())
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_an_observer_may_evaluate_the_model(*, evaluates: bool) -> None:
+    data, model = load("wine"), GCN(13, 3, generator=rng("init"))
+    split = stratified(data.y, seed=0)
+    observe = (lambda model, _: evaluate(model, data, split.test)) if evaluates else None
+    result = fit(model, data, split, seed=0, epochs=5, observe=observe)
+    assert result == fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=5)
+
+
 def test_lam_zero_trains_as_no_perturbation_does() -> None:
     data = load("wine")
     split = stratified(data.y, seed=0)
@@ -359,6 +374,20 @@ def test_weights_of_edges_need_their_shape_and_positive_sums() -> None:
     data.edge_weight = -torch.ones(edges)
     with pytest.raises(DataError, match="a GCN needs positive sums of edge weights, but those into node 0 sum to -"):
         fit(GCN(13, 3, generator=rng("init")), data, split, seed=0, epochs=1)
+
+
+def test_a_seed_is_a_whole_number_of_any_library() -> None:
+    data, options = load("wine"), {"epochs": 2}
+    split = stratified(data.y, seed=0)
+    results = [
+        fit(GCN(13, 3, generator=rng("init")), data, split, seed=seed, **options)
+        for seed in (1, np.int64(1), torch.tensor(1))
+    ]
+    assert results[0] == results[1] == results[2]
+    with pytest.raises(ValueError, match=r"seeds\[1\] must be a whole number, such as 0, got 1.0"):
+        fit_many([GCN(13, 3, generator=rng("init", i)) for i in range(2)], data, split, seeds=[0, 1.0], **options)
+    with pytest.raises(ValueError, match="seeds must hold a number for each model"):
+        fit_many([GCN(13, 3, generator=rng("init"))], data, split, seeds=0, **options)
 
 
 def test_seeds_may_be_an_array_and_other_modules_may_take_weights_of_any_shape() -> None:

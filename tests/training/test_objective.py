@@ -79,6 +79,18 @@ def test_targets_that_do_not_fit_are_refused(given: dict[str, Any], y: Tensor | 
     Objective().check_targets(Y)
 
 
+def test_a_loss_without_a_gradient_is_refused_where_one_is_needed() -> None:
+    outputs = OUTPUTS.clone().requires_grad_()
+    detached = Objective(loss=lambda o, y: F.cross_entropy(o, y).detach(), metric=recall)
+    with pytest.raises(
+        ValueError, match=r"loss must return a tensor through which gradients reach the output, got a d"
+    ):
+        detached.losses(outputs, Y)
+    with torch.no_grad():
+        assert detached.losses(outputs, Y).shape == (2,)
+    assert detached.losses(OUTPUTS, Y).shape == (2,)
+
+
 def test_results_of_a_wrong_kind_are_refused() -> None:
     for loss, got in ((lambda o, _: o.sum(1), r"shape \[5\]"), (lambda o, _: float(o.sum()), "float")):
         with pytest.raises(ValueError, match=f"loss must return a scalar tensor, .* got {got}"):

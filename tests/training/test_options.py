@@ -23,6 +23,13 @@ def test_the_metric_of_one_s_own_is_selected_on_in_training_alone() -> None:
     ("changed", "message"),
     [
         ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"lr": "0.1"}, r"lr must be a finite number >= 0, such as 0.01, got '0.1'"),
+        ({"lr": True}, "lr must be a finite number >= 0"),
+        ({"lr": float("nan")}, "lr must be a finite number >= 0"),
+        ({"weight_decay": -1}, r"weight_decay must be a finite number >= 0, such as 0.01, got -1"),
+        ({"patience": 0}, r"patience must be a whole number of epochs >= 1, or None to train them all, got 0"),
+        ({"patience": 1.5}, "patience must be a whole number"),
+        ({"patience": True}, "patience must be a whole number"),
         ({"select_on": "best"}, r"one of \('either', 'loss', 'accuracy', 'metric', 'last'\), got 'best'"),
     ],
 )

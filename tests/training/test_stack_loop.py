@@ -28,3 +28,9 @@ def test_gradients_are_checked_in_perturbed_epochs_alone(monkeypatch: pytest.Mon
         awp = AwpConfig(rho=0.5, lam=0.5, every=every, start=start)
         fit(MLP(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, awp=awp, epochs=40)
     assert checked == [1, 10, 20, 30, 40, *[1, 19, 39], *[6, 15, 25, 35]]
+
+
+def test_augment_must_return_a_graph() -> None:
+    data = load("wine")
+    with pytest.raises(ValueError, match="augment must return a graph, a PyG Data, for each epoch, got NoneType"):
+        fit(GCN(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, augment=lambda *_: None)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from wtawp.analysis.losses import LossFn, TakesStacks, loss_and_gradient, refuse_training_mode, trainable
 from wtawp.analysis.shifted_weights import shifted_weights
-from wtawp.base import rng
+from wtawp.base import checked_seed, rng
 from wtawp.core import project, select
 from wtawp.core.config import Layers
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
@@ -45,6 +45,7 @@ def random_direction(model: nn.Module, *, seed: int, number: int = 0, scale: Sca
         >>> round(float(torch.cat([d.flatten() for d in direction.values()]).norm()), 4)
         1.0
     """
+    seed = checked_seed(seed)
     if scale not in get_args(Scale):
         raise ValueError(f"scale must be one of {get_args(Scale)}, got {scale!r}")
     theta, generator = trainable(model), rng("landscape", seed, number)
@@ -224,6 +225,7 @@ def loss_along_random_directions(
     Raises:
         ValueError: If `num_directions` is below 1, or as in `random_direction` and `losses_at`.
     """
+    seed = checked_seed(seed)
     if num_directions < 1:
         raise ValueError(f"num_directions must be >= 1, got {num_directions}")
     return torch.stack([

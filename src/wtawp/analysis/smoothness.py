@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch_geometric.data import Data
 
 from wtawp.analysis.losses import refuse_training_mode
-from wtawp.base import AnalysisError, isolated_rng, rng, seed_of
+from wtawp.base import AnalysisError, checked_seed, isolated_rng, rng, seed_of
 from wtawp.graphs.collection import is_collection
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator
@@ -80,6 +80,7 @@ def input_gradient_norms(
         >>> input_gradient_norms([model], data, torch.arange(10), wrt="features", seed=0, samples=2).shape
         torch.Size([1, 2])
     """
+    seed = checked_seed(seed)
     if definition not in get_args(Definition) or wrt not in get_args(Wrt):
         allowed = f"definition must be one of {get_args(Definition)} and wrt one of {get_args(Wrt)}"
         raise ValueError(f"{allowed}, got definition={definition!r} and wrt={wrt!r}")

@@ -14,7 +14,7 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor, nn
 
 from wtawp.analysis.losses import LossFn, refuse_training_mode, trainable
-from wtawp.base import AnalysisError, rng
+from wtawp.base import AnalysisError, checked_seed, rng
 
 Array = NDArray[np.float64]
 MAX_DENSE_SIZE = 64  # parameters up to which the Hessian is formed: ARPACK cannot compute all eigenvalues
@@ -177,6 +177,7 @@ def hessian_trace(model: nn.Module, loss_fn: LossFn, *, seed: int, probes: int =
         >>> hessian_trace(model, lambda: model.weight.square().sum(), seed=0)
         Trace(mean=4.0, standard_error=0.0)
     """
+    seed = checked_seed(seed)
     if probes < 2:
         raise ValueError(f"a standard error needs at least 2 probes, got {probes}")
     hessian = Hessian.of(model, loss_fn)
@@ -250,6 +251,7 @@ def spectral_density(
         ValueError: If `probes` or `steps` is below 1, or a module is in training mode.
         AnalysisError: If derivatives of the loss are not finite.
     """
+    seed = checked_seed(seed)
     if probes < 1 or steps < 1:
         raise ValueError(f"probes and steps must be >= 1, got {probes} and {steps}")
     hessian = Hessian.of(model, loss_fn)

@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.random_attack import first_of_each
-from wtawp.base import AttackError, rng
+from wtawp.base import AttackError, checked_seed, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
 
 
@@ -33,6 +33,7 @@ def dice(data: Data, *, budget: float | int, labels: Tensor, seed: int) -> EdgeF
         >>> len(dice(data, budget=5, labels=data.y, seed=0))
         5
     """
+    seed = checked_seed(seed)
     count, size, g = budget_of(data, budget), int(data.num_nodes), rng("attack", "dice", seed)
     labels = checked_labels(labels, size)
     edges, labels = undirected_pairs(data), labels.cpu()

@@ -11,6 +11,7 @@ from wtawp.attacks.checks import check_graph, check_victim
 from wtawp.attacks.meta_attack import self_training_labels
 from wtawp.attacks.registry import DEFAULT_ATTACK, attack_spec
 from wtawp.attacks.spec import AttackRequest
+from wtawp.base import checked_seed
 from wtawp.graphs.graph_flips import Flips
 from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.evaluation import evaluating
@@ -66,6 +67,7 @@ def attack(
         >>> len(attack(data, victim, budget=5, nodes=torch.arange(10), steps=3))
         5
     """
+    seed = checked_seed(seed)
     spec = attack_spec(method)
     check_graph(data)
     if spec.uses_victim:

@@ -20,7 +20,7 @@ from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.evolution import JITTER, FlipSampler, combined, credits_of, tournament
 from wtawp.attacks.flipped_graphs import NO_FLIP, FlippedGraphs, Victim
 from wtawp.attacks.losses import margins
-from wtawp.base import AttackError, isolated_rng, report_progress, rng
+from wtawp.base import AttackError, checked_seed, isolated_rng, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.normalisation import sum_operator
 from wtawp.graphs.row_choices import checked_rows
@@ -89,6 +89,7 @@ def eva(
         >>> len(eva(data, victim, budget=5, nodes=torch.arange(10), labels=data.y, seed=0, steps=5, population=8))
         5
     """
+    seed = checked_seed(seed)
     _check_options(steps, population, mutation, tournament_size, crossover)
     count, size = budget_of(data, budget), int(data.num_nodes)
     goal = _Goal.of(data, nodes, labels, objective, hard_labels=hard_labels)

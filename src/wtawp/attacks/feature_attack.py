@@ -15,7 +15,7 @@ from wtawp.attacks.losses import Loss
 from wtawp.attacks.pgd_attack import checked_step_size
 from wtawp.attacks.projection import thresholds
 from wtawp.attacks.relaxed import Target, target_of
-from wtawp.base import AttackError, report_progress, rng
+from wtawp.base import AttackError, checked_seed, report_progress, rng
 from wtawp.graphs.feature_flips import FeatureFlips, binary_features, feature_budget_of
 from wtawp.models.evaluation import evaluating
 
@@ -72,6 +72,7 @@ def pgd_features(
         >>> len(pgd_features(data, victim, budget=5, seed=0, steps=3, **attacked))
         5
     """
+    seed = checked_seed(seed)
     count, x = feature_budget_of(data, budget), binary_features(data)
     step_size = checked_step_size(steps, loss, samples, step_size)
     with evaluating(victim):

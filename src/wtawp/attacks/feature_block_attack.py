@@ -13,7 +13,7 @@ from wtawp.attacks.block_ascent import BlockAscent, check_block_options
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.projection import project_onto_budget
 from wtawp.attacks.relaxed import RelaxedFlips, Target, target_of
-from wtawp.base import isolated_rng, rng
+from wtawp.base import checked_seed, isolated_rng, rng
 from wtawp.graphs.feature_flips import FeatureFlips, binary_features, feature_budget_of
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.structure import row_pointers
@@ -73,6 +73,7 @@ def prbcd_features(
         >>> len(prbcd_features(data, victim, budget=5, seed=0, steps=5, **attacked))
         5
     """
+    seed = checked_seed(seed)
     check_block_options(loss, steps, samples, block_size, step_size)
     count = feature_budget_of(data, budget)
     if block_size < count:

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from wtawp.attacks.gradient import FactoredGradient, FullGradient, attacked_by_gradient, codes_of_rows, entries_at_once
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.relaxed import RelaxedFlips, target_of
-from wtawp.base import AttackError, report_progress
+from wtawp.base import AttackError, checked_seed, report_progress
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating
 
@@ -56,6 +56,7 @@ def fga(
         >>> (flips.pairs == 7).any(0).tolist()
         [True, True, True]
     """
+    seed = checked_seed(seed)
     if loss not in ("ce", "margin"):
         raise ValueError(f"loss must be 'ce' or 'margin', got {loss!r}")
     count, size = budget_of(data, budget), int(data.num_nodes)

@@ -16,7 +16,7 @@ from wtawp.attacks.checks import check_graph, check_victim, refuse_nan
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.projection import thresholds
 from wtawp.attacks.relaxed import Target, target_of
-from wtawp.base import AttackError, DataError, isolated_rng, report_progress, rng
+from wtawp.base import AttackError, DataError, checked_seed, isolated_rng, report_progress, rng
 from wtawp.graphs.flips import undirected_pairs
 from wtawp.graphs.injected_nodes import InjectedNodes, injection_budget_of
 from wtawp.graphs.normalisation import gcn_operator
@@ -80,6 +80,7 @@ def inject_nodes(
         >>> len(injected), injected.apply(data).num_nodes
         (3, 63)
     """
+    seed = checked_seed(seed)
     limits = _limits_of(data, budget, edges_per_node)
     for name, value in (("rounds", rounds), ("steps", steps)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -123,6 +124,7 @@ def inject_at_random(data: Data, *, budget: float | int, seed: int, edges_per_no
         >>> injected.x.shape
         torch.Size([6, 20])
     """
+    seed = checked_seed(seed)
     limits, size = _limits_of(data, budget, edges_per_node), int(data.num_nodes)
     g = rng("attack", "inject at random", seed)
     ends = torch.stack([torch.randperm(size, generator=g)[: limits.edges] for _ in range(limits.count)])

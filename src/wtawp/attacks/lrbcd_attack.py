@@ -14,7 +14,7 @@ from wtawp.attacks.flip_blocks import EPS, draw_pairs
 from wtawp.attacks.local_budgets import legal_flips, local_budgets, project_onto_budgets
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.relaxed import RelaxedFlips, Target, target_of
-from wtawp.base import isolated_rng, rng
+from wtawp.base import checked_seed, isolated_rng, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.capabilities import StackAware
 from wtawp.models.evaluation import evaluating
@@ -74,6 +74,7 @@ def lrbcd(
         >>> len(lrbcd(data, victim, budget=5, nodes=torch.arange(10), labels=data.y, seed=0, steps=5))
         5
     """
+    seed = checked_seed(seed)
     check_block_options(loss, steps, samples, block_size, step_size)
     count, local = budget_of(data, budget), local_budgets(data, local_budget)
     refuse_without_weights(victim, "the attack")

@@ -22,7 +22,7 @@ from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.meta_state import MetaInit, MetaState, PairGradient
 from wtawp.attacks.meta_training import Descent, adam_trajectory
 from wtawp.attacks.spec import AttackRequest
-from wtawp.base import AttackError, report_progress
+from wtawp.base import AttackError, checked_seed, report_progress
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import multiply
@@ -107,6 +107,7 @@ def metattack(
         >>> len(metattack(data, budget=3, train=torch.arange(0, 60, 3), labels=data.y, seed=0, steps=5))
         3
     """
+    seed = checked_seed(seed)
     return metattack_many(
         data, budget=budget, trains=[train], labels=[labels], seeds=[seed],
         unlabelled=None if unlabelled is None else [unlabelled], lam=lam, approximate=approximate,
@@ -157,6 +158,7 @@ def metattack_many(
         ValueError: If the sequences differ in length or are empty, or nodes, labels, features or options are not what
             they must be.
     """
+    seeds = [checked_seed(seed, f"seeds[{i}]") for i, seed in enumerate(seeds)]
     count, size = budget_of(data, budget), int(data.num_nodes)
     options = MetaOptions(
         lam=lam,

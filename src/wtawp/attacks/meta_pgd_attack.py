@@ -18,7 +18,7 @@ from wtawp.attacks.losses import Loss
 from wtawp.attacks.projection import project_onto_budget
 from wtawp.attacks.relaxed import RelaxedFlips, contains, target_of
 from wtawp.attacks.unrolled_training import State, TrainingOptions, UnrolledTraining
-from wtawp.base import AttackError, report_progress, rng
+from wtawp.base import AttackError, checked_seed, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating
 
@@ -93,6 +93,7 @@ def meta_pgd(
         >>> len(meta_pgd(data, victim, budget=5, nodes=rest, labels=data.y, seed=0, train=train, steps=3))
         5
     """
+    seed = checked_seed(seed)
     options = TrainingOptions(steps=training_steps, lr=lr, weight_decay=weight_decay)
     count, size = _checked_count(data, budget, block_size), int(data.num_nodes)
     check_block_options(loss, steps, samples, block_size, step_size)

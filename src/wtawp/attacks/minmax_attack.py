@@ -15,7 +15,7 @@ from wtawp.attacks.gradient import BlackBoxVictim, FactoredVictims, attacked_by_
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.pgd_attack import ascent_step, checked_step_size, round_by_sampling
 from wtawp.attacks.relaxed import RelaxedFlips, Target, target_of
-from wtawp.base import report_progress, rng
+from wtawp.base import checked_seed, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating
 
@@ -71,6 +71,7 @@ def minmax(
         >>> len(minmax(data, victim, budget=5, nodes=torch.arange(10), labels=data.y, seed=0, steps=3))
         5
     """
+    seed = checked_seed(seed)
     count, size = budget_of(data, budget), int(data.num_nodes)
     step_size = checked_step_size(steps, loss, samples, step_size)
     if not (0 < lr < math.inf and 0 <= weight_decay < math.inf):

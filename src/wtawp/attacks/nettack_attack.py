@@ -16,7 +16,7 @@ from wtawp.attacks.checks import checked_labels
 from wtawp.attacks.linear_surrogate import surrogate_weights
 from wtawp.attacks.nettack_state import NettackState, cooccurring
 from wtawp.attacks.spec import AttackRequest
-from wtawp.base import NoFlipError, part_of_progress, report_progress, rng
+from wtawp.base import NoFlipError, checked_seed, part_of_progress, report_progress, rng
 from wtawp.graphs.feature_flips import FeatureFlips, binary_features
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.graph_flips import GraphFlips
@@ -106,6 +106,7 @@ def nettack(
         >>> len(flips), 7 in flips.edges.pairs[:, 0]
         (3, True)
     """
+    seed = checked_seed(seed)
     return nettack_many(
         data, victim, targets=_target(nodes, int(data.num_nodes)), labels=labels, seed=seed, budget=budget, train=train,
         weights=weights, flip_edges=flip_edges, flip_features=flip_features, direct=direct, influencers=influencers,
@@ -156,6 +157,7 @@ def nettack_many(
         DataError: If features are to be flipped and are not binary.
         NoFlipError: If no flip is allowed for a target.
     """
+    seed = checked_seed(seed)
     options = NettackOptions(
         budget=budget, flip_edges=flip_edges, flip_features=flip_features, direct=direct, influencers=influencers,
         likelihood_cutoff=likelihood_cutoff, cooccurrence=cooccurrence,

@@ -16,7 +16,7 @@ from wtawp.attacks.gradient import BlackBoxVictim, FactoredVictims, attacked_by_
 from wtawp.attacks.losses import Loss, loss_spec
 from wtawp.attacks.relaxed import RelaxedFlips, target_of
 from wtawp.attacks.spec import AttackRequest
-from wtawp.base import AttackError, report_progress, rng
+from wtawp.base import AttackError, checked_seed, report_progress, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.evaluation import evaluating
 
@@ -71,6 +71,7 @@ def pgd(
         >>> len(pgd(data, victim, budget=5, nodes=torch.arange(10), labels=data.y, seed=0, steps=3))
         5
     """
+    seed = checked_seed(seed)
     return pgd_many(
         data, [victim], budget=budget, nodes=[nodes], labels=[labels], seeds=[seed], steps=steps, loss=loss,
         samples=samples, step_size=step_size,
@@ -118,6 +119,7 @@ def pgd_many(
         ValueError: If the victims differ in architecture, or nodes, labels or options are not what they must be.
         AttackError: If a victim ignores the graph, its outputs are not finite, or no flip raises its loss.
     """
+    seeds = [checked_seed(seed, f"seeds[{i}]") for i, seed in enumerate(seeds)]
     count, size = budget_of(data, budget), int(data.num_nodes)
     step_size = checked_step_size(steps, loss, samples, step_size)
     _check_victims(victims, nodes, labels, seeds)

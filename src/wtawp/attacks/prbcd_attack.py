@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from wtawp.attacks.checks import refuse_nan, refuse_without_weights
 from wtawp.attacks.losses import Loss, loss_spec
 from wtawp.attacks.relaxed import Target, target_of
-from wtawp.base import AttackError, isolated_rng, report_progress
+from wtawp.base import AttackError, checked_seed, isolated_rng, report_progress
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.models.capabilities import StackAware
 from wtawp.models.evaluation import evaluating
@@ -80,6 +80,7 @@ def prbcd(
         >>> len(prbcd(data, victim, budget=5, nodes=torch.arange(10), labels=data.y, seed=0, steps=5, block_size=500))
         5
     """
+    seed = checked_seed(seed)
     if samples < 0:
         raise ValueError(f"samples must be >= 0, got {samples}")
     if not 0 < step_size < float("inf"):
@@ -138,6 +139,7 @@ def grbcd(
         ValueError: If the block is too small for the budget, or nodes, labels or options are not what they must be.
         AttackError: If the victim takes no edge_weight or ignores it, or its outputs are not finite.
     """
+    seed = checked_seed(seed)
     block_attack = _BlockAttack(data, victim, budget, nodes, labels, seed, steps, loss, block_size, greedy=True)
     pyg_attack = GRBCDAttack(block_attack.victim, block_attack.block_size, steps, block_attack.loss, log=progress)
     return block_attack.run(pyg_attack, "grbcd")

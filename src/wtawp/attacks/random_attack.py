@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.base import rng
+from wtawp.base import checked_seed, rng
 from wtawp.graphs.flips import EdgeFlips, budget_of
 
 
@@ -24,6 +24,7 @@ def random_flips(data: Data, *, budget: float | int, seed: int) -> EdgeFlips:
         >>> len(random_flips(citation(seed=0, num_nodes=60, num_words=20), budget=5, seed=0))
         5
     """
+    seed = checked_seed(seed)
     count, size = budget_of(data, budget), int(data.num_nodes)
     pairs = _distinct_pairs(size, count, rng("attack", "random", seed))
     return EdgeFlips.of(pairs, size, (("attack", "random"), ("budget", str(budget)), ("seed", str(seed))))

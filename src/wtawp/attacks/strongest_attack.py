@@ -20,7 +20,7 @@ from wtawp.attacks.registry import attack_names, attack_spec
 from wtawp.attacks.relaxed import target_of
 from wtawp.attacks.spec import AttackRequest, AttackSpec
 from wtawp.attacks.surrogate import distilled_surrogate
-from wtawp.base import AttackError, WtawpError, part_of_progress, seed_of
+from wtawp.base import AttackError, WtawpError, checked_seed, part_of_progress, seed_of
 from wtawp.graphs.flips import EdgeFlips, budget_of
 from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.evaluation import evaluating
@@ -82,6 +82,7 @@ def strongest(
         >>> outcome.accuracies[outcome.winner] == min(outcome.accuracies.values())
         True
     """
+    seed = checked_seed(seed)
     request = AttackRequest.single(
         data, victim, budget=budget, nodes=nodes, labels=labels, seed=seed, surrogate=surrogate
     )

@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import AttackError, rng
+from wtawp.base import AttackError, checked_seed, rng
 from wtawp.models import GCN
 from wtawp.models.evaluation import evaluating
 
@@ -39,6 +39,7 @@ def distilled_surrogate(data: Data, victim: nn.Module, *, seed: int, hidden: int
         >>> bool(agrees.float().mean() > 0.9)
         True
     """
+    seed = checked_seed(seed)
     with evaluating(victim), torch.no_grad():
         wanted = victim(data.x, data.edge_index).softmax(1)
     if not bool(torch.isfinite(wanted).all()):

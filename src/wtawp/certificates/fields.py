@@ -20,7 +20,7 @@ from scipy import sparse
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.base import CertificateError, rng
+from wtawp.base import CertificateError, checked_seed, rng
 from wtawp.certificates.voters import Victim
 from wtawp.graphs.flips import undirected_pairs
 from wtawp.models.capabilities import RunsOnBatches
@@ -90,6 +90,7 @@ def receptive_fields(
         >>> receptive_fields(data, model).reach.shape
         (60, 60)
     """
+    seed = checked_seed(seed)
     if on not in PARTS:
         raise ValueError(f"fields are on {' or on '.join(PARTS)}, got {on!r}")
     model: object = victim

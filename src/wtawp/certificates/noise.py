@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, seed_of
+from wtawp.base import DataError, checked_seed, seed_of
 from wtawp.graphs.flips import undirected_pairs
 from wtawp.models.dropout import mixed
 
@@ -259,6 +259,7 @@ def noisy_training(*, features: Noise | None = None, edges: Noise | None = None,
         >>> augment(data, 0).num_edges < data.num_edges
         True
     """
+    seed = checked_seed(seed)
     last: list[NoisyGraphs] = []  # those of the graph of the last call
 
     def augment(data: Data, epoch: int) -> Data:

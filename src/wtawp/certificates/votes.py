@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.base import CertificateError, DataError, UncountedVotesWarning, find_stack_level, write_atomic
+from wtawp.base import CertificateError, DataError, UncountedVotesWarning, checked_seed, find_stack_level, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs
 from wtawp.certificates.provenance import Provenance, is_same_origin, provenance_of
 from wtawp.certificates.voters import Victim, voter_of
@@ -192,6 +192,7 @@ def vote(
         >>> vote(data, model, edges=Noise(p_add=0.001, p_del=0.4), samples=10, seed=0).counts.sum(1).unique()
         tensor([10])
     """
+    seed = checked_seed(seed)
     if not is_whole_number(samples) or samples < 1:
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
     samples = int(samples)

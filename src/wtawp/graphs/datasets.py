@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, overload
 
-from wtawp.base import DataError, WtawpError, resolve
+from wtawp.base import DataError, WtawpError, checked_seed, resolve
 from wtawp.graphs.composed_names import composed_name
 from wtawp.graphs.download import Place, fetch, locate
 from wtawp.graphs.registry import SUFFIXES, DatasetSpec, TuFeatures, dataset_spec
@@ -61,6 +61,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
             "load takes the name of a data set, such as 'cora', the path of a file or 'package.module:function', got"
             f" {type(given).__name__}{advice}"
         )
+    seed = checked_seed(seed)
     if isinstance(name_or_path, str) and (composed := composed_name(name_or_path)) is not None:
         if features is not None:
             raise DataError(f"{name_or_path} brings its own features; features={features!r} is for lists of graphs")

@@ -25,8 +25,8 @@ class GcnWeights:
     sampled. Self-loops are not sampled: each node of the batch has its own, with its exact weight.
 
     Args:
-        lists: The whole graph. A node that has self-loops keeps them; every other node gets one of weight 1, as in
-            `gcn_operator`.
+        lists: The whole graph. A node that has self-loops keeps the last one; every other node gets one of weight 1, as
+            in `gcn_operator`.
 
     Raises:
         DataError: If the weights of the edges into a node, with its self-loop, do not have a positive sum.
@@ -101,9 +101,13 @@ def _sums(lists: NeighbourLists) -> tuple[Tensor, Tensor]:  # -> [n], [n]
         end = int(lists.indptr[last])
         targets = torch.repeat_interleave(torch.arange(first, last), lists.degrees[first:last])
         weight = torch.ones(end - begin) if lists.edge_weight is None else lists.edge_weight[begin:end]
-        total.index_add_(0, targets, weight.double())
         is_loop = (lists.sources[begin:end] == targets).nonzero()[:, 0]
-        loops.index_add_(0, targets[is_loop], weight[is_loop].double())
-        has_loop[targets[is_loop]] = True
+        owners = targets[is_loop]  # sorted, as all targets are
+        is_repeated = torch.cat([owners[1:] == owners[:-1], owners.new_zeros(min(1, len(owners)), dtype=torch.bool)])
+        if bool(is_repeated.any()):
+            weight = weight.index_fill(0, is_loop[is_repeated], 0)  # the last self-loop of a node counts alone
+        total.index_add_(0, targets, weight.double())
+        loops.index_add_(0, owners, weight[is_loop].double())
+        has_loop[owners] = True
         first = last
     return total + (~has_loop), torch.where(has_loop, loops, 1.0)

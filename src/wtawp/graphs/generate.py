@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, rng
+from wtawp.base import DataError, checked_seed, rng
 
 
 def knn_edges(points: Tensor, k: int) -> Tensor:  # [n, d] -> [2, e]
@@ -58,6 +58,7 @@ def toy(name: str, *, seed: int, num_points: int = 200, k: int = 3) -> Data:
         >>> toy("moons", seed=0).num_nodes
         200
     """
+    seed = checked_seed(seed)
     g = rng("toy", name, seed)
     half = num_points // 2
     y = (torch.arange(num_points) >= half).long()
@@ -122,6 +123,7 @@ def citation(
         >>> citation(seed=0)
         Data(x=[2000, 800], edge_index=[2, 8000], y=[2000])
     """
+    seed = checked_seed(seed)
     g = rng("citation", seed)
     y = torch.repeat_interleave(torch.arange(len(CLASS_SHARES)), _counts(num_nodes))
     y = y[torch.randperm(num_nodes, generator=g)]
@@ -214,6 +216,7 @@ def power_law(
         >>> power_law(num_nodes=1000, mean_degree=10, seed=0).num_nodes
         1000
     """
+    seed = checked_seed(seed)
     if num_classes < 2 or num_nodes < num_classes:
         raise DataError(f"2 classes or more, and a node or more for each, got {num_classes} for {num_nodes} nodes")
     if num_features < 1:

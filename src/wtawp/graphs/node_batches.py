@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, rng, seed_of
+from wtawp.base import DataError, checked_seed, rng, seed_of
 from wtawp.graphs.row_choices import checked_rows
 from wtawp.graphs.sampling import NeighbourLists, check_fanouts, sample_neighbours
 
@@ -47,7 +48,8 @@ class NodeBatches:
         neighbours: The neighbour lists.
 
     Raises:
-        ValueError: If `batch_size` is below 1, `num_workers` below 0, or the fan-outs mean nothing.
+        ValueError: If `batch_size` is not a whole number from 1 on, `num_workers` not one from 0 on, or the fan-outs
+            mean nothing.
         DataError: If the nodes are none, occur twice or do not exist, or the graph is not on the CPU, or its neighbour
             lists are of another size.
 
@@ -72,9 +74,10 @@ class NodeBatches:
         transform: Transform | None = None,
         num_workers: int = 0,
     ) -> None:
+        seed = checked_seed(seed)
         check_fanouts(fanouts)
-        if batch_size < 1 or num_workers < 0:
-            raise ValueError(f"batch_size must be >= 1 and num_workers >= 0, got {batch_size} and {num_workers}")
+        _check_whole("batch_size", batch_size, 1)
+        _check_whole("num_workers", num_workers, 0)
         self.neighbours = neighbour_lists_of(data) if neighbours is None else neighbours
         if data.num_nodes != self.neighbours.num_nodes:
             raise DataError(f"data has {data.num_nodes} nodes and its neighbour lists {self.neighbours.num_nodes}")
@@ -113,6 +116,12 @@ class NodeBatches:
         for name in self._in_memory:
             batch[name] = rows_of(self._data[name], batch[self._index_of[name]])
         return batch if self._transform is None else self._transform(batch)
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    """Refuse what is not a whole number from `least` on."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
 
 
 class _Order(Sampler[tuple[int, int, Tensor]]):

@@ -25,7 +25,9 @@ def gcn_operator(
 ) -> Operator:  # [2, e], [e] -> [n, n]
     """The symmetrically normalised adjacency matrix with self-loops, D^-1/2 (A + I) D^-1/2.
 
-    Duplicate edges are summed; a node that has a self-loop already keeps it as it is. Gradients reach `edge_weight`.
+    Duplicate edges are summed; a node that has a self-loop already keeps it as it is. Of several self-loops of one node
+    the last one counts, as in PyG's `gcn_norm` on a CPU (which one PyG takes there is not defined on a GPU, and matters
+    if their weights differ). Gradients reach `edge_weight`.
 
     Args:
         edge_index: Edges from `edge_index[0]` to `edge_index[1]`, [2, e].
@@ -46,8 +48,12 @@ def gcn_operator(
                 [0.5000, 0.5000]])
     """
     lonely = torch.ones(num_nodes, dtype=torch.bool, device=edge_index.device)
-    lonely[edge_index[0][edge_index[0] == edge_index[1]]] = False
+    listed = edge_index[0][edge_index[0] == edge_index[1]]
+    lonely[listed] = False
     loops = lonely.nonzero()[:, 0]
+    if len(listed) + len(loops) > num_nodes:
+        kept = _last_loops_and_other_edges(edge_index, num_nodes)
+        edge_index, edge_weight = edge_index[:, kept], None if edge_weight is None else edge_weight[kept]
     source, target = torch.cat([edge_index[0], loops]), torch.cat([edge_index[1], loops])
     ones = torch.ones(len(source), dtype=dtype, device=edge_index.device)
     weight = ones if edge_weight is None else torch.cat([edge_weight.to(dtype), ones[: len(loops)]])
@@ -57,6 +63,14 @@ def gcn_operator(
         _refuse_negative(degree)
     scale = degree.rsqrt() if power == -0.5 else degree.pow(power)
     return replace(plain, values=scaled_values(plain, scale))
+
+
+def _last_loops_and_other_edges(edge_index: Tensor, num_nodes: int) -> Tensor:  # [2, e] -> [k]
+    """The positions of the last self-loop of each node, and of all edges between nodes, in their order."""
+    is_loop = edge_index[0] == edge_index[1]
+    positions = torch.arange(edge_index.shape[1], device=edge_index.device)
+    last = positions.new_zeros(num_nodes).scatter_reduce(0, edge_index[0][is_loop], positions[is_loop], "amax")
+    return (~is_loop | (last[edge_index[0]] == positions)).nonzero()[:, 0]
 
 
 def _refuse_negative(degree: Tensor) -> None:

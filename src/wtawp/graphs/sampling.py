@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -208,12 +209,19 @@ def check_fanouts(fanouts: Sequence[int]) -> None:
         fanouts: Largest number of edges into a node for each hop.
 
     Raises:
-        ValueError: If there are none, or one is below -1.
+        ValueError: If they are no sequence of whole numbers, there are none, or one is below -1.
     """
-    if not fanouts or min(fanouts) < -1:
+    is_sequence = hasattr(fanouts, "__len__") and not isinstance(fanouts, str)
+    if not is_sequence or not len(fanouts) or not all(_is_fanout(number) for number in fanouts):
         raise ValueError(
-            f"fanouts must be one number or more, each >= 0, or -1 for all neighbours, got {list(fanouts)}"
+            "fanouts must be one number or more, one for each layer as in (10, 10), each >= 0, or -1 for all"
+            f" neighbours, got {list(fanouts) if is_sequence else fanouts!r}"
         )
+
+
+def _is_fanout(number: object) -> bool:
+    """Whether something is a number of neighbours to sample, or -1 for all."""
+    return not isinstance(number, bool) and isinstance(number, Integral) and int(number) >= -1
 
 
 def _checked_seeds(nodes: Tensor, num_nodes: int) -> np.ndarray:  # -> [k] int64

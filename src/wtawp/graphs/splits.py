@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import BaseData
 
-from wtawp.base import DataError, rng
+from wtawp.base import DataError, checked_seed, rng
 from wtawp.graphs.stratified_draw import draw_stratified
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -109,6 +109,7 @@ def stratified(y: Labels, *, seed: int, train: float = 0.1, val: float = 0.1) ->
         >>> len(split.train), len(split.val), len(split.test)
         (10, 10, 80)
     """
+    seed = checked_seed(seed)
     if not (train > 0 and val > 0 and train + val < 1):
         raise DataError(f"train and val must be positive shares that leave some test nodes, got {train} and {val}")
     y = _class_numbers(y)
@@ -153,6 +154,7 @@ def released_split(y: Labels, *, seed: int) -> Split:
         >>> len(split.train), len(split.val), len(split.test)
         (247, 249, 1988)
     """
+    seed = checked_seed(seed)
     y = _class_numbers(y)
     nodes, labels, counts = _labelled(y)
     if len(nodes) < len(labels):
@@ -191,6 +193,7 @@ def k_fold(y: Labels, *, folds: int, seed: int) -> list[Split]:
         >>> len(split.train), len(split.val), len(split.test)
         (80, 10, 10)
     """
+    seed = checked_seed(seed)
     from sklearn.model_selection import StratifiedKFold
 
     y = _class_numbers(y)

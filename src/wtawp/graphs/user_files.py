@@ -256,7 +256,8 @@ def _check_widths(rows: Lines, path: Path, widths: tuple[int, ...] | None) -> No
     for line, row in rows:
         if len(row) != width or width < 2 or (widths and width not in widths):
             wanted = " or ".join(map(str, widths)) if widths else f"{max(width, 2)}"
-            raise DataError(f"{path}, line {line}: expected {wanted} columns, got {len(row)}")
+            hint = f"; columns are separated by commas, and {shortened(row[0])!r} has none" if len(row) == 1 else ""
+            raise DataError(f"{path}, line {line}: expected {wanted} columns, got {len(row)}{hint}")
 
 
 def _refuse_unclear_header(nodes: Lines, joined: set[str], path: Path) -> None:

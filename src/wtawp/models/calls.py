@@ -61,7 +61,7 @@ def arguments_of(model: nn.Module, data: Data) -> tuple[object, ...]:
         required = [p.name for p in _positional(model)[2:] if p.default is inspect.Parameter.empty]
         given = [name for name in required if name in EDGE_INPUTS and data.get(name) is not None]
         arguments = (data.x, data.edge_index, *(_edge_input(data, name) for name in given if given == required))
-    _check_signature(model, arguments, is_collection(data))
+    _check_signature(model, arguments, data)
     return arguments
 
 
@@ -222,15 +222,29 @@ def _edge_input(data: Data, name: str) -> Tensor:
     return values
 
 
-def _check_signature(model: nn.Module, arguments: tuple[object, ...], is_batch: bool) -> None:
-    """Refuse a module that cannot be called with so many arguments, and say how to adapt it."""
+def _check_signature(model: nn.Module, arguments: tuple[object, ...], data: Data) -> None:
+    """Refuse a module that cannot be called with so many arguments, and say how to adapt it or what the graph lacks."""
     try:
         inspect.signature(model.forward).bind(*arguments)
     except TypeError as error:
-        name, wanted = type(model).__name__, ["x", "edge_index", "batch"][: 3 if is_batch else 2]
-        names = [p.name for p in _positional(model)]
-        adapter = "model(data)" if len(names) == 1 else f"model({', '.join(f'data.{n}' for n in names)})"
+        passed = ["x", "edge_index", "batch"][: 3 if is_collection(data) else 2]
+        taken = _positional(model)
+        names = [p.name for p in taken]
+        required = [_attribute(p.name) for p in taken[len(passed) :] if p.default is inspect.Parameter.empty]
+        absent = [name for name in required if name in EDGE_INPUTS and data.get(name) is None]
+        if absent and absent == required and not is_collection(data):
+            advice = f"The graph has no {' and no '.join(absent)}: set data.{absent[0]}, with one row for each edge"
+        else:
+            own = [passed[i] if i < len(passed) and n not in passed else _attribute(n) for i, n in enumerate(names)]
+            adapter = "model(data)" if len(names) == 1 else f"model({', '.join(f'data.{n}' for n in own)})"
+            missing = f", after setting data.{' and data.'.join(absent)}, which the graph lacks" if absent else ""
+            advice = f"Pass forward=lambda model, data: {adapter}{missing}, or put a module around it"
         raise DataError(
-            f"{name} is called as model({', '.join(wanted)}), but its forward takes ({', '.join(names)}): {error}."
-            f" Pass forward=lambda model, data: {adapter}, or put a module around it"
+            f"{type(model).__name__} is called as model({', '.join(passed)}), but its forward takes"
+            f" ({', '.join(names)}): {error}. {advice}"
         ) from None
+
+
+def _attribute(name: str) -> str:
+    """The attribute of a graph that a parameter of `forward` means."""
+    return "edge_weight" if name in WEIGHT_NAMES else name

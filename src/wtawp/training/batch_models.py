@@ -77,9 +77,15 @@ class BatchModel:
         self.model, self.is_layered = model, isinstance(model, RunsByLayer) or _is_layered(model)
         known = num_hops_of(model)
         if known is None and num_hops is None:
-            raise ValueError(f"how far does {name} reach into the graph? Pass one fan-out for each of its layers")
+            raise ValueError(
+                f"how far does {name} reach into the graph? Say how many layers pass messages: by num_hops=2 in"
+                " compute_logits, by one number for each in fit_batches, fanouts=(10, 10)"
+            )
         if known and num_hops is not None and known != num_hops:
-            raise ValueError(f"{name} has {known} layers and needs as many fan-outs, got {num_hops}")
+            raise ValueError(
+                f"{name} has {known} layers and needs as many fan-outs, got {num_hops}; pass fanouts= with one number"
+                f" for each, or in compute_logits num_hops={known}"
+            )
         self.num_hops = cast(int, num_hops if known is None else known)
         self._convs = [layer for layer in model.modules() if isinstance(layer, GCNConv) and layer.normalize]
         for layer in self._convs:
@@ -188,7 +194,7 @@ def check_on_small_graph(model: nn.Module, num_features: int, num_hops: int | No
             f"on a small graph, the output of {type(model).__name__} for a node differs by {error:.1e} if it sees all"
             f" nodes within {runner.num_hops} hops instead of the whole graph. It has more layers than there are"
             " fan-outs, computes degrees itself, normalises over all nodes, or sends messages against the direction of"
-            " the edges; pass one fan-out more, or use `fit`"
+            " the edges; pass one number more in fanouts= (in compute_logits, a larger num_hops=), or use `fit`"
         )
 
 

@@ -52,7 +52,7 @@ class Goal:
             A scalar.
         """
         if self.objective.loss is not None:
-            return self.objective.loss(logits, y)
+            return self.objective.loss_of(logits, y)
         self.objective.check_logits(logits[None], "loss")
         return F.cross_entropy(logits, y.long())
 
@@ -67,7 +67,7 @@ class Goal:
             A scalar.
         """
         if self.objective.metric is not None:
-            return self.objective.metric(logits, y)
+            return self.objective.score_of(logits, y)
         self.objective.check_logits(logits[None], "metric")
         return (logits.argmax(1) == y).float().mean()
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, isolated_rng, report_progress
+from wtawp.base import DataError, checked_seed, isolated_rng, report_progress
 from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import NeighbourLists, Split, batched, is_collection
 from wtawp.models.calls import check_initialized, warn_of_unused_edge_inputs
@@ -17,10 +16,10 @@ from wtawp.models.capabilities import StackAwareOnGraphs
 from wtawp.models.inputs import check_kind
 from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task
 from wtawp.training.best_weights import BestWeights
-from wtawp.training.checks import Samples, check_data, check_features, checked_split, splits_of
+from wtawp.training.checks import Samples, check_data, check_features, check_functions, checked_split, splits_of
 from wtawp.training.loop import Fit, warn_of_nan
 from wtawp.training.objective import Objective
-from wtawp.training.options import FitSelectOn, Schedule
+from wtawp.training.options import FitSelectOn, Schedule, is_count
 
 
 def fit_batches(
@@ -54,7 +53,8 @@ def fit_batches(
 
     Args:
         model: A module called as `model(x, edge_index, batch)` for graphs, or as `model(x, edge_index)` for nodes. It
-            is trained on its own device and holds the weights of the selected epoch afterwards.
+            is trained on its own device. Afterwards it holds the weights of the selected epoch and is in evaluation
+            mode.
         data: Several graphs, which are the samples; or one graph, whose nodes are the samples. One graph stays on the
             CPU, and its features may be a NumPy array that is mapped from disk.
         split: The training, validation and test samples: positions in the list of graphs, or nodes. None uses the masks
@@ -106,6 +106,7 @@ def fit_batches(
         >>> model, split = GCN(13, 3, generator=rng("init")), stratified(data.y, seed=0)
         >>> result = fit_batches(model, data, split, seed=0, batch_size=8, fanouts=(5, 5), epochs=2)
     """
+    seed = checked_seed(seed)
     schedule = Schedule(epochs=epochs, lr=lr, weight_decay=weight_decay, patience=None, select_on=select_on)
     _check_count("accumulate", accumulate)
     if loader is None:
@@ -117,6 +118,7 @@ def fit_batches(
         raise ValueError(f"{type(model).__name__} has no parameters to train")
     if metric is not None and select_on == "accuracy":
         raise ValueError('select_on="accuracy" needs the accuracy, but metric= was passed; write select_on="metric"')
+    check_functions(loss=loss, metric=metric)
     check_data(model, data, None, "fit_batches")
     check_initialized(model)
     split, objective = _check_samples(data, split, Objective(loss=loss, metric=metric), model)
@@ -137,6 +139,7 @@ def fit_batches(
         warn_of_unused_edge_inputs(model, data)
     with isolated_rng("torch dropout", seed):
         result = _train(model, task, schedule, awp, accumulate, device)
+    model.eval()
     warn_of_nan([result])
     return result if metric is None else _renamed(result, getattr(metric, "__name__", "metric"))
 
@@ -169,7 +172,7 @@ def _check_samples(
 
 def _check_count(name: str, value: object) -> None:
     """Refuse what is not a whole number from 1 on."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    if not is_count(value):
         raise ValueError(f"{name} must be a whole number >= 1, got {value!r}")
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from wtawp.base import CheckpointError, DataError, shortened, write_atomic
 from wtawp.graphs.saved_tensors import SavedTensors
+from wtawp.training.options import is_count
 
 KIND, FORMAT = "wtawp training checkpoint", 3
 WAY_OUT = "pass another path, or move the file away to train from the start"
@@ -28,7 +29,7 @@ class Checkpoint:
         identity: What the training is, by name: a file that was written by another one is refused.
 
     Raises:
-        ValueError: If `every` is below 1.
+        ValueError: If `every` is not a whole number from 1 on.
         CheckpointError: If the folder of the file does not exist.
     """
 
@@ -37,8 +38,8 @@ class Checkpoint:
     identity: dict[str, str]
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"checkpoint_every must be >= 1, got {self.every}")
+        if not is_count(self.every):
+            raise ValueError(f"checkpoint_every must be a whole number of epochs >= 1, got {self.every!r}")
         if not self.path.parent.is_dir():
             raise CheckpointError(f"cannot write the checkpoint {self.path}: its folder does not exist; make it first")
         self._num_proofs = 0

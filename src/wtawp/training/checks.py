@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
-from wtawp.base import DataError
+from wtawp.base import DataError, shortened
 from wtawp.graphs import Split, SplitWithoutTest, is_collection, is_memory_mapped, split_from_masks
 from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.calls import Forward
@@ -16,6 +16,15 @@ from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 PARTS = ("train", "val", "test")
 Samples = Literal["nodes", "graphs", "pairs"]
 RECIPES = "docs/own_loop.md"
+CALLS = {  # how each function of a caller is called, and an example of one
+    "loss": "loss(output, target), such as torch.nn.functional.mse_loss",
+    "metric": "metric(output, target), such as lambda output, target: (output - target).abs().mean()",
+    "scheduler": "scheduler(optimizer), such as lambda optimizer: CosineAnnealingLR(optimizer, 200)",
+    "augment": "augment(data, epoch), which returns a graph",
+    "observe": "observe(model, epoch)",
+    "decoder": "decoder(first, second), such as wtawp.training.dot_product",
+    "forward": "forward(model, data), such as lambda model, data: model(data.x, data.edge_index)",
+}
 
 
 def check_data(model: object, data: object, forward: Forward | None, caller: str) -> None:
@@ -52,6 +61,24 @@ def check_data(model: object, data: object, forward: Forward | None, caller: str
                 " for each graph. For targets of nodes, join the graphs: union = Batch.from_data_list(graphs), with the"
                 f" masks train_mask, val_mask and test_mask, and Data without its batch; see {RECIPES}"
             )
+
+
+def check_functions(**functions: object) -> None:
+    """Refuse what cannot be called where a function is expected, such as the name of a loss.
+
+    Args:
+        **functions: What a caller has passed, by the name of the argument, one of `CALLS`; None is accepted.
+
+    Raises:
+        ValueError: If one of them is no function, or is the class of a module that must be built first.
+    """
+    for name, function in functions.items():
+        if isinstance(function, type) and issubclass(function, nn.Module):
+            kind = function.__name__
+            raise ValueError(f"{name} must be a function or an object, got the class {kind}; build it: {name}={kind}()")
+        if function is not None and not callable(function):
+            got = f"{shortened(repr(function), 60)} ({type(function).__name__})"
+            raise ValueError(f"{name} must be a function, called as {CALLS[name]}; got {got}")
 
 
 def check_graph(data: Data, model: nn.Module, *, is_adapted: bool) -> None:

@@ -19,9 +19,9 @@ from wtawp.models.calls import (
     checked_call,
     warn_of_unused_edge_inputs,
 )
-from wtawp.models.evaluation import without_cached_graphs
+from wtawp.models.evaluation import evaluating, without_cached_graphs
 from wtawp.models.inputs import check_kind
-from wtawp.training.checks import check_data, check_graph, targets_of
+from wtawp.training.checks import check_data, check_functions, check_graph, targets_of
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
 from wtawp.training.subsets import Decoder
 
@@ -37,7 +37,9 @@ def evaluate(
     decoder: Decoder | None = None,
     forward: Forward | None = None,
 ) -> tuple[float, float]:
-    """Compute the loss and the metric of a model without dropout. The model is left in evaluation mode.
+    """Compute the loss and the metric of a model without dropout.
+
+    The model is called in evaluation mode; afterwards each of its modules has the mode that it had before.
 
     Args:
         model: A module called as in `fit`. Layers that cache their graph (PyG's `cached=True`) use this one, and their
@@ -53,6 +55,7 @@ def evaluate(
         The loss, and the value of the metric.
 
     Raises:
+        ValueError: If `loss`, `metric`, `decoder` or `forward` is no function.
         DataError: If the model classifies nodes and `data` holds several graphs, or the other way round; if it cannot
             be called with the graph, or does not return one tensor; if there are no rows, or rows that do not exist; or
             if the targets do not fit the loss and the metric.
@@ -64,6 +67,7 @@ def evaluate(
         >>> data = load("wine")
         >>> loss, accuracy = evaluate(GCN(13, 3, generator=rng("init")), data, torch.arange(50))
     """
+    check_functions(loss=loss, metric=metric, decoder=decoder, forward=forward)
     check_data(model, data, forward, "evaluate")
     check_initialized(model)
     graph = data if isinstance(data, HeteroData) else batched(data, any_target=loss is not None)
@@ -96,8 +100,7 @@ def evaluate(
 
 def _output(model: nn.Module, graph: Data | HeteroData, forward: Forward | None, *, size: int) -> Tensor:
     """Call the module, or the adapter, in evaluation mode."""
-    model.eval()
-    with without_cached_graphs([model]):
+    with evaluating(model), without_cached_graphs([model]):
         if forward is not None:
             return checked_call(Adapted(model, forward), (graph,), size)
         assert isinstance(graph, Data), "a heterogeneous graph is refused without an adapter"

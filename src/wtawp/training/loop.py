@@ -2,6 +2,7 @@
 
 import copy
 import math
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data, HeteroData
 
-from wtawp.base import DataError, find_stack_level
+from wtawp.base import DataError, checked_seed, find_stack_level
 from wtawp.core import AwpConfig, VanishingMembersMonitor
 from wtawp.graphs import Split, batched, is_collection, is_memory_mapped
 from wtawp.models.calls import Forward, check_initialized, warn_of_unused_edge_inputs
@@ -22,7 +23,15 @@ from wtawp.models.evaluation import without_cached_graphs
 from wtawp.models.inputs import check_kind, constant_features
 from wtawp.models.norms import has_batch_norm
 from wtawp.training.checkpoint import Checkpoint
-from wtawp.training.checks import Samples, check_data, check_graph, checked_split, splits_of, targets_of
+from wtawp.training.checks import (
+    Samples,
+    check_data,
+    check_functions,
+    check_graph,
+    checked_split,
+    splits_of,
+    targets_of,
+)
 from wtawp.training.engine import StackRun, StackTraining
 from wtawp.training.identity import describe_training
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
@@ -33,6 +42,7 @@ from wtawp.training.stack_loop import Augment, train_stack
 from wtawp.training.subsets import Decoder, check_links
 
 LR, WEIGHT_DECAY = 0.01, 5e-4  # of the paper's Adam
+SAVE_EVERY = 10  # epochs between two saves of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,7 @@ def fit(
     decoder: Decoder | None = None,
     forward: Forward | None = None,
     checkpoint: str | Path | None = None,
-    checkpoint_every: int = 10,
+    checkpoint_every: int | None = None,
 ) -> Fit:
     """Train one model full batch, and select the last epoch that improved on the validation set.
 
@@ -104,7 +114,7 @@ def fit(
     Args:
         model: A module called as `model(x, edge_index)`, as `model(x, edge_index, edge_weight)` if the graph has
             weights and the module takes them, or as `model(x, edge_index, batch)` to classify graphs. It is trained on
-            its own device and holds the weights of the selected epoch afterwards.
+            its own device and afterwards holds the weights of the selected epoch and is in evaluation mode.
         data: One graph, whose nodes are classified, or several graphs (a list, or PyG's `Batch`), which are then the
             samples themselves. A `HeteroData` needs `forward`; the nodes of the one type that has `y` are classified.
         split: The training, validation and test nodes, graphs, or pairs of nodes. None uses the masks `train_mask`,
@@ -114,7 +124,7 @@ def fit(
         epochs: Number of epochs, at least 1.
         lr: Learning rate of Adam; None is 0.01.
         weight_decay: Weight decay of Adam; None is 5e-4.
-        patience: Number of epochs without improvement after which training stops; None trains all epochs.
+        patience: Number of epochs without improvement after which training stops, at least 1; None trains all epochs.
         select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", "metric" (if
             the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
             "last" selects the last epoch.
@@ -144,13 +154,15 @@ def fit(
             one row for each node, or for each graph of the batch that it is given.
         checkpoint: A file in which the training is saved. If it exists, the same training is continued from it, with
             the same bits on a CPU; a finished one is returned without training again.
-        checkpoint_every: Number of epochs between two saves, at least 1. The end of the training is always saved.
+        checkpoint_every: Number of epochs between two saves, at least 1; None is 10. The end of the training is always
+            saved.
 
     Returns:
         The selected epoch, its scores and losses, and the history of the training.
 
     Raises:
-        ValueError: If an option is outside its allowed values or contradicts another one, the optimizer cannot be used,
+        ValueError: If the seed is not a whole number, an option is outside its allowed values or contradicts another
+            one, the optimizer cannot be used,
             or the model has no parameters.
         DataError: If the model classifies nodes and `data` holds several graphs, or the other way round, or it cannot
             be called with the graph, or does not return one tensor; if there is neither a split nor masks, or a part of
@@ -165,6 +177,8 @@ def fit(
         >>> model, split = GCN(13, 3, generator=rng("init")), stratified(data.y, seed=0)
         >>> result = fit(model, data, split, seed=0, awp=AwpConfig(rho=0.5, lam=0.5), epochs=3)
     """
+    seed = checked_seed(seed)
+    check_functions(observe=observe)
     observe_members = None if observe is None else lambda models, epoch: observe(models[0], epoch)
     return fit_many(
         [model], data, split, seeds=[seed], awp=awp, epochs=epochs, lr=lr, weight_decay=weight_decay,
@@ -200,7 +214,7 @@ def fit_many(
     decoder: Decoder | None = None,
     forward: Forward | None = None,
     checkpoint: str | Path | None = None,
-    checkpoint_every: int = 10,
+    checkpoint_every: int | None = None,
 ) -> list[Fit]:
     """Train several models of one architecture at once. Each ends as it would if `fit` trained it alone.
 
@@ -216,7 +230,8 @@ def fit_many(
 
     Args:
         models: Modules of one architecture on one device, called as `model(x, edge_index)`, or as
-            `model(x, edge_index, batch)` to classify graphs. Each holds the weights of its selected epoch afterwards.
+            `model(x, edge_index, batch)` to classify graphs. Afterwards each holds the weights of its selected epoch
+            and is in evaluation mode.
         data: One graph, whose nodes are classified, or several graphs (a list, or PyG's `Batch`), which are then the
             samples themselves.
         splits: The training, validation and test nodes, graphs, or pairs of nodes: one split for all models, or one for
@@ -226,8 +241,8 @@ def fit_many(
         epochs: Number of epochs, at least 1.
         lr: Learning rate of Adam; None is 0.01.
         weight_decay: Weight decay of Adam; None is 5e-4.
-        patience: Number of epochs without improvement after which a model stops; None trains all epochs. A stack ends
-            when all of its models have stopped.
+        patience: Number of epochs without improvement after which a model stops, at least 1; None trains all epochs. A
+            stack ends when all of its models have stopped.
         select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", "metric" (if
             the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
             "last" selects the last epoch.
@@ -250,7 +265,8 @@ def fit_many(
         forward: Called as `forward(model, data)` in place of the models, as in `fit`.
         checkpoint: A file in which the training is saved, as in `fit`. If there are several stacks, each has a file of
             its own: "runs.pt" becomes "runs-0.pt", "runs-1.pt" and so on.
-        checkpoint_every: Number of epochs between two saves, at least 1. The end of the training is always saved.
+        checkpoint_every: Number of epochs between two saves, at least 1; None is 10. The end of the training is always
+            saved.
 
     Returns:
         One result for each model, in the order of `models`.
@@ -275,6 +291,7 @@ def fit_many(
         raise ValueError("fit_many trains each model once, and the same model is in the list several times; build each")
     if not hasattr(seeds, "__len__"):
         raise ValueError(f"seeds must hold a number for each model, such as range({len(models)}), got {seeds!r}")
+    seeds = [checked_seed(seed, f"seeds[{i}]") for i, seed in enumerate(seeds)]
     for model in models:
         check_data(model, data, forward, "fit")
         check_initialized(model)
@@ -285,6 +302,14 @@ def fit_many(
             f"each model needs a split and a seed, got {len(models)} models, {len(split_of)} splits, {len(seeds)} seeds"
         )
     _check_options(awp, lr, weight_decay, optimizer, metric, select_on)
+    check_functions(loss=loss, metric=metric, scheduler=scheduler, augment=augment, observe=observe, decoder=decoder,
+                    forward=forward)  # fmt: skip
+    if checkpoint is None and checkpoint_every is not None:
+        raise ValueError(
+            f"checkpoint_every={checkpoint_every} needs checkpoint=, the file in which the training is saved"
+        )
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(f'checkpoint must be the path of a file, such as "run.pt", got {checkpoint!r}')
     schedule = Schedule(
         epochs=epochs,
         lr=LR if lr is None else lr,
@@ -334,13 +359,15 @@ def fit_many(
                 path = Path(checkpoint) if len(stacks) == 1 else _numbered(Path(checkpoint), number)
                 functions = {"augment": augment, "code of optimizer": optimizer, "code of scheduler": scheduler}
                 identity = _identity(training, [seeds[i] for i in stack], functions, tf32=tf32)
-                saved = Checkpoint(path, checkpoint_every, identity)
+                saved = Checkpoint(path, SAVE_EVERY if checkpoint_every is None else checkpoint_every, identity)
             run = train_stack(
                 training, seeds=[seeds[i] for i in stack], augment=augment, observe=observe, monitor=monitor,
                 positions=stack, checkpoint=saved,
             )  # fmt: skip
             results.update({i: _result(run, member, objective) for member, i in enumerate(stack)})
             del training  # before the next stack is built
+    for model in models:
+        model.eval()
     if monitor is not None:
         monitor.warn()
     warn_of_nan([results[i] for i in range(len(models))])

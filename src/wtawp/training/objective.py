@@ -1,17 +1,19 @@
 """What training minimises, and what it measures: the loss and the metric of every model of a stack."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from wtawp.base import DataError
+from wtawp.training.broadcasting import call_checked, could_broadcast
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # output [k, ...], target [k, ...] -> scalar
 MetricFunction = Callable[[Tensor, Tensor], Tensor | float]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ class Objective:
     metric: MetricFunction | None = None
     lower_is_better: bool = False
     num_classes: int = 0
+    _accepted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)  # functions, by their name
 
     def __post_init__(self) -> None:
         if self.lower_is_better and self.metric is None:
@@ -85,17 +88,23 @@ class Objective:
             The losses, [b].
 
         Raises:
-            ValueError: If the loss is not a scalar tensor.
-            DataError: If cross-entropy is to be computed from an output that is not one row of logits for each sample.
+            ValueError: If the loss is not a scalar tensor, or is a detached one where gradients are needed.
+            DataError: If cross-entropy is to be computed from an output that is not one row of logits for each sample,
+                or the loss compares each output with all targets.
         """
         if self.loss is None:
             self.check_logits(outputs, "loss")
             return _cross_entropies(outputs, y)
-        values = [self.loss(output, target) for output, target in _members(outputs, y, is_shared)]
+        values = [self.loss_of(output, target) for output, target in _members(outputs, y, is_shared)]
         for value in values:
             if not isinstance(value, Tensor) or value.dim() != 0:
                 got = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"loss must return a scalar tensor, such as a mean over the samples, got {got}")
+            if outputs.requires_grad and torch.is_grad_enabled() and not value.requires_grad:
+                raise ValueError(
+                    "loss must return a tensor through which gradients reach the output, got a detached one; compute it"
+                    " from the output without .detach(), .item(), argmax, comparisons or torch.no_grad()"
+                )
         return torch.stack(values)
 
     def scores(self, outputs: Tensor, y: Tensor, *, is_shared: bool = True) -> Tensor:  # [b, k, ...] -> [b]
@@ -111,18 +120,59 @@ class Objective:
 
         Raises:
             ValueError: If the metric is not one number.
-            DataError: If accuracy is to be computed from an output that is not one row of logits for each sample.
+            DataError: If accuracy is to be computed from an output that is not one row of logits for each sample, or
+                the metric compares each output with all targets.
         """
         if self.metric is None:
             self.check_logits(outputs, "metric")
             return (outputs.argmax(2) == y).to(torch.float32).mean(1)
         values = []
         for output, target in _members(outputs.detach(), y, is_shared):
-            value = self.metric(output, target)
+            value = self.score_of(output, target)
             if torch.as_tensor(value).numel() != 1:
                 raise ValueError(f"metric must return one number, got shape {list(torch.as_tensor(value).shape)}")
             values.append(float(value))
         return torch.tensor(values, dtype=torch.float64, device=outputs.device)
+
+    def loss_of(self, output: Tensor, target: Tensor) -> Tensor:  # [k, ...], [k, ...] -> []
+        """Call the caller's loss for one model. In its first call it is refused if each output meets all targets.
+
+        Args:
+            output: The rows of the model, [k, ...].
+            target: The targets, [k, ...].
+
+        Returns:
+            What the loss returns.
+
+        Raises:
+            DataError: If torch broadcasts the output and the target to [k, k].
+        """
+        assert self.loss is not None, "cross-entropy is computed for all members at once"
+        return self._called("loss", self.loss, output, target)
+
+    def score_of(self, output: Tensor, target: Tensor) -> Tensor | float:  # [k, ...], [k, ...] -> []
+        """Call the caller's metric for one model, as `loss_of` calls the loss.
+
+        Args:
+            output: The rows of the model, [k, ...].
+            target: The targets, [k, ...].
+
+        Returns:
+            What the metric returns.
+
+        Raises:
+            DataError: If torch broadcasts the output and the target to [k, k].
+        """
+        assert self.metric is not None, "accuracy is computed for all members at once"
+        return self._called("metric", self.metric, output, target)
+
+    def _called(self, name: str, function: Callable[[Tensor, Tensor], T], output: Tensor, target: Tensor) -> T:
+        """Call a function of the caller; the first call with shapes that torch could broadcast is checked."""
+        if name in self._accepted or not could_broadcast(output, target):
+            return function(output, target)
+        value = call_checked(function, output, target, name)
+        self._accepted.add(name)
+        return value
 
     def check_logits(self, outputs: Tensor, needed_by: Literal["loss", "metric"]) -> None:  # [b, k, c]
         """Refuse outputs that are not one row of logits for each sample, with a logit for each class.

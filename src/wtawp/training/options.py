@@ -1,6 +1,8 @@
 """The options of training. This module does not import torch, so that plans can use it."""
 
+import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 SelectOn = Literal["either", "loss", "accuracy", "last"]
@@ -14,9 +16,9 @@ class Schedule:
 
     Attributes:
         epochs: Number of epochs, at least 1.
-        lr: Learning rate of Adam.
-        weight_decay: Weight decay of Adam.
-        patience: Number of epochs without improvement after which a model stops; None trains all epochs.
+        lr: Learning rate of Adam, a number >= 0.
+        weight_decay: Weight decay of Adam, a number >= 0.
+        patience: Number of epochs without improvement after which a model stops, at least 1; None trains all epochs.
         select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", or "either"
             of them, which is the rule of the released code. "metric" is the metric of the training, which is the
             accuracy unless another one is chosen. "last" selects the last epoch.
@@ -25,8 +27,8 @@ class Schedule:
             None is the weights themselves.
 
     Raises:
-        ValueError: If `epochs` is not a whole number from 1 on, `select_on` or `average` is unknown, or "swa" has
-            `patience` beside it.
+        ValueError: If `epochs` or `patience` is not a whole number from 1 on, `lr` or `weight_decay` is not a finite
+            number >= 0, `select_on` or `average` is unknown, or "swa" has `patience` beside it.
 
     Example:
         >>> Schedule(epochs=200, lr=0.01, weight_decay=5e-4, patience=None, select_on="either").epochs
@@ -45,6 +47,12 @@ class Schedule:
             raise ValueError(f"epochs must be a whole number, got {self.epochs!r}")
         if self.epochs < 1:
             raise ValueError(f"epochs must be >= 1, got {self.epochs}")
+        for name, value in (("lr", self.lr), ("weight_decay", self.weight_decay)):
+            _check_rate(name, value)
+        if self.patience is not None and not is_count(self.patience):
+            raise ValueError(
+                f"patience must be a whole number of epochs >= 1, or None to train them all, got {self.patience!r}"
+            )
         if self.select_on not in get_args(FitSelectOn):
             raise ValueError(f"select_on must be one of {get_args(FitSelectOn)}, got {self.select_on!r}")
         check_average(self.average)
@@ -69,3 +77,25 @@ def check_average(average: object) -> None:
         raise ValueError(
             f'average must be the decay of a moving average, between 0 and 1, or "swa" or None, got {average!r}'
         )
+
+
+def is_count(value: object) -> bool:
+    """Tell whether something counts epochs, batches or the like.
+
+    Args:
+        value: What a user has passed.
+
+    Returns:
+        True for whole numbers from 1 on, also those of NumPy.
+
+    Example:
+        >>> is_count(3), is_count(3.0), is_count(True), is_count(0)
+        (True, False, False, False)
+    """
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
+
+
+def _check_rate(name: str, value: object) -> None:
+    """Refuse what is not a finite number from 0 on."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+        raise ValueError(f"{name} must be a finite number >= 0, such as 0.01, got {value!r}")

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import isolated_rng, report_progress
 from wtawp.core import VanishingMembersMonitor
@@ -42,6 +43,7 @@ def train_stack(
         The selected epochs, values of the metric, losses, and the history.
 
     Raises:
+        ValueError: If `augment` does not return a graph.
         CheckpointError: If the file cannot be used.
     """
     with isolated_rng("torch dropout", *seeds):
@@ -67,7 +69,10 @@ def _run_epochs(
         number, train = training.epochs_run, training.subsets["train"]
         if augment is not None:
             ensemble.write_back({**training.theta, **training.buffers})  # `augment` may use the models
-            train = training.train_samples(augment(training.data, number))
+            graph = augment(training.data, number)
+            if not isinstance(graph, Data | HeteroData):
+                raise ValueError(f"augment must return a graph, a PyG Data, for each epoch, got {type(graph).__name__}")
+            train = training.train_samples(graph)
         is_perturbed = training.is_perturbed(number)
         steps[is_perturbed](torch.tensor(number, device=training.device), train)
         training.epochs_run += 1

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, isolated_rng, report_progress, rng
+from wtawp.base import DataError, checked_seed, isolated_rng, report_progress, rng
 from wtawp.graphs import Split, is_collection, undirected_pairs
 from wtawp.models.capabilities import Features
 from wtawp.models.gcn import GCN
@@ -82,6 +82,7 @@ def learn_structure(
         >>> cleaned.num_nodes, bool((cleaned.edge_weight <= 1).all())
         (140, True)
     """
+    seed = checked_seed(seed)
     _check_options(epochs=epochs, every=every, hidden=hidden)
     _check_weights(lr=lr, sparsity=sparsity, nuclear=nuclear, smoothness=smoothness, prune=prune)
     adjacency = _dense_adjacency(data)

@@ -119,6 +119,7 @@ def load_checkpoint(
     fits = []
     for model, split in zip(models, splits, strict=True):
         model.load_state_dict(state)
+        model.eval()  # as after a training
         measured = {part: evaluate(model, data, getattr(split, part)) for part in PARTS}
         losses, accuracies = ({part: value[i] for part, value in measured.items()} for i in (0, 1))
         fits.append(Fit(0, accuracies, losses, {}))
