@@ -182,3 +182,10 @@ def test_a_loss_that_is_a_sum_is_warned_of() -> None:
         result = fit(gcn(), DATA, large, seed=0, awp=AUTO, epochs=30, loss=summed)
     assert max(result.history["lam"]) == 0
     fit(gcn(), DATA, large, seed=0, awp=AUTO, epochs=30, loss=F.cross_entropy)  # a warning would be an error
+
+
+def test_a_small_learning_rate_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"confirmed with lr=0\.01, and counts epochs: with lr=0\.001"):
+        fit(gcn(), DATA, SPLITS[0], seed=0, awp=AUTO, epochs=2, lr=0.001)
+    fit(gcn(), DATA, SPLITS[0], seed=0, awp=AUTO, epochs=2, lr=0.005)  # a warning would be an error
+    fit(gcn(), DATA, SPLITS[0], seed=0, epochs=2, lr=0.001)
