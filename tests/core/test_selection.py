@@ -339,3 +339,9 @@ def test_layers_that_are_added_later_are_warned_of_once() -> None:
     with pytest.warns(UserWarning, match=r"did not have when WTAWP was built, .* \['2.bias', '2.weight'\]"):
         awp.backward(lambda: model(torch.ones(2, 4)).square().sum())
     awp.backward(lambda: model(torch.ones(2, 4)).square().sum())  # a second warning would be an error
+
+
+def test_a_shared_parameter_is_known_by_all_its_names() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    WTAWP(model, rho=0.5, lam=0.5, layers="all").backward(lambda: model(torch.ones(2, 3)).square().sum())

@@ -108,7 +108,7 @@ class Selection:
             matching = _by_globs(parameters, layers) if self._word is None else self._by_registration()
             self.names = self._ordered(matching)
             self.refuse_frozen()
-        self._known = frozenset(parameters)
+        self._known = frozenset(name for name, _ in model.named_parameters(remove_duplicate=False))
         if self._word is not None:
             self._warn_of_weights_without_layer()
 
