@@ -7,24 +7,26 @@ from wtawp.experiments.execution import costs
 from wtawp.experiments.execution.costs import (
     cost_of,
     local_if_worthwhile,
+    remaining_share,
     seconds_of,
     training_share,
     worthwhile_workers,
 )
+from wtawp.experiments.execution.jobs import Job
 from wtawp.experiments.spec import Measure, Run, Setting
 
 
-def job(**options: object) -> tuple[tuple[Run, ...], None]:
-    return (Run(Setting(dataset="wine", **options), 0, 0),), None  # type: ignore[arg-type]
+def job(**options: object) -> Job:
+    return Job((Run(Setting(dataset="wine", **options), 0, 0),))  # type: ignore[arg-type]
 
 
 def test_a_chunk_costs_its_epochs_passes_and_runs() -> None:
-    plain, perturbed = (job(epochs=100, awp=awp)[0] for awp in (None, AwpConfig(rho=1.0, lam=0.5)))
+    plain, perturbed = (job(epochs=100, awp=awp).runs for awp in (None, AwpConfig(rho=1.0, lam=0.5)))
     assert cost_of(plain) == 150
     assert cost_of(perturbed) == 250
     assert cost_of(plain * 3) == 450
     momentum = AwpConfig(rho=0.3, lam=1.0, layers="*", radius="global", direction="momentum")
-    assert cost_of(job(epochs=100, awp=momentum)[0]) == 150, "one pass a step"
+    assert cost_of(job(epochs=100, awp=momentum).runs) == 150, "one pass a step"
 
 
 def test_the_share_of_training_is_what_measures_leave_of_the_time() -> None:
@@ -35,8 +37,17 @@ def test_the_share_of_training_is_what_measures_leave_of_the_time() -> None:
     assert training_share(attacked) == 150 / (150 + 15_000)
 
 
+def test_stored_runs_of_a_chunk_cost_their_training_alone() -> None:
+    measured = Measure("evasion", (("attack", "pgd"), ("budget", 0.05)))
+    setting = Setting(dataset="wine", epochs=100, measures=(measured,))
+    runs = tuple(Run(setting, 0, init) for init in range(3))
+    share = remaining_share(Job(runs, stored=frozenset({runs[0].key})))
+    assert share * cost_of(runs) == pytest.approx(3 * 150 + 2 * 15_000)
+    assert remaining_share(Job(runs)) == 1.0
+
+
 def test_large_graphs_take_longer_than_small_ones() -> None:
-    large = (Run(Setting(dataset="citation"), 0, 0),), None
+    large = Job((Run(Setting(dataset="citation"), 0, 0),))
     assert seconds_of(job()) < seconds_of(large) < 10 * seconds_of(job())
 
 

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from wtawp.experiments.execution.building import data_of
 from wtawp.experiments.execution.engines import ChunkProgress, Engine, LostChunk, local
+from wtawp.experiments.execution.jobs import Chunk, Job
 from wtawp.experiments.measures.shared.registry import measure_spec, options_of
-from wtawp.experiments.spec import Run, Setting
-from wtawp.graphs import EdgeFlips
+from wtawp.experiments.spec import Setting
 from wtawp.models.registry import model_spec
 
 C = TypeVar("C")
@@ -17,7 +17,7 @@ EPOCH_SECONDS = 1e-3  # of a GCN on a graph with few edges, on one core
 ENTRY_SECONDS = 1e-7  # in addition for each node and directed edge
 
 
-def cost_of(chunk: tuple[Run, ...]) -> float:
+def cost_of(chunk: Chunk) -> float:
     """Estimate the time that a chunk takes.
 
     Args:
@@ -51,18 +51,31 @@ def _costs(setting: Setting) -> tuple[float, float]:
     return cost, sum(measure_spec(m.name).cost(options_of(m)) for m in setting.measures)
 
 
-def seconds_of(job: tuple[tuple[Run, ...], EdgeFlips | None]) -> float:
+def remaining_share(job: Job) -> float:
+    """Estimate which share of the cost of its chunk a job has: its stored runs are trained, but not measured.
+
+    Args:
+        job: The job.
+
+    Returns:
+        The share, from 0 to 1.
+    """
+    training = training_share(job.runs[0].setting)
+    return training + (1 - training) * len(job.new_places) / len(job.runs)
+
+
+def seconds_of(job: Job) -> float:
     """Estimate the time that a job takes on one core, to within a factor of a few.
 
     Args:
-        job: The runs of a chunk, and the flips that poison their graph, if any do. Its data are loaded.
+        job: The job. Its data are loaded.
 
     Returns:
         The time in seconds.
     """
-    data = data_of(job[0][0].setting, job[0][0].split)
+    data = data_of(job.runs[0].setting, job.runs[0].split)
     size = int(data.num_nodes or 0) + int(data.num_edges)
-    return cost_of(job[0]) * (EPOCH_SECONDS + ENTRY_SECONDS * size)
+    return cost_of(job.runs) * remaining_share(job) * (EPOCH_SECONDS + ENTRY_SECONDS * size)
 
 
 def worthwhile_workers(seconds: float, workers: int) -> int:

@@ -3,15 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from wtawp.experiments.execution.costs import remaining_share
+from wtawp.experiments.execution.jobs import Chunk, Job
 from wtawp.experiments.spec import Run, Setting
 from wtawp.experiments.store import Store
 
-Chunk = tuple[Run, ...]
 Kind = tuple[str, str, tuple[tuple[str, str], ...]]  # data set, model, and each measure with its attack
 
 
 def describe_cost(
-    store: Store, chunks: Sequence[Chunk], device: str, cost: Callable[[Chunk], float], *, num_surrogates: int = 0
+    store: Store, jobs: Sequence[Job], device: str, cost: Callable[[Chunk], float], *, num_surrogates: int = 0
 ) -> str:
     """Say how much there is to train, and how long it takes if runs like it are stored.
 
@@ -20,7 +21,7 @@ def describe_cost(
 
     Args:
         store: The store.
-        chunks: The chunks to train, at least one.
+        jobs: The chunks to train, at least one.
         device: The kind of device, as in the records.
         cost: The cost of a chunk in any unit that is proportional to its time on one data set.
         num_surrogates: How many of the runs are those of surrogates, on which attacks find flips that poison a graph.
@@ -28,9 +29,11 @@ def describe_cost(
     Returns:
         A sentence or two. The estimate leaves out runs that have no like among the stored ones, and says how many.
     """
-    num_runs = sum(map(len, chunks))
-    seconds, num_estimated = _estimate(store, chunks, device, cost)
-    amount = f"{num_runs:,} runs to train in {len(chunks):,} chunks"
+    num_runs = sum(len(job.new_places) for job in jobs)
+    seconds, num_estimated = _estimate(store, jobs, device, cost)
+    amount = f"{num_runs:,} runs to train in {len(jobs):,} chunks"
+    if (num_stored := sum(len(job.runs) for job in jobs) - num_runs) > 0:
+        amount += f" (with {num_stored:,} known ones of the same chunks, whose records stay as they are)"
     if num_surrogates:
         amount += f", {num_surrogates:,} of them surrogates (models on which an attack finds its flips)"
     if not num_estimated:
@@ -47,8 +50,8 @@ def describe_cost(
     )
 
 
-def _estimate(store: Store, chunks: Sequence[Chunk], device: str, cost: Callable[[Chunk], float]) -> tuple[float, int]:
-    """The seconds of the chunks of whose kind a readable run is stored, and how many runs these chunks have."""
+def _estimate(store: Store, jobs: Sequence[Job], device: str, cost: Callable[[Chunk], float]) -> tuple[float, int]:
+    """The seconds of the jobs of whose kind a readable run is stored, and how many new runs these jobs have."""
     newest = {
         _kind(row.setting): row.key
         for row in sorted(store.summary(), key=lambda row: row.last)
@@ -56,8 +59,8 @@ def _estimate(store: Store, chunks: Sequence[Chunk], device: str, cost: Callable
     }
     rates: dict[Kind, float | None] = {}
     total, num_runs = 0.0, 0
-    for chunk in chunks:
-        kind = _kind(chunk[0].setting.content)
+    for job in jobs:
+        kind = _kind(job.runs[0].setting.content)
         if kind not in newest:
             continue
         if kind not in rates:
@@ -69,7 +72,8 @@ def _estimate(store: Store, chunks: Sequence[Chunk], device: str, cost: Callable
                 rates[kind] = None
         rate = rates[kind]
         if rate is not None:
-            total, num_runs = total + rate * cost(chunk), num_runs + len(chunk)
+            total += rate * cost(job.runs) * remaining_share(job)
+            num_runs += len(job.new_places)
     return total, num_runs
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -10,9 +10,10 @@ import torch
 
 from wtawp.experiments.execution.building import describe_split
 from wtawp.experiments.execution.checks import check_plan
-from wtawp.experiments.execution.costs import cost_of
+from wtawp.experiments.execution.costs import cost_of, remaining_share
 from wtawp.experiments.execution.engines import Engine, LostChunk
-from wtawp.experiments.execution.estimate import Chunk, describe_cost
+from wtawp.experiments.execution.estimate import describe_cost
+from wtawp.experiments.execution.jobs import Chunk, Job
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import failed_records, train_job
@@ -59,8 +60,9 @@ def run_plans(
 
     All plans are checked before the first run starts. The surrogates of poisoned settings are trained first, if the
     store does not have their flips. A chunk is trained as a whole or not at all, so that a sweep that was stopped
-    continues with the same chunks and ends with the same records as one that was not. The runs of a chunk that kills
-    its worker processes, or exceeds the time limit of the engine, are recorded as failed, and the sweep goes on.
+    continues with the same chunks and ends with the same records as one that was not. Runs of a chunk that the store
+    has already are trained with the others and not measured again. The runs of a chunk that kills its worker processes,
+    or exceeds the time limit of the engine, are recorded as failed, and the sweep goes on.
 
     Args:
         plans: The plans; a run that is in several of them is trained once.
@@ -92,54 +94,62 @@ def run_plans(
         check_plan(plan)
     runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
     known: set[str] = set() if fresh else store.done((run.key for run in runs), *where)
-    to_train = [chunk for chunk in chunks(runs, together=device != "cpu") if not all(run.key in known for run in chunk)]
-    surrogates = tuple({run.key: run for c in to_train if (run := surrogate_of(c[0])) is not None}.values())
+    to_train = _jobs(runs, known, device)
+    surrogates = tuple({run.key: run for job in to_train if (run := surrogate_of(job.runs[0])) is not None}.values())
     attacks = () if fresh else store.records((run.key for run in surrogates), status="done")  # on any device
     attacked = {record.key for record in attacks}
-    to_attack = [c for c in chunks(surrogates, together=device != "cpu") if not all(run.key in attacked for run in c)]
+    to_attack = _jobs(surrogates, attacked, device)
     if announce is not None:
         for sentence in _announcements(store, runs, known, where[0], fresh=fresh):
             announce(sentence)
         if to_attack or to_train:
-            num_surrogates = sum(map(len, to_attack))
+            num_surrogates = sum(len(job.new_places) for job in to_attack)
             announce(describe_cost(store, to_attack + to_train, where[0], cost, num_surrogates=num_surrogates))
     advance, failed, trained_surrogates = _meter(to_attack + to_train, progress, cost), 0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect(), weights=weights)
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
-        jobs = [(chunk, _poisoning_flips(chunk[0], store, where)) for chunk in stage]
+        jobs = [replace(job, flips=_poisoning_flips(job.runs[0], store, where)) for job in stage]
 
-        def receive(i: int, share: float, stage: list[Chunk] = stage) -> None:
+        def receive(i: int, share: float, stage: list[Job] = stage) -> None:
             advance(stage[i], share)
 
         with closing(engine(jobs, work, receive)) as results:  # an exception ends the workers now, not at some time
             for i, outcome in results:
                 if isinstance(outcome, LostChunk):
                     error = f"The chunk was lost: {outcome.reason}."
-                    records = failed_records(*jobs[i], device=device, tf32=tf32, error=error, seconds=outcome.seconds)
+                    records = failed_records(jobs[i], device=device, tf32=tf32, error=error, seconds=outcome.seconds)
                 else:
                     records = outcome
-                new = [record for record in records if record.key not in known | attacked]
-                store.add(new, replace=fresh)
-                num_failed = sum(record.status == "failed" for record in new)
+                store.add(records, replace=fresh)
+                num_failed = sum(record.status == "failed" for record in records)
                 failed += num_failed
-                trained_surrogates += len(new) - num_failed if stage is to_attack else 0
+                trained_surrogates += len(records) - num_failed if stage is to_attack else 0
                 advance(stage[i], 1.0)
-    total_runs = len(runs) + sum(map(len, to_attack))
+    total_runs = len(runs) + sum(len(job.new_places) for job in to_attack)
     trained = total_runs - len(known) - failed
     return Outcome(trained=trained, known=len(known), failed=failed, surrogates=trained_surrogates)
 
 
+def _jobs(runs: tuple[Run, ...], stored: set[str], device: str) -> list[Job]:
+    """A job for each chunk that has runs without a record."""
+    jobs = [
+        Job(chunk, stored=frozenset(run.key for run in chunk if run.key in stored))
+        for chunk in chunks(runs, together=device != "cpu")
+    ]
+    return [job for job in jobs if job.new_places]
+
+
 def _meter(
-    chunks: Sequence[Chunk], progress: Progress | None, cost: Callable[[Chunk], float]
-) -> Callable[[Chunk, float], None]:
-    """Make a function that takes the share of a chunk that is done, and calls `progress` with that of all chunks."""
-    costs, done = {chunk: cost(chunk) for chunk in chunks}, dict.fromkeys(chunks, 0.0)
+    jobs: Sequence[Job], progress: Progress | None, cost: Callable[[Chunk], float]
+) -> Callable[[Job, float], None]:
+    """Make a function that takes the share of a job that is done, and calls `progress` with that of all jobs."""
+    costs, done = {job: cost(job.runs) * remaining_share(job) for job in jobs}, dict.fromkeys(jobs, 0.0)
     total = sum(costs.values())
 
-    def advance(chunk: Chunk, share: float) -> None:
-        done[chunk] = max(share * costs[chunk], done[chunk])  # a chunk that is tried again does not move the bar back
+    def advance(job: Job, share: float) -> None:
+        done[job] = max(share * costs[job], done[job])  # a chunk that is tried again does not move the bar back
         if progress is not None:
-            progress(sum(done.values()) / total, str(chunk[0].setting))
+            progress(sum(done.values()) / total, str(job.runs[0].setting))
 
     return advance
 
@@ -153,7 +163,7 @@ def _announcements(store: Store, runs: Sequence[Run], known: set[str], device: s
         when = f"at {first}" if first == last else f"between {first} and {last}"
         yield (
             f"{len(known):,} of {len(runs):,} runs are known from before: they were trained {when} UTC, with the same "
-            "data and settings, and are not trained again (--fresh trains them)."
+            "data and settings, and keep their records (--fresh replaces them)."
         )
     if not fresh and (sentence := _describe_elsewhere(store, runs, known, device)):
         yield sentence

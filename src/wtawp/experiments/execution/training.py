@@ -6,7 +6,7 @@ import io
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from wtawp.base import VanishingGradientWarning, part_of_progress, write_atomic
 from wtawp.experiments.execution.building import build_model, data_of, graphs_of, split_of
 from wtawp.experiments.execution.checks import check_plan, noise_augmentation
 from wtawp.experiments.execution.costs import training_share
+from wtawp.experiments.execution.jobs import Job
 from wtawp.experiments.execution.kept_weights import load_checkpoint, train_or_load
 from wtawp.experiments.execution.monitors import CURVES, monitors_of, observer
 from wtawp.experiments.execution.provenance import device_name, versions
@@ -38,27 +39,27 @@ _Measured = tuple[Fit | None, list[float] | None, list[Result] | None]
 
 
 def train_job(
-    job: tuple[tuple[Run, ...], EdgeFlips | None],
+    job: Job,
     *,
     device: str,
     tf32: bool,
     registrations: Registrations,
     weights: Path | None = None,
 ) -> list[Record]:
-    """Train the runs of a job, which is what engines pass on, perhaps to a process that knows no registrations yet.
+    """Train the runs of a job, perhaps in a process that knows no registrations yet.
 
     Args:
-        job: The runs of a chunk, and the flips that poison their graph, if any do.
+        job: The job.
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed.
         registrations: What the user registered in the process that started the sweep.
         weights: The folder in which weights are kept; None keeps none.
 
     Returns:
-        A record for each run.
+        A record for each run that is not stored.
     """
     registrations.apply()
-    return train(*job, device=device, tf32=tf32, weights=weights)
+    return train(job.runs, job.flips, device=device, tf32=tf32, weights=weights, stored=job.stored)
 
 
 def train(
@@ -68,6 +69,7 @@ def train(
     device: str,
     tf32: bool = False,
     weights: Path | None = None,
+    stored: Collection[str] = (),
 ) -> list[Record]:
     """Train runs of one setting as one stack, on one thread, so that results do not depend on the number of cores.
 
@@ -78,54 +80,53 @@ def train(
         tf32: Whether TF32 matrix products are allowed.
         weights: The folder in which weights are kept, so that runs that differ in their measures alone are trained
             once; None keeps none.
+        stored: The keys of runs that have a record already and are neither measured nor recorded, as in `Job`.
 
     Returns:
-        A record for each run. An exception, or a call of `sys.exit`, is not raised; it makes all of them records of
-        failed runs.
+        A record for each run that is not stored. An exception, or a call of `sys.exit`, is not raised; it makes all of
+        them records of failed runs.
     """
+    job = Job(runs, flips, frozenset(stored))
     start = time.perf_counter()
     outcomes: list[_Measured] = []
     error = None
     with one_thread():
         try:
-            outcomes = _train(runs, flips, device, tf32, weights)
+            outcomes = _train(job, device, tf32, weights)
         except (Exception, SystemExit):  # the sweep goes on; the records hold the traceback
             error = traceback.format_exc()
     seconds = time.perf_counter() - start
     if error is not None:
-        return failed_records(runs, flips, device=device, tf32=tf32, error=error, seconds=seconds)
-    return _records(runs, flips, outcomes, device=device, tf32=tf32, error=None, seconds=seconds)
+        return failed_records(job, device=device, tf32=tf32, error=error, seconds=seconds)
+    return _records(job, outcomes, device=device, tf32=tf32, error=None, seconds=seconds)
 
 
-def failed_records(
-    runs: tuple[Run, ...], flips: EdgeFlips | None, *, device: str, tf32: bool, error: str, seconds: float
-) -> list[Record]:
+def failed_records(job: Job, *, device: str, tf32: bool, error: str, seconds: float) -> list[Record]:
     """Make the records of a chunk that failed.
 
     Args:
-        runs: The runs of the chunk.
-        flips: The flips that poison the graph of their split, if any do.
+        job: The chunk.
         device: "cpu" or "cuda".
         tf32: Whether TF32 matrix products are allowed.
         error: The traceback, or what else is known of the cause.
         seconds: The time that was spent on the chunk.
 
     Returns:
-        A record for each run, with the status "failed".
+        A record for each run that is not stored, with the status "failed".
     """
-    nothing: list[_Measured] = [(None, None, None)] * len(runs)
-    return _records(runs, flips, nothing, device=device, tf32=tf32, error=error, seconds=seconds)
+    nothing: list[_Measured] = [(None, None, None)] * len(job.runs)
+    return _records(job, nothing, device=device, tf32=tf32, error=error, seconds=seconds)
 
 
 def _records(
-    runs: tuple[Run, ...], flips: EdgeFlips | None, outcomes: list[_Measured], *, device: str, tf32: bool,
-    error: str | None, seconds: float,
-) -> list[Record]:  # fmt: skip
-    """Make the records of a chunk; runs without a fit have failed."""
+    job: Job, outcomes: list[_Measured], *, device: str, tf32: bool, error: str | None, seconds: float
+) -> list[Record]:
+    """Make the records of the runs of a chunk that are not stored; runs without a fit have failed."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    provenance = versions() | {"stack": str(len(runs))}  # stacks of other sizes round differently
-    if flips is not None:
-        provenance |= {"flips": hashlib.sha256(flips.packed().encode()).hexdigest()[:12]}
+    provenance = versions() | {"stack": str(len(job.runs))}  # stacks of other sizes round differently
+    if job.flips is not None:
+        provenance |= {"flips": hashlib.sha256(job.flips.packed().encode()).hexdigest()[:12]}
+    new = [(job.runs[i], outcomes[i]) for i in job.new_places]
     return [
         Record(
             key=run.key, setting=run.setting.content, split=run.split, init=run.init,
@@ -134,10 +135,10 @@ def _records(
             accuracy=None if fitted is None else fitted.accuracy,
             loss=None if fitted is None else fitted.loss,
             history=fitted.history if fitted is not None and CURVES & set(run.setting.keep) else None,
-            scores=scores, measured=measured, error=error, seconds=seconds / len(runs), created=now,
+            scores=scores, measured=measured, error=error, seconds=seconds / len(new), created=now,
             versions=provenance,
         )
-        for run, (fitted, scores, measured) in zip(runs, outcomes, strict=True)
+        for run, (fitted, scores, measured) in new
     ]  # fmt: skip
 
 
@@ -242,11 +243,9 @@ def tested_on(data: Data, split: Split, model: nn.Module, fitted: Fit) -> Fit:
     return replace(fitted, scores={**fitted.scores, "test": accuracy}, loss={**fitted.loss, "test": loss})
 
 
-def _train(
-    runs: tuple[Run, ...], flips: EdgeFlips | None, device: str, tf32: bool, weights: Path | None
-) -> list[_Measured]:
-    """Build, train and measure runs of one setting."""
-    setting = runs[0].setting
+def _train(job: Job, device: str, tf32: bool, weights: Path | None) -> list[_Measured]:
+    """Build and train the runs of a job, and measure those that are not stored."""
+    runs, flips, setting = job.runs, job.flips, job.runs[0].setting
     data = data_of(setting, runs[0].split)
     if setting.poison is not None:
         if flips is None:
@@ -269,14 +268,18 @@ def _train(
     scores = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[Result] | None] = [None] * len(runs)
     if setting.measures:
-        numbers = [(run.split, run.init) for run in runs]
-        on_device = copy.copy(data).to(device)
-        trained = TrainedModels(models, on_device, setting.dataset, splits, numbers, setting.model, str(setting.awp))
+        new = job.new_places
+        numbers = [(runs[i].split, runs[i].init) for i in new]
+        trained = TrainedModels(
+            [models[i] for i in new], copy.copy(data).to(device), setting.dataset, [splits[i] for i in new], numbers,
+            setting.model, str(setting.awp),
+        )  # fmt: skip
         results, step = [], (1.0 - trained_at) / len(setting.measures)
         for i, measure in enumerate(setting.measures):
             with part_of_progress(trained_at + i * step, trained_at + (i + 1) * step):
                 results.append(run_measure(measure, trained))
-        measured = [list(results_of_run) for results_of_run in zip(*results, strict=True)]
+        for i, results_of_run in zip(new, zip(*results, strict=True), strict=True):
+            measured[i] = list(results_of_run)
     return list(zip(fits, scores, measured, strict=True))
 
 

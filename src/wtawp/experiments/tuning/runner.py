@@ -15,6 +15,7 @@ from wtawp.experiments.execution.building import build_model, data_of, describe_
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import seconds_of, worthwhile_workers
 from wtawp.experiments.execution.engines import Engine
+from wtawp.experiments.execution.jobs import Job
 from wtawp.experiments.execution.runner import Outcome
 from wtawp.experiments.spec import Cell, Plan, PlanError, Run, Setting
 from wtawp.experiments.store import Store
@@ -130,7 +131,7 @@ def num_processes(search: Search, *, max_trials: int | None, budget: TimeBudget)
     Returns:
         The number of processes, 1 where it takes longer to start them than they save.
     """
-    one = sum(seconds_of(((Run(search.base, *place),), None)) for place in search.places)
+    one = sum(seconds_of(Job((Run(search.base, *place),))) for place in search.places)
     seconds = budget.total if max_trials is None else min(budget.total, len(search.spaces) * max_trials * one)
     return worthwhile_workers(seconds, os.cpu_count() or 1)
 
