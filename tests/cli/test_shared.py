@@ -81,6 +81,7 @@ class Interrupting(MetaPathFinder):
         if name == "torch_geometric":
             signal.raise_signal(signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start jobs in the background without it
 sys.meta_path.insert(0, Interrupting())
 import_torch_geometric()
 print("still there")
@@ -90,9 +91,13 @@ print("still there")
 
 
 def test_ctrl_c_after_the_imports_is_an_exception_as_before() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        import_torch_geometric()
-        signal.raise_signal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            import_torch_geometric()
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:

@@ -20,6 +20,7 @@ LAYER_WORDS = ("all", "all-but-last", "first", "last")
 # The version of the rule of lam="auto" in `wtawp.core.auto`. It is part of the keys of stored runs, so that those of
 # another rule are not taken for those of the present one.
 AUTO_RULE = 2
+MIN_AUTO_LR = 0.005  # of Adam: the rule counts epochs, and with a smaller learning rate it perturbs models too early
 
 
 @dataclass(frozen=True, kw_only=True)

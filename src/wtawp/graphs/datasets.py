@@ -53,6 +53,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
         >>> load("karate")
         Data(x=[34, 34], edge_index=[2, 156], y=[34], name='karate')
     """
+    seed = checked_seed(seed)
     given: object = name_or_path  # which nobody may have type-checked
     if not isinstance(given, str | Path):
         is_loaded = hasattr(given, "edge_index") or isinstance(given, list)
@@ -61,7 +62,6 @@ def load(name_or_path: str | Path, *, seed: int = 0, features: TuFeatures | None
             "load takes the name of a data set, such as 'cora', the path of a file or 'package.module:function', got"
             f" {type(given).__name__}{advice}"
         )
-    seed = checked_seed(seed)
     if isinstance(name_or_path, str) and (composed := composed_name(name_or_path)) is not None:
         if features is not None:
             raise DataError(f"{name_or_path} brings its own features; features={features!r} is for lists of graphs")

@@ -16,6 +16,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import DataError, checked_seed, find_stack_level
 from wtawp.core import AwpConfig, VanishingMembersMonitor
+from wtawp.core.config import MIN_AUTO_LR
 from wtawp.graphs import Split, batched, is_collection, is_memory_mapped
 from wtawp.models.calls import Forward, check_initialized, warn_of_unused_edge_inputs
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
@@ -42,7 +43,6 @@ from wtawp.training.stack_loop import Augment, train_stack
 from wtawp.training.subsets import Decoder, check_links
 
 LR, WEIGHT_DECAY = 0.01, 5e-4  # of the paper's Adam
-AUTO_LR = 0.005  # smallest learning rate for which lam="auto" is meant, see docs/decisions/0009
 SAVE_EVERY = 10  # epochs between two saves of a checkpoint
 
 
@@ -319,7 +319,7 @@ def fit_many(
         select_on=select_on,
         average=average,
     )
-    if awp is not None and awp.is_auto and not awp.is_plain and optimizer is None and schedule.lr < AUTO_LR:
+    if awp is not None and awp.is_auto and not awp.is_plain and optimizer is None and schedule.lr < MIN_AUTO_LR:
         warnings.warn(
             f'lam="auto" was chosen and confirmed with lr=0.01, and counts epochs: with lr={schedule.lr:g} it can'
             " perturb a model before it has learned, which cost a GraphSAGE 3.8 points of accuracy at lr=0.003; compare"

@@ -7,6 +7,7 @@ import torch
 
 from wtawp.experiments.execution.costs import cost_of
 from wtawp.experiments.execution.estimate import describe_cost
+from wtawp.experiments.execution.jobs import Job
 from wtawp.experiments.measures.shared.flips import flips_to_result
 from wtawp.experiments.plans.robustness import poisoning
 from wtawp.experiments.spec import Record, Run, Setting
@@ -23,24 +24,29 @@ def cost(chunk: tuple[Run, ...]) -> float:
 def test_the_estimate_scales_what_a_stored_run_of_the_same_data_and_model_took(
     tmp_path: Path, make_record: Callable[..., Record]
 ) -> None:
-    chunks = [(Run(LONG, 0, 0), Run(LONG, 0, 1)), (Run(LONG, 1, 0),)]
+    jobs = [Job((Run(LONG, 0, 0), Run(LONG, 0, 1))), Job((Run(LONG, 1, 0),))]
     with Store(tmp_path / "s.sqlite") as store:
-        assert "there is no estimate" in describe_cost(store, chunks, "cpu", cost)
+        assert "there is no estimate" in describe_cost(store, jobs, "cpu", cost)
         old = make_record(0, seconds=100.0, created="2020-01-01T00:00:00+00:00", setting=LONG.content)
         store.add([make_record(0, seconds=0.5), make_record(1, seconds=0.5), replace(old, key=Run(LONG, 0, 0).key)])
         # 200 epochs took 0.5 s, by the newest record; 3 runs of 2000 epochs take 15 s.
-        assert describe_cost(store, chunks, "cpu", cost) == (
+        assert describe_cost(store, jobs, "cpu", cost) == (
             "3 runs to train in 2 chunks, about 15 s of work for one process, by what stored runs of the same data, "
             "models, measures and attacks took."
         )
-        assert "there is no estimate" in describe_cost(store, chunks, "another device", cost)
+        assert "there is no estimate" in describe_cost(store, jobs, "another device", cost)
 
         def refuse(_: tuple[Run, ...]) -> float:
             raise ValueError("a measure that nobody registered")
 
-        assert "there is no estimate" in describe_cost(store, chunks, "cpu", refuse)
+        assert "there is no estimate" in describe_cost(store, jobs, "cpu", refuse)
+        partly = Job(jobs[0].runs, stored=frozenset({Run(LONG, 0, 0).key}))
+        assert describe_cost(store, [partly], "cpu", cost).startswith(
+            "1 runs to train in 1 chunks (with 1 known ones of the same chunks, whose records stay as they are), about"
+            " 10 s of work"
+        ), "a run without measures is trained at full cost"
         other = replace(LONG, dataset="wine")
-        assert describe_cost(store, [*chunks, (Run(other, 0, 0),)], "cpu", cost).endswith(
+        assert describe_cost(store, [*jobs, Job((Run(other, 0, 0),))], "cpu", cost).endswith(
             "3 of the runs are about 15 s of work for one process, by what stored runs of the same data, models, "
             "measures and attacks took; there is no estimate for the other 1, which may take much longer."
         )
@@ -55,7 +61,7 @@ def surrogate_with(attack: str) -> Setting:
 def test_the_time_of_an_attack_is_that_of_stored_runs_with_the_same_attack(
     tmp_path: Path, make_record: Callable[..., Record]
 ) -> None:
-    chunks = [(Run(surrogate_with("metattack"), 0, 0),), (Run(LONG, 0, 0),)]
+    jobs = [Job((Run(surrogate_with("metattack"), 0, 0),)), Job((Run(LONG, 0, 0),))]
     amount = "2 runs to train in 2 chunks, 1 of them surrogates (models on which an attack finds its flips)"
     flips = flips_to_result(EdgeFlips.of(torch.tensor([[0], [9]]), 34), load("karate"))
 
@@ -65,7 +71,7 @@ def test_the_time_of_an_attack_is_that_of_stored_runs_with_the_same_attack(
         store.add([make_record(1, key=key, setting=setting.content, seconds=seconds, measured=measured)])
 
     def describe() -> str:
-        return describe_cost(store, chunks, "cpu", cost_of, num_surrogates=1)
+        return describe_cost(store, jobs, "cpu", cost_of, num_surrogates=1)
 
     with Store(tmp_path / "s.sqlite") as store:
         assert describe().startswith(f"{amount}. No run of the same data, model, measures and attack is stored")
@@ -84,5 +90,5 @@ def test_long_times_are_said_in_minutes_and_hours(
 ) -> None:
     with Store(tmp_path / "s.sqlite") as store:
         store.add([make_record(0, seconds=0.5)])
-        chunk = (Run(replace(LONG, epochs=epochs), 0, 0),)
-        assert f"about {words} of work" in describe_cost(store, [chunk], "cpu", cost)
+        job = Job((Run(replace(LONG, epochs=epochs), 0, 0),))
+        assert f"about {words} of work" in describe_cost(store, [job], "cpu", cost)

@@ -21,8 +21,10 @@ from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
 from wtawp.experiments.execution.training import PlanError
 from wtawp.experiments.measures import poison as poison_measure
-from wtawp.experiments.plans.robustness import poisoning
-from wtawp.experiments.spec import Cell, Plan, Record, Setting
+from wtawp.experiments.measures.shared.interface import Result, TrainedModels
+from wtawp.experiments.measures.shared.registry import run_measure
+from wtawp.experiments.plans.robustness import evading, poisoning
+from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
 from wtawp.experiments.spec.record import checked
 from wtawp.experiments.store import Store, StoreError, UnreadableRecordWarning
 
@@ -230,6 +232,31 @@ def test_a_sweep_continued_on_another_kind_of_cpu_says_so_and_keeps_both(tmp_pat
         when = records[0].created[:10]
         assert sentences[1].startswith(f"2 of 2 runs are known from before: they were trained at {when}")
         assert len(sentences) == 2
+
+
+def test_stored_runs_of_a_chunk_are_trained_with_the_others_but_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = replace(PLAIN, measures=(evading("random", 0.1),))
+    plan = Plan("measured", "", (Cell("GCN", "wine", setting, 2, 3),))
+    with Store(tmp_path / "whole.sqlite") as store:
+        assert run_plans([plan], store, engine=local(1)).trained == 6
+        right, records = outcomes(store), store.records()
+    measured_models = []
+
+    def count(measure: Measure, trained: TrainedModels) -> list[Result]:
+        measured_models.append(len(trained.models))
+        return run_measure(measure, trained)
+
+    monkeypatch.setattr(training, "run_measure", count)
+    with Store(tmp_path / "part.sqlite") as store:
+        stored = next(record for record in records if (record.split, record.init) == (0, 1))
+        store.add([replace(stored, created="2020-01-01T00:00:00+00:00")])
+        outcome = run_plans([plan], store, engine=local(1))
+        assert outcome == Outcome(trained=5, known=1, failed=0)
+        assert measured_models == [2, 3]
+        assert outcomes(store) == right
+        assert store.records([stored.key])[0].created.startswith("2020"), "the record stays as it was"
 
 
 def test_row_1_fresh_trains_known_runs_again_and_replaces_their_records(tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from torch import nn
 
 from wtawp.base import rng
 from wtawp.core import ASAM, SAM, AwpConfig
+from wtawp.core.config import MIN_AUTO_LR
 from wtawp.experiments.spec import Setting
 from wtawp.experiments.tuning import methods
-from wtawp.experiments.tuning.dimensions import Choice
+from wtawp.experiments.tuning.dimensions import Choice, Range
 from wtawp.experiments.tuning.methods import Method, method_names, register_method
 from wtawp.experiments.tuning.space import search_spaces
 from wtawp.models import GCN
@@ -35,6 +36,17 @@ def test_the_first_trial_of_every_method_is_what_is_used_without_tuning(name: st
     assert setting.awp is not None or setting.average is not None
     space = search_spaces(BASE, AWP, gcn, (), [name])[name]
     assert {"lr", "weight_decay", "dropout"} <= space.dimensions.keys()
+
+
+def test_a_weight_that_follows_the_training_is_tuned_with_learning_rates_that_its_rule_is_made_for(
+    gcn: nn.Module,
+) -> None:
+    spaces = search_spaces(BASE, AWP, gcn, (), ["WT-AWP auto"])
+    assert spaces["WT-AWP auto"].dimensions["lr"] == Range(MIN_AUTO_LR, 0.05, is_log=True)
+    assert spaces["WT-AWP"].dimensions["lr"] == Range(0.002, 0.05, is_log=True)
+    chosen = search_spaces(replace(BASE, lr=0.02), AWP, gcn, ("lr",), ["WT-AWP auto"])["WT-AWP auto"]
+    assert "lr" not in chosen.dimensions
+    assert chosen.fixed["lr"] == 0.02
 
 
 def test_the_methods_are_what_their_names_say(gcn: nn.Module) -> None:

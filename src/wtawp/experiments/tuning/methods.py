@@ -4,8 +4,9 @@ Every method has learning rate, weight decay and dropout to vary, and what is li
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from wtawp.core.config import MIN_AUTO_LR
 from wtawp.experiments.tuning.dimensions import RANGES, Choice, Range, Value
 
 DECAYS = (0.9, 0.95, 0.98, 0.99)  # of moving averages
@@ -18,7 +19,7 @@ class Method:
     Attributes:
         summary: What it does, in a few words.
         fixed: The values of the options that it fixes.
-        varied: What a search varies, by name.
+        varied: What a search varies, by name. A learning rate takes the place of the one that all methods vary.
         untuned: The values of what is varied that are used without tuning; rho and lam are WT-AWP's where they are
             missing here.
         uses_model_layers: Whether it perturbs the layers that WT-AWP perturbs in the model.
@@ -33,7 +34,10 @@ class Method:
 
 _OF_WT_AWP = {"rho": RANGES["rho"], "lam": RANGES["lam"]}
 METHODS: dict[str, Method] = {
-    "WT-AWP auto": Method("lam follows the training", fixed={"rho": 1.0, "lam": "auto"}, uses_model_layers=True),
+    "WT-AWP auto": Method(
+        "lam follows the training", fixed={"rho": 1.0, "lam": "auto"},
+        varied={"lr": replace(RANGES["lr"], low=MIN_AUTO_LR)}, uses_model_layers=True,
+    ),
     "W-AWP": Method("WT-AWP of all layers", fixed={"layers": "all"}, varied=_OF_WT_AWP),
     "SAM": Method(
         "sharpness-aware minimisation", fixed={"lam": 1.0, "layers": "*", "radius": "global"},

@@ -130,7 +130,9 @@ def search_spaces(
     shared = {name: dimension for name, dimension in dimensions.items() if name in untuned}
     for name in methods:
         method = METHODS[name]
-        varied, values = dict(method.varied), dict(method.untuned)
+        is_free = {name: name in shared or name not in untuned for name in method.varied}  # the user did not set it
+        varied = {name: dimension for name, dimension in method.varied.items() if is_free[name]}
+        values = dict(method.untuned)
         for of_wt_awp in ("rho", "lam"):
             if of_wt_awp in varied and of_wt_awp not in values:
                 values[of_wt_awp] = perturbation[of_wt_awp]
