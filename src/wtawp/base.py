@@ -134,6 +134,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         with _replacement_of(path.resolve()) as file:
             yield file
     except OSError as error:
+        if error.filename is not None and Path(os.fsdecode(error.filename)).resolve().parent != path.resolve().parent:
+            raise  # of another file, which the caller reads meanwhile
         reason = error.strerror or str(error)
         raise OutputError(f"cannot write {path}: {reason}; make room there or choose another file") from error
 

@@ -2,6 +2,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 
 from wtawp.core import AwpConfig
@@ -99,3 +100,21 @@ def test_the_version_of_the_rule_is_part_of_the_content_where_lam_follows_it() -
     for content, number in ((before, 1), ({**auto.content, "rule": AUTO_RULE + 1}, AUTO_RULE + 1)):
         with pytest.raises(ValueError, match=f"followed rule {number} there, and follows rule {AUTO_RULE}"):
             AwpConfig.from_content(content)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exact": "no"}, "exact must be True or False, got 'no'"),
+        ({"every": True}, "every must be a whole number >= 1, got True"),
+        ({"start": 1.0}, r"start must be a whole number >= 0, got 1\.0"),
+    ],
+)
+def test_options_of_another_kind_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AwpConfig(rho=1.0, lam=0.7, **options)
+
+
+def test_whole_numbers_of_numpy_identify_runs_as_those_of_python() -> None:
+    assert AwpConfig(rho=1.0, lam=0.7, every=np.int64(2)) == AwpConfig(rho=1.0, lam=0.7, every=2)  # type: ignore[arg-type]
+    assert type(AwpConfig(rho=1.0, lam=0.7, steps=np.int32(2)).steps) is int  # type: ignore[arg-type]

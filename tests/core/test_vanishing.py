@@ -49,6 +49,14 @@ def test_healthy_gradients_and_models_that_learn_are_not_warned_of(
     assert caught == []
 
 
+def test_an_overflow_at_the_first_check_is_no_measure_of_what_follows() -> None:
+    monitor = VanishingGradientMonitor()
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        report(monitor, 1.0, float("inf"), 1)
+        report(monitor, 1.0, 0.9, 100)
+    assert caught == []
+
+
 def test_checks_must_be_in_a_row_and_a_missing_gradient_is_not_checked() -> None:
     monitor = VanishingGradientMonitor()
     with warnings.catch_warnings(record=True, action="always") as caught:

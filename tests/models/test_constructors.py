@@ -57,9 +57,19 @@ def needs_hidden(nfeat: int, nhid: int, nclass: int) -> dict[str, object]:
     return locals()
 
 
+def like_an_output(in_channels: int, classifier_hidden: int = 64, num_classes: int = 7) -> dict[str, object]:
+    return locals()
+
+
+def dropout_of_outputs(in_channels: int, out_dropout: float = 0.5, num_classes: int = 7) -> dict[str, object]:
+    return locals()
+
+
 @pytest.mark.parametrize(
     ("constructor", "options", "received"),
     [
+        (like_an_output, {}, {"in_channels": 13, "classifier_hidden": 64, "num_classes": 3}),
+        (dropout_of_outputs, {}, {"in_channels": 13, "out_dropout": 0.5, "num_classes": 3}),
         (ours, {"hidden": 4}, {"d_in": 13, "d_out": 3, "hidden": 4}),
         (theirs, {}, {"num_features": 13, "num_classes": 3, "out_dim": 5}),
         (unnamed, {}, {"a": 13, "b": 3}),

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from wtawp.base import rng
 from wtawp.graphs import load
 from wtawp.models import GAT, GCN, MLP, PPNP
+from wtawp.models.calls import is_out_of_memory
 from wtawp.models.dropout import masks
 from wtawp.models.ensemble import Ensemble
 
@@ -66,6 +67,42 @@ def test_what_a_failed_attempt_drew_does_not_count() -> None:
         together = ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), KEYS)
     torch.set_rng_state(before)
     torch.testing.assert_close(together, torch.stack([m(data.x, data.edge_index) for m in models]))
+
+
+def test_what_a_failed_attempt_counted_in_buffers_does_not_count() -> None:
+    class NormedBranches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.lin = nn.BatchNorm1d(13), nn.Linear(13, 3)
+
+        def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+            out = self.lin(self.norm(x))
+            return out if out.sum().item() > 0 else -out
+
+    data, models = load("wine"), [NormedBranches() for _ in range(2)]
+    ensemble = Ensemble(models)
+    buffers = ensemble.buffers()
+    with pytest.warns(UserWarning, match="members run one after another"):
+        together = ensemble.logits(ensemble.parameters(), buffers, (data.x, data.edge_index), KEYS[:2])
+    torch.testing.assert_close(together, torch.stack([m(data.x, data.edge_index) for m in models]))
+    for i, model in enumerate(models):
+        for name, alone in model.named_buffers():
+            torch.testing.assert_close(buffers[name][i], alone)
+
+
+def test_exhausted_memory_is_not_taken_for_something_that_vmap_cannot_do() -> None:
+    class Hungry(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(13, 3)
+
+        def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+            return self.lin(x) + torch.empty(10**15)[0]
+
+    data, ensemble = load("wine"), Ensemble([Hungry() for _ in range(2)])
+    with pytest.raises(RuntimeError, match="memory") as caught:
+        ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), None)
+    assert is_out_of_memory(caught.value)
 
 
 def test_weights_travel_both_ways() -> None:

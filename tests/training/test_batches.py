@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -348,3 +350,50 @@ def test_weights_of_edges_that_only_some_graphs_have_are_warned_of() -> None:
     for train, options in ((fit_batches, {"batch_size": 8}), (fit, {})):
         with pytest.warns(UserWarning, match="edge_weight, which Pooled is not called with"):
             train(PooledGCN(4, 2, generator=rng("init")), some, SPLIT, seed=0, epochs=1, **options)
+
+
+def test_gradients_of_the_caller_do_not_count() -> None:
+    clean, loaded = build(), build()
+    for p in loaded.parameters():
+        p.grad = torch.full_like(p, 100.0)
+    expected, found = (fit_batches(model, GRAPHS, SPLIT, seed=0, batch_size=8, epochs=1) for model in (clean, loaded))
+    assert found.history == expected.history
+
+
+def frozen() -> nn.Module:
+    model = build()
+    model.requires_grad_(False)
+    return model
+
+
+def vector_metric(logits: Tensor, y: Tensor) -> Tensor:
+    return (logits.argmax(1) == y).float()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (build, {"awp": {"rho": 1.0}}, r"awp takes the options of the method, AwpConfig\(rho=..., lam=...\), got dict"),
+        (dict, {}, "fit_batches takes a torch.nn.Module, got dict"),
+        (frozen, {}, "all parameters of Pooled are frozen"),
+        (build, {"metric": vector_metric}, r"metric must return one number, got shape \[\d+\]"),
+    ],
+)
+def test_what_fit_refuses_is_refused_here_in_the_same_words(model: type, options: dict[str, Any], message: str) -> None:
+    for train in (fit, fit_batches):
+        batches = {"batch_size": 8} if train is fit_batches else {}
+        with pytest.raises((ValueError, DataError), match=message.replace("fit_batches", train.__name__)):
+            train(model(), GRAPHS, SPLIT, seed=0, epochs=1, **batches, **options)
+
+
+def test_a_small_learning_rate_with_auto_is_warned_of_as_in_fit() -> None:
+    with pytest.warns(UserWarning, match=r"confirmed with lr=0\.01, and counts epochs: with lr=0\.001"):
+        fit_batches(build(), GRAPHS, SPLIT, seed=0, batch_size=8, epochs=1, lr=0.001,
+                    awp=AwpConfig(rho=1.0, lam="auto", layers="first"))  # fmt: skip
+
+
+def test_a_loader_is_read_once_an_epoch() -> None:
+    data = load("wine")
+    model, split = GCN(13, 3, generator=rng("init")), stratified(data.y, seed=0)
+    with pytest.raises(ValueError, match="generator is an iterator, which is empty after the first one; pass what it"):
+        fit_batches(model, data, split, seed=0, loader=(data for _ in range(2)), epochs=2)

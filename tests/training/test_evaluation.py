@@ -86,6 +86,15 @@ def test_other_losses_metrics_and_samples_are_evaluated() -> None:
         evaluate(model, data, rows)
 
 
+def test_a_graph_without_pairs_cannot_be_asked_for_links() -> None:
+    data, model = load("wine"), GCN(13, 3, generator=rng("init"))
+    with pytest.raises(DataError, match=r"the graph needs edge_label_index \[2, p\] and edge_label \[p\]"):
+        evaluate(model, data, torch.arange(3), decoder=dot_product, loss=F.mse_loss, metric=F.mse_loss)
+    data.edge_label_index, data.edge_label = torch.tensor([[0, 1], [2, 178]]), torch.ones(2)
+    with pytest.raises(DataError, match="edge_label_index must name nodes 0 to 177, got 0 to 178"):
+        evaluate(model, data, torch.arange(2), decoder=dot_product, loss=F.mse_loss, metric=F.mse_loss)
+
+
 def test_a_mask_of_numbers_is_not_taken_for_indices() -> None:
     data = load("wine")
     model = GCN(13, 3, generator=rng("init"))

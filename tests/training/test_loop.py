@@ -184,7 +184,7 @@ def test_augment_finds_the_current_weights_in_the_model() -> None:
 
 def test_no_epochs_is_an_error() -> None:
     data = load("wine")
-    with pytest.raises(ValueError, match="epochs must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="epochs must be a whole number >= 1, got 0"):
         fit(GCN(13, 3, generator=rng("init")), data, stratified(data.y, seed=0), seed=0, epochs=0)
 
 
@@ -407,3 +407,31 @@ def test_seeds_may_be_an_array_and_other_modules_may_take_weights_of_any_shape()
 
     data.edge_weight = torch.rand(data.edge_index.shape[1], 1)
     assert fit(Weighted(), data, split, seed=0, epochs=1).accuracy["test"] >= 0
+
+
+def test_several_models_are_passed_as_a_list() -> None:
+    data = load("wine")
+    split = stratified(data.y, seed=0)
+    for models in (GCN(13, 3, generator=rng("init")), nn.Sequential(nn.Linear(13, 3))):
+        with pytest.raises(ValueError, match=r"models must be a list of modules, got .*; for one model call fit"):
+            fit_many(models, data, split, seeds=[0])  # type: ignore[arg-type]
+
+
+def test_whole_numbers_of_numpy_count_epochs() -> None:
+    data, model = load("wine"), GCN(13, 3, generator=rng("init"))
+    result = fit(model, data, stratified(data.y, seed=0), seed=0, epochs=np.int64(3))  # type: ignore[arg-type]
+    assert len(result.history["val_loss"]) == 3
+
+
+def test_a_training_of_which_no_epoch_can_be_selected_is_warned_of() -> None:
+    class NanInEvaluation(GCN):
+        def forward(self, *inputs: Tensor) -> Tensor:  # type: ignore[override]
+            out = super().forward(*inputs)
+            return out if self.training else out * float("nan")
+
+    data = load("wine")
+    split, model = stratified(data.y, seed=0), NanInEvaluation(13, 3, generator=rng("init"))
+    with pytest.warns(UserWarning, match=r'could be selected \(select_on="loss"\), so that they have their initial'):
+        fit(model, data, split, seed=0, epochs=3, select_on="loss")
+    with warnings.catch_warnings(action="error"):
+        fit(NanInEvaluation(13, 3, generator=rng("init")), data, split, seed=0, epochs=3, select_on="last")

@@ -22,7 +22,7 @@ def test_the_metric_of_one_s_own_is_selected_on_in_training_alone() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"epochs": 0}, "epochs must be a whole number >= 1, got 0"),
         ({"lr": "0.1"}, r"lr must be a finite number >= 0, such as 0.01, got '0.1'"),
         ({"lr": True}, "lr must be a finite number >= 0"),
         ({"lr": float("nan")}, "lr must be a finite number >= 0"),

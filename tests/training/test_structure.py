@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, rng
+from wtawp.base import DataError, progress_receiver, rng
 from wtawp.graphs import EdgeFlips, Split, citation, stratified, undirected_pairs
 from wtawp.models import GAT, GCN
 from wtawp.training import evaluate, fit, learn_structure, structure
@@ -100,6 +100,14 @@ def test_the_result_is_a_weighted_undirected_graph_and_the_input_is_left_alone()
     assert not learned.has_self_loops()
     assert 0.02 < float(learned.edge_weight.min()) <= float(learned.edge_weight.max()) <= 1
     fit(GAT(30, 7, generator=rng("init")), learned, SPLIT, seed=0, epochs=2)
+
+
+def test_progress_never_moves_back() -> None:
+    shares: list[float] = []
+    with progress_receiver(shares.append, interval=0.0):
+        learn_structure(DATA, SPLIT, seed=0, epochs=4, every=2)
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0.0, 1.0)
 
 
 def test_the_same_seed_gives_the_same_graph_and_test_labels_do_not_matter() -> None:

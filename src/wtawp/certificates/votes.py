@@ -179,8 +179,8 @@ def vote(
         The votes of all samples so far.
 
     Raises:
-        ValueError: If the number of samples is not a whole number >= 1, no noise is named, or `min_confidence` is not
-            in [0, 1).
+        ValueError: If the number of samples is not a whole number >= 1, the seed has more than 64 bits, no noise is
+            named, or `min_confidence` is not in [0, 1).
         DataError: If `data` is not one graph without edge weights, or the victim fails on it.
         CertificateError: If the victim does not return logits of all nodes, or `after` belongs to something else.
 
@@ -193,6 +193,8 @@ def vote(
         tensor([10])
     """
     seed = checked_seed(seed)
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError(f"the seed of votes must fit into 64 bits, in which a file of votes keeps it, got {seed}")
     if not is_whole_number(samples) or samples < 1:
         raise ValueError(f"samples must be a whole number >= 1, got {samples!r}")
     samples = int(samples)

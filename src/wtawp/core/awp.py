@@ -452,9 +452,10 @@ class WTAWP:
             alone.update(combine_gradients(natural, perturbed, config))
             passes.set_gradients(alone)
         passes.add_recovered(recovered, 1 - lam)
-        scaled_loss = loss if factor is None else loss * factor  # as the norms are
         if self._auto is None:
-            self._monitor(norms, perturbed_norms, scaled_loss, config)
+            if factor is not None:  # a scaler changes it between steps
+                norms, perturbed_norms = ([n / factor.to(n.device) for n in side] for side in (norms, perturbed_norms))
+            self._monitor(norms, perturbed_norms, loss, config)
         return perturbed_loss
 
     def _delta(

@@ -6,6 +6,7 @@ Plans, tables and the command line read options without computing anything, and 
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 Radius = Literal["layer", "global", "adaptive"]
@@ -90,8 +91,12 @@ class AwpConfig:
         if not _is_number(self.rho, 0.0):
             raise ValueError(f"rho must be a finite number >= 0, got {self.rho!r}; 0 is plain training")
         for name, least in (("steps", 1), ("every", 1), ("start", 0)):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
-                raise ValueError(f"{name} must be a whole number >= {least}, got {getattr(self, name)!r}")
+            value: object = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+            object.__setattr__(self, name, int(value))
+        if not isinstance(self.exact, bool):
+            raise ValueError(f"exact must be True or False, got {self.exact!r}")
         for name, words in (("step_size", (None,)), ("balance", (None, "auto"))):
             if getattr(self, name) not in words and not _is_number(getattr(self, name), sys.float_info.min):
                 raise ValueError(f"{name} must be a finite number > 0 or None, got {getattr(self, name)!r}")

@@ -106,13 +106,13 @@ class VanishingGradientMonitor:
 
         Args:
             natural: Norm of the gradient at the weights. A step where it is not a positive number does not count.
-            perturbed: Norm of the gradient at the perturbed weights.
+            perturbed: Norm of the gradient at the perturbed weights. A step where it is not finite does not count.
             loss: The natural loss.
 
         Returns:
             True at exactly the third check in a row at which the perturbed gradient has vanished.
         """
-        if not 0 < natural < float("inf"):
+        if not (0 < natural < float("inf") and perturbed < float("inf")):
             return False
         self.first = self.first or (natural, perturbed, loss)
         first_natural, first_perturbed, first_loss = self.first

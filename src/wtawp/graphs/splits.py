@@ -361,7 +361,7 @@ def _check_index(masks: Sequence[Tensor], index: int | None) -> None:
     if index is None or not 0 <= index < number:
         raise DataError(
             f"{name} describes {number} splits, so one must be chosen: split_index= of 0 to {number - 1} (in a command:"
-            f" --split-seed, or up to --splits {number}), got {index}"
+            f" --split-seed, or up to --splits {number}; for fit_batches split=split_from_masks(data, 0)), got {index}"
         )
 
 

@@ -202,7 +202,8 @@ def is_out_of_memory(error: Exception) -> bool:
     Returns:
         True for the errors of the CPU's and the GPU's allocators.
     """
-    return isinstance(error, torch.OutOfMemoryError) or "not enough memory" in str(error)
+    of_the_cpu = ("can't allocate memory", "not enough memory")  # on Linux, and elsewhere
+    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in of_the_cpu)
 
 
 def _positional(model: nn.Module) -> list[inspect.Parameter]:

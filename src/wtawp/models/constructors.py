@@ -54,10 +54,12 @@ def size_arguments(
     numbers = {p.name for p in parameters if not isinstance(p.default, str | bool)}
     outputs = next((name for name in by_name if name.lower() in OUTPUT_NAMES and name in numbers), None)
     takes_any = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    if second in OUTPUT_NAMES or second.startswith("out") or "class" in second or (takes_any and not second):
+    is_other = any(word in second for word in OTHER_WORDS)
+    sounds_like_it = (second.startswith("out") or "class" in second) and outputs is None and not is_other
+    if second in OUTPUT_NAMES or sounds_like_it or (takes_any and not second):
         return (d_in, d_out), {}
     if outputs is None:
-        if any(word in second for word in OTHER_WORDS):
+        if is_other:
             raise ValueError(
                 f"a model is made as {_name_of(constructor)}(num_features, num_classes), but the parameters are"
                 f" {_call_of(constructor)}: the second one is {positions[1]}, and none is called num_classes or"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from wtawp.base import find_stack_level
 from wtawp.models.calls import Adapted, Forward, checked_output, explain_failure, is_out_of_memory
 from wtawp.models.capabilities import HasExtraLoss, StackAware, StackAwareOnGraphs
 from wtawp.models.dropout import masks
@@ -62,9 +63,8 @@ class Ensemble:
         Returns:
             Name -> [b, ...]: new leaf tensors, which require gradients if the members' parameters do.
         """
-        stacked = {
-            n: torch.stack([dict(m.named_parameters())[n].detach() for m in self.models]) for n, _ in self._named()
-        }
+        by_member = [dict(m.named_parameters()) for m in self.models]
+        stacked = {n: torch.stack([named[n].detach() for named in by_member]) for n, _ in self._named()}
         return {n: stacked[n].requires_grad_(p.requires_grad) for n, p in self._named()}
 
     def buffers(self) -> Stack:
@@ -119,17 +119,20 @@ class Ensemble:
                 logits: Tensor = self.template(*arguments)
                 return logits
         if self.is_mapped:
-            states = rng_states(keys.device)
+            states, buffers_before = rng_states(keys.device), {n: b.clone() for n, b in buffers.items()}
             try:
                 mapped: Tensor = torch.func.vmap(one, randomness="different")(parameters, buffers, keys)
                 return mapped
             except RuntimeError as error:
-                set_rng_states(states, keys.device)  # what the failed call drew does not count
-                if len(self.models) > 1:
-                    warnings.warn(
-                        f"vmap cannot take {type(self.template).__name__}, so members run one after another: {error}",
-                        stacklevel=2,
-                    )
+                if is_out_of_memory(error):
+                    raise
+                set_rng_states(states, keys.device)  # what the failed call drew, and counted in buffers, is undone
+                for n, before in buffers_before.items():
+                    buffers[n].copy_(before)
+                warnings.warn(
+                    f"vmap cannot take {type(self.template).__name__}, so members run one after another: {error}",
+                    stacklevel=find_stack_level(),
+                )
                 self.is_mapped = False
         members = range(len(self.models))
         try:

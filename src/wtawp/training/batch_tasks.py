@@ -52,11 +52,11 @@ class Goal:
             A scalar.
         """
         if self.objective.loss is not None:
-            return self.objective.loss_of(logits, y)
+            return self.objective.losses(logits[None], y)[0]
         self.objective.check_logits(logits[None], "loss")
         return F.cross_entropy(logits, y.long())
 
-    def metric(self, logits: Tensor, y: Tensor) -> Tensor | float:  # [k, c], [k] -> []
+    def metric(self, logits: Tensor, y: Tensor) -> Tensor:  # [k, c], [k] -> []
         """Compute the metric, the share of correct predictions if there is no other.
 
         Args:
@@ -67,7 +67,7 @@ class Goal:
             A scalar.
         """
         if self.objective.metric is not None:
-            return self.objective.score_of(logits, y)
+            return self.objective.scores(logits[None], y)[0]
         self.objective.check_logits(logits[None], "metric")
         return (logits.argmax(1) == y).float().mean()
 

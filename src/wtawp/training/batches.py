@@ -1,6 +1,6 @@
 """Train on minibatches, of graphs or of the nodes of one graph, with the public `WTAWP.backward` alone."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,17 @@ from wtawp.models.capabilities import StackAwareOnGraphs
 from wtawp.models.inputs import check_kind
 from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task
 from wtawp.training.best_weights import BestWeights
-from wtawp.training.checks import Samples, check_data, check_features, check_functions, checked_split, splits_of
+from wtawp.training.checks import (
+    Samples,
+    check_data,
+    check_features,
+    check_functions,
+    check_perturbation,
+    checked_split,
+    device_of_trained,
+    splits_of,
+    warn_of_slow_training,
+)
 from wtawp.training.loop import Fit, warn_of_nan
 from wtawp.training.objective import Objective
 from wtawp.training.options import FitSelectOn, Schedule, is_count
@@ -113,14 +123,20 @@ def fit_batches(
         _check_count("batch_size", batch_size)
     if fanouts is not None and not hasattr(fanouts, "__len__"):
         raise ValueError(f"fanouts must hold a number for each layer, such as (10, 10), got {fanouts!r}")
-    device = next((p.device for p in model.parameters()), None)
-    if device is None:
-        raise ValueError(f"{type(model).__name__} has no parameters to train")
+    if isinstance(loader, Iterator):
+        raise ValueError(
+            f"loader is read once an epoch, and {type(loader).__name__} is an iterator, which is empty after the first"
+            " one; pass what it iterates over, such as a DataLoader"
+        )
+    check_perturbation(awp)
     if metric is not None and select_on == "accuracy":
         raise ValueError('select_on="accuracy" needs the accuracy, but metric= was passed; write select_on="metric"')
     check_functions(loss=loss, metric=metric)
     check_data(model, data, None, "fit_batches")
     check_initialized(model)
+    device = device_of_trained(model)
+    if awp is not None:
+        warn_of_slow_training(awp, schedule.lr)
     split, objective = _check_samples(data, split, Objective(loss=loss, metric=metric), model)
     goal = Goal(seed, device, objective)
     of_nodes = {"fanouts": fanouts, "loader": loader, "neighbours": neighbours, "num_workers": num_workers or None}
@@ -140,7 +156,7 @@ def fit_batches(
     with isolated_rng("torch dropout", seed):
         result = _train(model, task, schedule, awp, accumulate, device)
     model.eval()
-    warn_of_nan([result])
+    warn_of_nan([result], select_on)
     return result if metric is None else _renamed(result, getattr(metric, "__name__", "metric"))
 
 
@@ -190,6 +206,7 @@ def _train(
     optimizer = torch.optim.Adam(model.parameters(), lr=schedule.lr, weight_decay=schedule.weight_decay)
     # Views of the parameters and buffers, so that they follow the training.
     theta, buffers = ({n: t.detach()[None] for n, t in named} for named in _state_of(model))
+    optimizer.zero_grad()  # gradients of the caller do not count
     best = BestWeights(theta, buffers, 1, device, schedule.select_on)
     history: dict[str, list[float]] = {"train_loss": [], "val_loss": [], "val_accuracy": []}
     for epoch in range(schedule.epochs):

@@ -23,7 +23,7 @@ from wtawp.models.evaluation import evaluating, without_cached_graphs
 from wtawp.models.inputs import check_kind
 from wtawp.training.checks import check_data, check_functions, check_graph, targets_of
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
-from wtawp.training.subsets import Decoder
+from wtawp.training.subsets import Decoder, check_pairs
 
 
 @torch.no_grad()
@@ -76,6 +76,10 @@ def evaluate(
             check_kind(model, graph)
         check_graph(graph, model, is_adapted=forward is not None)
     objective = Objective(loss=loss, metric=metric)
+    if decoder is not None:
+        if isinstance(graph, HeteroData):
+            raise DataError("links of a heterogeneous graph are not evaluated; see docs/own_loop.md")
+        check_pairs(graph)
     y = targets_of(graph) if decoder is None else graph.edge_label
     objective.check_targets(y)
     y = y.long() if objective.has_classes else y

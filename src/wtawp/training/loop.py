@@ -16,7 +16,6 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import DataError, checked_seed, find_stack_level
 from wtawp.core import AwpConfig, VanishingMembersMonitor
-from wtawp.core.config import MIN_AUTO_LR
 from wtawp.graphs import Split, batched, is_collection, is_memory_mapped
 from wtawp.models.calls import Forward, check_initialized, warn_of_unused_edge_inputs
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
@@ -29,9 +28,12 @@ from wtawp.training.checks import (
     check_data,
     check_functions,
     check_graph,
+    check_perturbation,
     checked_split,
+    device_of_trained,
     splits_of,
     targets_of,
+    warn_of_slow_training,
 )
 from wtawp.training.engine import StackRun, StackTraining
 from wtawp.training.identity import describe_training
@@ -286,6 +288,8 @@ def fit_many(
         >>> models = [GCN(13, 3, generator=rng("init", i)) for i in range(2)]
         >>> first, second = fit_many(models, data, stratified(data.y, seed=0), seeds=[0, 1], epochs=3)
     """
+    if isinstance(models, nn.Module) or not isinstance(models, Sequence):
+        raise ValueError(f"models must be a list of modules, got {type(models).__name__}; for one model call fit")
     if not models:
         raise ValueError("fit_many needs one model or more, got none")
     if len({id(model) for model in models}) < len(models):
@@ -319,20 +323,11 @@ def fit_many(
         select_on=select_on,
         average=average,
     )
-    if awp is not None and awp.is_auto and not awp.is_plain and optimizer is None and schedule.lr < MIN_AUTO_LR:
-        warnings.warn(
-            f'lam="auto" was chosen and confirmed with lr=0.01, and counts epochs: with lr={schedule.lr:g} it can'
-            " perturb a model before it has learned, which cost a GraphSAGE 3.8 points of accuracy at lr=0.003; compare"
-            " with plain training, or choose lam as a number",
-            stacklevel=find_stack_level(),
-        )
+    if awp is not None and optimizer is None:
+        warn_of_slow_training(awp, schedule.lr)
     if awp is not None and not awp.is_plain and awp.start >= epochs:
         raise ValueError(f"start={awp.start} leaves no perturbed epoch of {epochs}; choose a smaller one")
-    device = next((p.device for p in models[0].parameters()), None)
-    if device is None:
-        raise ValueError(f"{type(models[0]).__name__} has no parameters to train")
-    if not any(p.requires_grad for p in models[0].parameters()):
-        raise ValueError(f"all parameters of {type(models[0]).__name__} are frozen; nothing is left to train")
+    device = device_of_trained(models[0])
     graph = _on_device(_one_graph(data, any_target=loss is not None), models[0], device)
     if isinstance(graph, Data):
         if forward is None:
@@ -378,7 +373,7 @@ def fit_many(
         model.eval()
     if monitor is not None:
         monitor.warn()
-    warn_of_nan([results[i] for i in range(len(models))])
+    warn_of_nan([results[i] for i in range(len(models))], select_on)
     return [results[i] for i in range(len(models))]
 
 
@@ -424,12 +419,21 @@ def _check_samples(
     return [checked[id(split)] for split in splits], replace(objective, num_classes=num_classes)
 
 
-def warn_of_nan(results: Sequence[Fit]) -> None:
-    """Warn if a training loss was not finite: such a training has learned nothing from there on.
+def warn_of_nan(results: Sequence[Fit], select_on: FitSelectOn) -> None:
+    """Warn if a training loss was not finite, or if no epoch could be selected: such a training has learned nothing.
 
     Args:
         results: What trainings have measured.
+        select_on: What had to improve for an epoch to be selected.
     """
+    num_unselected = sum(not _could_select(result.history, select_on) for result in results)
+    if num_unselected:
+        warnings.warn(
+            f"the validation part of {num_unselected} of {len(results)} models has never given a number by which an"
+            f' epoch could be selected (select_on="{select_on}"), so that they have their initial weights; check the'
+            " model, the loss and the metric on the validation samples",
+            stacklevel=find_stack_level(),
+        )
     first = [next((i for i, v in enumerate(r.history["train_loss"]) if not math.isfinite(v)), None) for r in results]
     epochs = [epoch for epoch in first if epoch is not None]
     if epochs:
@@ -438,6 +442,16 @@ def warn_of_nan(results: Sequence[Fit]) -> None:
             " on; lower the learning rate or rho, and check the model and the loss",
             stacklevel=find_stack_level(),
         )
+
+
+def _could_select(history: Mapping[str, list[float]], select_on: FitSelectOn) -> bool:
+    """Whether any epoch of a training had a validation loss or score that can be better than none."""
+    if select_on == "last":
+        return True
+    has_loss = any(loss < math.inf for loss in history["val_loss"])
+    scores = history["val_accuracy"] if "val_accuracy" in history else history["val_score"]
+    has_score = any(math.isfinite(score) for score in scores)
+    return {"loss": has_loss, "either": has_loss or has_score}.get(select_on, has_score)
 
 
 def _check_options(
@@ -449,8 +463,7 @@ def _check_options(
     select_on: FitSelectOn,
 ) -> None:
     """Refuse options of a wrong kind, and those that contradict each other."""
-    if awp is not None and not isinstance(awp, AwpConfig):
-        raise ValueError(f"awp takes the options of the method, AwpConfig(rho=..., lam=...), got {type(awp).__name__}")
+    check_perturbation(awp)
     for name, value in (("lr", lr), ("weight_decay", weight_decay)):
         if optimizer is not None and value is not None:
             raise ValueError(f"{name}={value} is an option of Adam, but optimizer= was passed too; set it there")

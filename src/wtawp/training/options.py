@@ -43,10 +43,9 @@ class Schedule:
     average: Average | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.epochs, bool) or not isinstance(self.epochs, int):
-            raise ValueError(f"epochs must be a whole number, got {self.epochs!r}")
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be >= 1, got {self.epochs}")
+        if not is_count(self.epochs):
+            raise ValueError(f"epochs must be a whole number >= 1, got {self.epochs!r}")
+        object.__setattr__(self, "epochs", int(self.epochs))  # one of NumPy has another text, which identifies a run
         for name, value in (("lr", self.lr), ("weight_decay", self.weight_decay)):
             _check_rate(name, value)
         if self.patience is not None and not is_count(self.patience):

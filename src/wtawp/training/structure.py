@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import DataError, checked_seed, isolated_rng, report_progress, rng
+from wtawp.base import DataError, checked_seed, isolated_rng, part_of_progress, report_progress, rng
 from wtawp.graphs import Split, is_collection, undirected_pairs
 from wtawp.models.capabilities import Features
 from wtawp.models.gcn import GCN
@@ -97,13 +97,16 @@ def learn_structure(
 
     with isolated_rng("structure", "dropout", seed):
         learner = _Learner(graph, chosen, adjacency, new_gcn("joint"), lr, smoothness)
-        best, lowest = adjacency, _validation_loss(new_gcn("check"), _as_graph(graph, adjacency, prune), chosen, seed)
+        with part_of_progress(0.0, 0.0):  # a training of its own, which reports its own share
+            lowest = _validation_loss(new_gcn("check"), _as_graph(graph, adjacency, prune), chosen, seed)
+        best = adjacency
         for epoch in range(epochs):
             report_progress(epoch / epochs)
             learner.step_structure(sparsity, every * nuclear if (epoch + 1) % every == 0 else 0.0)
             learner.step_weights()
             if (epoch + 1) % every == 0 or epoch + 1 == epochs:
-                loss = _validation_loss(new_gcn("check"), _as_graph(graph, learner.s, prune), chosen, seed)
+                with part_of_progress(epoch / epochs, (epoch + 1) / epochs):
+                    loss = _validation_loss(new_gcn("check"), _as_graph(graph, learner.s, prune), chosen, seed)
                 if loss < lowest:
                     best, lowest = learner.s, loss
     return _as_graph(data, best, prune)

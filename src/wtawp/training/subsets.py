@@ -189,6 +189,34 @@ def _arguments(
     return (data,), rows
 
 
+def check_pairs(data: Data) -> int:
+    """Check the pairs of nodes whose links are predicted, and count them.
+
+    Args:
+        data: A graph with pairs in `edge_label_index` [2, p] and their targets in `edge_label` [p, ...].
+
+    Returns:
+        The number of pairs.
+
+    Raises:
+        DataError: If there are no such pairs, or they do not fit.
+    """
+    pairs, labels = (getattr(data, name, None) for name in ("edge_label_index", "edge_label"))
+    if pairs is None or labels is None:
+        raise DataError(
+            "with a decoder the samples are pairs of nodes: the graph needs edge_label_index [2, p] and edge_label [p]"
+        )
+    if pairs.dim() != 2 or len(pairs) != 2 or pairs.is_floating_point() or pairs.shape[1] != len(labels):
+        raise DataError(
+            f"edge_label_index must be whole numbers [2, p] with as many edge_label, got {pairs.dtype} of shape"
+            f" {list(pairs.shape)} and {list(labels.shape)}"
+        )
+    if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < data.num_nodes:
+        extent = f"{int(pairs.min())} to {int(pairs.max())}"
+        raise DataError(f"edge_label_index must name nodes 0 to {data.num_nodes - 1}, got {extent}")
+    return len(labels)
+
+
 def check_links(data: Data, splits: Sequence[Split], decoder: Decoder) -> None:
     """Check the pairs of nodes of a link prediction; warn if validation or test links are edges of the graph.
 
@@ -206,25 +234,13 @@ def check_links(data: Data, splits: Sequence[Split], decoder: Decoder) -> None:
             f"the decoder {type(decoder).__name__} has parameters, which would not be trained; make it part of the"
             " model, and pass a decoder without parameters"
         )
-    pairs, labels = (getattr(data, name, None) for name in ("edge_label_index", "edge_label"))
-    if pairs is None or labels is None:
-        raise DataError(
-            "with a decoder the samples are pairs of nodes: the graph needs edge_label_index [2, p] and edge_label [p]"
-        )
-    if pairs.dim() != 2 or len(pairs) != 2 or pairs.is_floating_point() or pairs.shape[1] != len(labels):
-        raise DataError(
-            f"edge_label_index must be whole numbers [2, p] with as many edge_label, got {pairs.dtype} of shape"
-            f" {list(pairs.shape)} and {list(labels.shape)}"
-        )
-    if pairs.numel() and not 0 <= int(pairs.min()) <= int(pairs.max()) < data.num_nodes:
-        extent = f"{int(pairs.min())} to {int(pairs.max())}"
-        raise DataError(f"edge_label_index must name nodes 0 to {data.num_nodes - 1}, got {extent}")
+    num_pairs = check_pairs(data)
     for split in {id(split): split for split in splits}.values():
         everyone = torch.cat([split.train, split.val, split.test])
-        if int(everyone.min()) < 0 or int(everyone.max()) >= len(labels):
+        if int(everyone.min()) < 0 or int(everyone.max()) >= num_pairs:
             extent = f"{int(everyone.min())} to {int(everyone.max())}"
-            raise DataError(f"the split must name pairs 0 to {len(labels) - 1} of edge_label_index, got {extent}")
-        _warn_of_leaks(data, torch.cat([split.val, split.test]).to(pairs.device))
+            raise DataError(f"the split must name pairs 0 to {num_pairs - 1} of edge_label_index, got {extent}")
+        _warn_of_leaks(data, torch.cat([split.val, split.test]).to(data.edge_label_index.device))
 
 
 def _warn_of_leaks(data: Data, held_out: Tensor) -> None:
