@@ -233,7 +233,11 @@ def test_masks_that_are_no_split_are_refused_with_their_sizes() -> None:
         (masked([0], [1], [2], val_mask=torch.ones(5, dtype=torch.bool)), None, r"6 nodes, got torch.bool .*\[5\]"),
         (masked([0], [1], [2]), 0, "the masks describe one split, so split_index=0 has no meaning; leave it out"),
         (masked([0], [1], [2], **several), None, r"describes 3 splits, .* split_index= of 0 to 2 .*got None"),
-        (masked([0], [1], [2], **several), 3, r"0 to 2 \(in a command: --split-seed, or up to --splits 3; for fit_batches .*\), got 3"),
+        (
+            masked([0], [1], [2], **several),
+            3,
+            r"0 to 2 \(in a command: --split-seed, .*\), got 3",
+        ),
         (
             masked([0], [1], [2], train_mask=several["train_mask"], val_mask=torch.eye(6, 2, dtype=torch.bool)),
             0,
