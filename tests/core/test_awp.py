@@ -663,3 +663,13 @@ def test_hooks_of_parameters_outside_the_model_are_refused_in_the_loss_form() ->
         awp.loss(lambda: F.cross_entropy(model(X) * temperature, Y))
     awp.backward(lambda: F.cross_entropy(model(X) * temperature, Y))
     assert temperature.grad is not None
+
+
+@pytest.mark.parametrize(("option", "value"), [("lam", 0.3), ("rho", 0.1), ("config", None)])
+def test_options_cannot_be_changed_behind_the_back_of_the_steps(option: str, value: float | None) -> None:
+    awp = WTAWP(network(), rho=0.8, lam=0.7)
+    with pytest.raises(AttributeError, match=rf"{option} cannot be changed, .* build another WTAWP\(model, rho="):
+        setattr(awp, option, value)
+    assert (awp.rho, awp.lam, awp.config.lam) == (0.8, 0.7, 0.7)
+    again = copy.deepcopy(awp)
+    assert (again.rho, again.lam) == (0.8, 0.7)

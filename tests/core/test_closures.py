@@ -133,3 +133,12 @@ def test_a_cached_parametrization_is_refused() -> None:
         WTAWP(model, rho=1.0, lam=0.5).backward(
             closure_of(model), backward=lambda loss: loss.backward(retain_graph=True)
         )
+
+
+def test_a_wrapper_shares_the_lock_of_the_module_inside() -> None:
+    for inside_first in (False, True):
+        model = nn.Linear(2, 2)
+        wrapped = nn.DataParallel(model)
+        both = [model, wrapped] if inside_first else [wrapped, model]
+        first, second = map(one_step_at_a_time, both)
+        assert first is second

@@ -187,4 +187,60 @@ def test_parameters_and_buffers_are_found_under_all_their_names_and_in_the_order
     assert passes.named.keys() == by_torch.keys() - {"1.weight", "1.bias"}  # a shared module has one name
     assert all(passes.named[n] is by_torch[n] for n in passes.named)
     assert [id(p) for p in passes.parameters] == [id(p) for p in first_names.values()]
-    assert [id(b) for *_, b in passes._buffers] == [id(b) for b in model.buffers()]
+    found = [b for slots in passes.state._buffers for b in slots.values()]
+    assert [id(b) for b in found] == [id(b) for b in model.buffers()]
+
+
+def test_the_returned_loss_is_the_natural_one_also_if_backward_divides_it_in_place() -> None:
+    def backward(loss: Tensor) -> None:
+        loss /= 4
+        loss.backward()
+
+    model, plain = network(), network()
+    expected = WTAWP(plain, rho=1.0, lam=0.4).backward(
+        lambda: plain(X).square().mean(), backward=lambda loss: (loss / 4).backward()
+    )
+    met: list[float] = []
+    awp = WTAWP(model, rho=1.0, lam=0.4)
+    awp.register_step_hook(lambda step: met.append(step.natural_loss))
+    assert torch.equal(awp.backward(lambda: model(X).square().mean(), backward=backward), expected)
+    assert met == [float(expected)]
+    torch.testing.assert_close(gradients(model), gradients(plain))
+
+
+@pytest.mark.parametrize("balance", [None, 2.0])
+def test_hooks_of_a_parameter_outside_of_the_model_run_once_with_its_whole_gradient(balance: float | None) -> None:
+    model, plain = network(), network()
+    scale, other = (torch.ones((), requires_grad=True) for _ in range(2))
+    WTAWP(plain, rho=1.0, lam=0.3, balance=balance).backward(lambda: (plain(X) * other).square().mean())
+    met: list[Tensor] = []
+    scale.register_post_accumulate_grad_hook(lambda p: met.append(p.grad.clone()))
+    awp = WTAWP(model, rho=1.0, lam=0.3, balance=balance)
+    if balance is not None:
+        with pytest.raises(ValueError, match="remove the post-accumulate-grad hooks or use balance=None"):
+            awp.backward(lambda: (model(X) * scale).square().mean())
+        assert not met
+        assert len(scale._post_accumulate_grad_hooks) == 1
+        return
+    awp.backward(lambda: (model(X) * scale).square().mean())
+    assert len(met) == 1
+    torch.testing.assert_close(met[0], other.grad)
+    assert len(scale._post_accumulate_grad_hooks) == 1
+
+
+def test_hooks_run_also_for_what_the_loss_at_perturbed_weights_does_not_use() -> None:
+    model = network()
+    theta = model[0].weight.detach().clone()
+    met: dict[str, Tensor] = {}
+    for name, p in model.named_parameters():
+        p.register_post_accumulate_grad_hook(lambda p, name=name: met.update({name: p.grad.clone()}))
+
+    def closure() -> Tensor:
+        h = model(X) if torch.equal(model[0].weight, theta) else torch.tanh(model[0](X))
+        return h.square().mean()
+
+    WTAWP(model, rho=1.0, lam=0.4, layers="first").backward(closure)
+    assert met.keys() == dict(model.named_parameters()).keys()
+    plain = network()
+    plain(X).square().mean().backward()
+    torch.testing.assert_close(met["2.weight"], 0.6 * plain[2].weight.grad)

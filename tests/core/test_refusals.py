@@ -87,3 +87,74 @@ def test_what_a_closure_of_the_loss_does_not_show_is_for_fit(options: dict[str, 
     config = AwpConfig(rho=0.5, lam=0.5, **options)
     with pytest.raises(ValueError, match=r"for fit and fit_many alone: fit\(model, data, split, seed=0, awp=AwpConfig"):
         WTAWP(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), **vars(config))
+
+
+def test_sparse_gradients_are_refused_before_the_first_perturbed_step() -> None:
+    model = nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Linear(4, 3), nn.Linear(3, 2))
+
+    def closure() -> Tensor:
+        return cast(Tensor, model(torch.tensor([1, 3])).square().mean())
+
+    with pytest.raises(ValueError, match=r"sparse gradients; use balance=None, or Embedding\(sparse=False\)"):
+        WTAWP(model, rho=1.0, lam="auto").backward(closure)
+    WTAWP(model, rho=1.0, lam="auto", balance=None).backward(closure)
+    model[0].requires_grad_(False)
+    WTAWP(model, rho=1.0, lam="auto").backward(closure)
+
+
+def test_a_scaled_loss_is_refused_in_the_first_plain_step() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with pytest.raises(ValueError, match=r"backward=lambda loss: scaler\.scale"):
+        WTAWP(model, rho=1.0, lam="auto").backward(lambda: scaler.scale(model(torch.ones(1, 2)).square().mean()))
+    assert model[0].weight.grad is None
+
+
+class Tied(nn.Module):
+    """An autoencoder whose decoder is the transposed encoder: one memory, two parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder, self.head = nn.Linear(3, 4), nn.Linear(4, 3), nn.Linear(3, 2)
+        self.decoder.weight = nn.Parameter(self.encoder.weight.t())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.head(self.decoder(torch.tanh(self.encoder(x)))))
+
+
+def test_two_parameters_in_one_memory_are_refused_where_both_would_be_perturbed() -> None:
+    model, x = Tied(), torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    theta = model.encoder.weight.detach().clone()
+    awp = WTAWP(model, rho=1.0, lam=0.5)
+    for _ in range(2):  # the second try is not let through either
+        with pytest.raises(
+            ValueError, match=r"encoder\.weight and decoder\.weight are two parameters in the same memory"
+        ):
+            awp.backward(lambda: model(x).square().mean())
+    assert torch.equal(model.encoder.weight, theta)
+    for layer in ("encoder.weight", "decoder.weight"):
+        with pytest.raises(ValueError, match="two parameters in the same memory"):
+            WTAWP(model, rho=1.0, lam=0.5, layers=[layer]).backward(lambda: model(x).square().mean())
+    WTAWP(model, rho=1.0, lam=0.5, layers=["head.weight"]).backward(lambda: model(x).square().mean())
+    model.decoder.weight.requires_grad_(False)  # it moves with the encoder, as it does when that is trained
+    WTAWP(model, rho=1.0, lam=0.5, layers=["encoder.weight"]).backward(lambda: model(x).square().mean())
+    assert torch.equal(model.encoder.weight, theta)
+
+
+def test_neighbours_in_memory_do_not_overlap() -> None:
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    stacked = nn.ParameterList([nn.Parameter(part) for part in torch.zeros(2, 3, 3)])
+    for p in stacked:
+        nn.init.normal_(p)
+    WTAWP(stacked, rho=1.0, lam=0.5, layers=["0", "1"]).backward(lambda: (x @ stacked[0] @ stacked[1]).square().mean())
+
+
+def test_memory_is_compared_with_all_parameters_that_begin_before() -> None:
+    flat = torch.randn(12, generator=torch.Generator().manual_seed(0))
+    named = {"flat": nn.Parameter(flat), "a": nn.Parameter(flat[:4]), "b": nn.Parameter(flat[6:8])}
+    module.refuse_shared_memory(named, set())
+    with pytest.raises(ValueError, match="flat and b are two parameters in the same memory"):
+        module.refuse_shared_memory(named, {named["b"]})
+    with pytest.raises(ValueError, match="flat and a are two parameters in the same memory"):
+        module.refuse_shared_memory(named, {named["flat"]})
+    module.refuse_shared_memory({"a": named["a"], "b": named["b"]}, {named["a"], named["b"]})

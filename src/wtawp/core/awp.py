@@ -24,20 +24,27 @@ from wtawp.core.config import AwpConfig, Balance, Direction, Lam, Layers, Pertur
 from wtawp.core.distributed import is_in_process_group, refuse_sharded
 from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
 from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_backward
+from wtawp.core.model_state import ByParameter
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
-from wtawp.core.passes import ByParameter, Passes, ascent_gradient
+from wtawp.core.passes import Passes, ascent_gradient
 from wtawp.core.perturb import radii
 from wtawp.core.refusals import (
+    HOOKS,
     LOCAL_GRADIENTS,
+    SPARSE,
     no_sync_of,
     refuse_combinations,
     refuse_exact,
     refuse_hooks,
     refuse_options_of_fit,
     refuse_scaled,
+    refuse_shared_memory,
+    refuse_sparse_gradients,
 )
 from wtawp.core.selection import Selection
 from wtawp.core.vanishing import VanishingGradientMonitor
+
+OPTIONS = frozenset(("config", "lam", "rho"))  # attributes that describe the method
 
 
 class WTAWP:
@@ -66,7 +73,8 @@ class WTAWP:
 
     Attributes:
         model: The module that is trained.
-        config: The options, as an `AwpConfig`, which explains them at length.
+        config: The options, as an `AwpConfig`, which explains them at length. They stay as they are; to train with
+            others, build another `WTAWP`.
 
     Raises:
         ValueError: If `model` is not a module, if an option is outside its allowed values, or if `layers` selects no
@@ -103,6 +111,7 @@ class WTAWP:
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
         self.model, self._monitor = model, VanishingGradientMonitor()
         self._calls, self._is_checked, self._step_hooks = 0, False, StepHooks()
+        self._changing: set[str] = set()  # names of parameters that forward passes change
         self.config = AwpConfig(
             rho=rho,
             lam=lam,
@@ -124,6 +133,14 @@ class WTAWP:
         if not self.config.is_plain:
             refuse_sharded(model)
         self._selection = Selection(model, None if self.config.is_plain else self.config.layers)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in OPTIONS and "_selection" in self.__dict__:
+            raise AttributeError(
+                f"{name} cannot be changed, since steps depend on more than it: build another WTAWP(model, rho=...,"
+                " lam=...); its load_state_dict(old.state_dict()) keeps the count of steps"
+            )
+        super().__setattr__(name, value)
 
     @property
     def lam(self) -> float:
@@ -332,7 +349,10 @@ class WTAWP:
             add_to_gradients(combine_gradients(of_natural, of_perturbed, self._now))
         else:
             without_sync = nullcontext if sync else no_sync_of(self.model, balance=self._now.balance)
-            passes = Passes(self.model, self._selection.recording(closure), backward, without_sync, recorder=recorder)
+            passes = Passes(
+                self.model, self._selection.recording(closure), backward, without_sync, recorder=recorder,
+                changing=self._changing,
+            )  # fmt: skip
             natural, perturbed, _ = self._step(passes, recorder)
         self._end_call(recorder, natural, perturbed)
         return natural.detach() if natural.requires_grad else natural
@@ -353,7 +373,10 @@ class WTAWP:
             self._end_call(recorder, natural, perturbed)
             return self.lam * perturbed + (1 - self.lam) * natural
         backward = Tensor.backward if scale is None else partial(scaled_backward, scale=scale)
-        passes = Passes(self.model, self._selection.recording(fn), backward, adds_to_prior=False, recorder=recorder)
+        passes = Passes(
+            self.model, self._selection.recording(fn), backward, adds_to_prior=False, recorder=recorder,
+            changing=self._changing,
+        )  # fmt: skip
         natural, perturbed, gradients = self._step(passes, recorder, partial(refuse_in_loss, scale))
         self._end_call(recorder, natural, perturbed)
         if scale is not None:
@@ -378,6 +401,7 @@ class WTAWP:
             raise ValueError(LOCAL_GRADIENTS)
         if self._calls == 0:  # once, as a walk over all parameters is a good part of a small step
             refuse_hooks(self.model)
+            refuse_sparse_gradients(self.model)
 
     def _is_due(self) -> bool:
         """Whether the next call perturbs the weights; otherwise it is plain training."""
@@ -385,7 +409,10 @@ class WTAWP:
 
     def _plain_loss(self, closure: Closure) -> Tensor:
         """The natural loss, with its graph."""
-        return call(closure, [p for p in self.model.parameters() if p.is_leaf])
+        loss = call(closure, [p for p in self.model.parameters() if p.is_leaf])
+        if self._auto is not None and self._calls == 0:  # the first perturbed step would refuse it much later
+            refuse_scaled(loss)
+        return loss
 
     def _step(
         self, passes: Passes, recorder: StepRecorder | None, check: Callable[[list[Any]], None] | None = None
@@ -399,6 +426,9 @@ class WTAWP:
             refuse_combinations(self.model, self._now, passes)
             natural_loss, natural, factor = passes.first(partial(self._check_graph, passes, check))
             chosen = self._chosen(natural, passes.named)
+            if not self._is_checked:
+                refuse_shared_memory(passes.named, set(chosen))
+                self._is_checked = True
             perturbed_loss = self._descend(passes, chosen, natural_loss, natural, factor)
             gradients = passes.finish()
         except BaseException:
@@ -414,7 +444,6 @@ class WTAWP:
         if not self._is_checked:  # once, as it takes some milliseconds
             refuse_scaled(loss)
             passes.look_for_reuse(nodes_of(loss))
-            self._is_checked = True
         if check is not None:
             check(nodes_of(loss))
         if self._selection.is_recording:
@@ -430,8 +459,8 @@ class WTAWP:
         """
         config, lam, is_in_group = self._now, self.lam, is_in_process_group()
         is_sparse = True in [g.is_sparse for g in natural.values()]
-        if is_sparse and config.balance is not None:
-            raise ValueError("balance cannot clip sparse gradients; use balance=None, or Embedding(sparse=False)")
+        if config.balance is not None and (is_sparse or passes.has_post_accumulate_hooks):  # also outside of the model
+            raise ValueError(SPARSE if is_sparse else HOOKS)
         if config.steps > 1 or (is_in_group and config.balance is not None):
             natural = {p: g.detach().clone() for p, g in natural.items()}  # a distributed model reuses their memory
         delta = self._delta(passes, chosen, natural, factor)
@@ -465,7 +494,7 @@ class WTAWP:
         climbs = self._now.steps > 1  # all parameters climb together
         return compute_delta(
             ascent_gradient(natural if climbs else {p: natural[p] for p in chosen if p in natural}, factor),
-            theta=passes.weights(of=passes.parameters if climbs else chosen, copied=climbs),
+            theta=passes.state.weights(of=passes.parameters if climbs else chosen, copied=climbs),
             perturbed=chosen,
             config=self._now,
             gradient_at=partial(passes.gradient_at, factor=factor),

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wtawp.core.layers import unwrapped
+
 Closure = Callable[[], Tensor]
 Backward = Callable[[Tensor], object]
 
@@ -26,8 +28,9 @@ def one_step_at_a_time(model: nn.Module) -> AbstractContextManager[Any]:
     """
     try:
         return _LOCKS[model]
-    except KeyError:
-        return _LOCKS.setdefault(model, threading.RLock())
+    except KeyError:  # a wrapper, such as DataParallel, moves the weights of the module inside
+        lock = _LOCKS.setdefault(unwrapped(model), threading.RLock())
+        return _LOCKS.setdefault(model, lock)
 
 
 def call(closure: Closure, parameters: Sequence[Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from wtawp.core.algorithm import compute_delta
 from wtawp.core.autograd_graph import leaves_of, nodes_of
 from wtawp.core.closures import Closure, call
 from wtawp.core.config import AwpConfig
-from wtawp.core.passes import ByParameter
+from wtawp.core.model_state import ByParameter
 from wtawp.core.perturb import isolated_buffers, substituted_parameters
 
 _NO_RECOMPUTATION = "exact=True cannot be combined with activation checkpointing or offloading; use exact=False"

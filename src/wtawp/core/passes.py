@@ -2,7 +2,7 @@
 
 Gradients are computed by the function with which the caller trains (`Tensor.backward`, a scaler's, a framework's), so
 that hooks fire and distributed wrappers reduce as they do without the method. Between the passes the gradients are
-taken out of `.grad`, and the weights are moved in place and restored from a copy.
+taken out of `.grad`; `model_state` moves and restores the weights.
 """
 
 import weakref
@@ -18,17 +18,15 @@ from torch.autograd.graph import Node
 
 from wtawp.core.autograd_graph import accumulating_leaves, is_leaf, leaves_of, nodes_above, nodes_of
 from wtawp.core.closures import Backward, Closure, call
+from wtawp.core.model_state import PLAIN, ByParameter, ModelState
 from wtawp.core.observation import StepRecorder, norm_of
 
 _version = attrgetter("_version")
 Hooks = dict[int, Callable[[Tensor], Any]]
-Buffer = tuple[dict[str, Tensor | None], str, Tensor]  # the dict of a module that holds it, its name there, and itself
-ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 
 # A parameter with more elements has its natural gradient recovered from the moved weights instead of stored, if they
 # have moved by at least this part of their norm: the recovered gradient is then as exact as the rounding of a gradient.
 LARGE, FAR = 1 << 20, 0.5
-PLAIN = (nn.Parameter, Tensor)  # types of parameters that lie in this process as a whole; others may be distributed
 
 
 class Passes:
@@ -41,6 +39,7 @@ class Passes:
         without_sync: Context manager for all passes but the last, for example `no_sync` of a distributed model.
         adds_to_prior: Whether the gradients in `.grad` before the step stay part of it, as in a backward pass.
         recorder: Records what somebody who observes the step wants to know; None if nobody does.
+        changing: The names of parameters that a forward pass is known to change, see `ModelState`.
     """
 
     def __init__(
@@ -52,23 +51,17 @@ class Passes:
         *,
         adds_to_prior: bool = True,
         recorder: StepRecorder | None = None,
+        changing: set[str] | None = None,
     ) -> None:
         self._closure, self._backward, self._without_sync = closure, backward, without_sync
         self._adds_to_prior, self._recorder = adds_to_prior, recorder
-        # The parameters that are trained, a shared one under each of its names, and the buffers.
-        self.named, self._buffers = _tensors_of(model)
-        self.parameters = list(dict.fromkeys(self.named.values()))
-        self._buffer_values: list[tuple[Tensor, Tensor]] = []  # each buffer and a copy of it, to undo the first pass
-        self._original: ByParameter = {}  # the weights before they were moved
+        self.state = ModelState(model, set() if changing is None else changing)
+        self.named, self.parameters = self.state.named, self.state.parameters
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
         self._muted: list[tuple[Hooks, list[tuple[int, Callable[[Tensor], Any]]], Tensor]] = []
-        for p in self.parameters:
-            hooks: Hooks | None = p._post_accumulate_grad_hooks
-            if hooks:
-                self._muted.append((hooks, list(hooks.items()), p))
-            if not adds_to_prior and p._backward_hooks:  # the caller's backward runs them
-                self._muted.append((p._backward_hooks, list(p._backward_hooks.items()), p))
+        self._recovered_versions: dict[Tensor, int] = {}  # of parameters whose natural gradient is in their weights
+        self._find_hooks(self.parameters)
         self._first_loss: weakref.ref[Tensor] | None = None  # to notice that the closure returns it again
         self._first_nodes: frozenset[Node] = frozenset()  # of the graph of the first loss, if its reuse is looked for
 
@@ -98,8 +91,7 @@ class Passes:
         Raises:
             ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
         """
-        if self._buffers:
-            self._buffer_values = [(b, b.detach().clone()) for _, _, b in self._buffers]
+        self.state.save()
         for hooks, _, _ in self._muted:
             hooks.clear()
         self._set_aside(self.parameters)
@@ -108,6 +100,7 @@ class Passes:
             self._first_loss = weakref.ref(loss)
             versions = list(map(_version, self.parameters))  # a forward pass may change weights: Embedding(max_norm=1)
             check(loss)
+            value = self._value_of(loss)
             factor, natural = self._differentiate(loss, "natural")
         if versions != list(map(_version, self.parameters)):
             raise ValueError(
@@ -121,8 +114,8 @@ class Passes:
                 "no gradient arrived in .grad: the framework keeps gradients elsewhere, or delays them. For FSDP2 call"
                 " model.set_requires_gradient_sync(True); otherwise use DistributedDataParallel or fully_shard"
             )
-        self._isolate_buffers()
-        return loss.detach(), natural, factor
+        self.state.isolate()
+        return value, natural, factor
 
     def look_for_reuse(self, nodes: Iterable[Node]) -> None:
         """Let the next pass refuse a loss that reuses what the first one has computed from weights that move.
@@ -142,7 +135,7 @@ class Passes:
         Returns:
             The gradient.
         """
-        self.move(step)
+        self.state.move(step)
         for leaf in self._prior:
             leaf.grad = None
         with torch.enable_grad(), self._without_sync():
@@ -157,8 +150,9 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = self._call_again()
+        value = self._value_of(loss)
         _, gradient = self._differentiate(loss, "perturbed")
-        return loss.detach(), gradient
+        return value, gradient
 
     def last(self, natural: ByParameter, lam: float, on_gradient: Callable[[Tensor], None] | None) -> Tensor:
         """Differentiate lam * L at the moved weights on top of (1 - lam) times the natural gradient, in `.grad`.
@@ -176,9 +170,12 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = self._call_again()
+        value = self._value_of(loss)
         self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
+        waiting: dict[Tensor, partial[None]] = {}  # the hooks of parameters that have no gradient of this pass yet
         for hooks, entries, p in self._muted if self.has_post_accumulate_hooks else []:
-            hooks.update(entries if p not in self._original else [(0, partial(self._at_original, entries))])
+            waiting[p] = partial(self._run_hooks, entries, waiting)
+            hooks[0] = waiting[p]
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
         try:
             with self._recording("perturbed", loss, weight=lam):
@@ -186,7 +183,10 @@ class Passes:
         finally:
             for handle in handles:
                 handle.remove()
-        return loss.detach()
+        for p, run_hooks in list(waiting.items()):  # those that the loss uses at the weights themselves alone
+            if p in natural:
+                run_hooks(p)
+        return value
 
     def drop_recoverable(self, natural: ByParameter, delta: Mapping[Tensor, Tensor]) -> ByParameter:
         """Drop the natural gradient of large parameters that can be computed from the moved weights again.
@@ -198,7 +198,8 @@ class Passes:
         Returns:
             Parameter -> the factor by which its perturbation is multiplied to be the natural gradient.
         """
-        large = [p for p in delta if p.numel() >= LARGE and type(p) in PLAIN and not natural[p].is_sparse]
+        fixed = [p for p in delta if p not in self.state.original]  # no forward pass is known to change them
+        large = [p for p in fixed if p.numel() >= LARGE and type(p) in PLAIN and not natural[p].is_sparse]
         if not large or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):  # type: ignore[no-untyped-call]
             return {}
         factors = {}
@@ -219,26 +220,19 @@ class Passes:
             weight: Weight of the natural gradient.
         """
         for p, factor in factors.items():
-            weights, original = p.detach(), self._original[p]
+            if p._version != self._recovered_versions[p]:
+                raise ValueError(
+                    f"the forward pass changed {self.state.name_of(p)} while it was perturbed, and with it the natural"
+                    " gradient, which large parameters keep there. This step is undone; the next ones store it in"
+                    " memory of its own and are right: call backward() again, or change weights outside of the closure"
+                )
+            weights, original = p.detach(), self.state.original[p]
             weights.sub_(original).mul_(factor * weight)
             if p.grad is None:
                 p.grad = weights.clone()
             else:
                 p.grad.detach().add_(weights)
             weights.copy_(original)
-
-    def move(self, step: Mapping[Tensor, Tensor]) -> None:
-        """Move the weights to theta + step, in place.
-
-        Args:
-            step: The displacement of some parameters; the others are at theta.
-        """
-        self.restore_weights()
-        for p, s in step.items():
-            weights = p.detach()
-            if p not in self._original:
-                self._original[p] = weights.clone()
-            weights.add_(s)
 
     def perturb(self, delta: ByParameter) -> None:
         """Move the weights to theta + delta; where delta is not finite, as after an overflow, they stay at theta.
@@ -249,30 +243,11 @@ class Passes:
         for d in delta.values():
             torch.nan_to_num_(d, 0.0, 0.0, 0.0)
         if self._recorder is not None:
-            self.restore_weights()  # an ascent of several steps has moved them
+            self.state.restore_weights()  # an ascent of several steps has moved them
             self._recorder.perturbation(delta, self.named)
-        self.move(delta)
+        self.state.move(delta)
+        self._recovered_versions = {p: p._version for p in delta if p.numel() >= LARGE}
         delta.clear()
-
-    def weights(self, *, of: Iterable[Tensor], copied: bool) -> ByParameter:
-        """Return the original weights of parameters.
-
-        Args:
-            of: The parameters.
-            copied: Whether they are still needed after the parameters have moved, as in an ascent of several steps.
-
-        Returns:
-            Tensors without gradient.
-        """
-        if not copied:
-            return {p: p.detach() for p in of}
-        self._original |= {p: p.detach().clone() for p in of if p not in self._original}
-        return {p: self._original[p] for p in of}
-
-    def restore_weights(self) -> None:
-        """Give all moved parameters their original weights, bit for bit."""
-        for p, weights in self._original.items():
-            p.detach().copy_(weights)
 
     def finish(self) -> ByParameter:
         """Restore weights, buffers and hooks after success; `.grad` keeps the gradient only if the step adds to it.
@@ -280,7 +255,8 @@ class Passes:
         Returns:
             The gradient of each leaf that has one, as it was in `.grad` until now; nothing if it stays there.
         """
-        self._restore_model()
+        self.state.restore()
+        self._restore_hooks()
         if self._adds_to_prior:
             return {}
         gradients = self._arrived()
@@ -316,17 +292,13 @@ class Passes:
             raise
 
     def _restore_all(self) -> None:
-        """Give weights, buffers, hooks and `.grad` what they had before the step."""
-        self._restore_model()
-        for buffer, values in self._buffer_values:
-            buffer.detach().copy_(values)
+        """Give `.grad`, hooks, weights and buffers what they had before the step."""
         self._restore_gradients()
+        self._restore_hooks()
+        self.state.undo()
 
-    def _restore_model(self) -> None:
-        """Give the model its weights, its own buffers and the hooks of its parameters."""
-        self.restore_weights()
-        for slot, name, buffer in self._buffers:
-            slot[name] = buffer
+    def _restore_hooks(self) -> None:
+        """Give the parameters their hooks."""
         for hooks, entries, _ in self._muted:
             hooks.clear()
             hooks.update(entries)
@@ -349,13 +321,18 @@ class Passes:
             )
         if self._first_nodes:
             self._refuse_reuse(loss)
+        self.state.note_changes()
         return loss
+
+    def _value_of(self, loss: Tensor) -> Tensor:
+        """The loss as a number, which a backward of the caller cannot change: `loss /= k` divides in place."""
+        return loss.detach() if self._backward is Tensor.backward else loss.detach().clone()
 
     def _refuse_reuse(self, loss: Tensor) -> None:
         """Refuse a loss at the moved weights of which a part was computed before they moved."""
         reused = [node for node in nodes_of(loss) if node in self._first_nodes]
         self._first_nodes = frozenset()
-        if reused and not self._original.keys().isdisjoint(accumulating_leaves(nodes_above(reused))):
+        if reused and not self.state.original.keys().isdisjoint(accumulating_leaves(nodes_above(reused))):
             raise ValueError(
                 "the closure uses what was computed outside of it, at weights that have moved since; compute all that"
                 " depends on the weights inside of the closure, which is called at several weights:"
@@ -367,6 +344,8 @@ class Passes:
         for leaf in leaves:
             gradient = leaf.grad
             if leaf not in self._prior:
+                if leaf._post_accumulate_grad_hooks or leaf._backward_hooks:  # of a parameter outside of the model
+                    self._mute(leaf)
                 if gradient is not None:
                     self._prior_values[leaf] = gradient.detach().clone()
                 self._prior[leaf] = gradient
@@ -417,15 +396,31 @@ class Passes:
         leaves = dict.fromkeys([*self.parameters, *leaves_of(loss)])
         return self._recorder.gradient_of(kind, leaves, weight=weight)
 
-    def _isolate_buffers(self) -> None:
-        """Let all further passes work on copies of the buffers."""
-        for slot, name, buffer in self._buffers:
-            slot[name] = buffer.detach().clone()
+    def _find_hooks(self, parameters: Iterable[Tensor]) -> None:
+        """Find the hooks that run in one pass alone: in the last one, or in the caller's backward after the step."""
+        for p in parameters:
+            hooks: Hooks | None = p._post_accumulate_grad_hooks
+            if hooks:
+                self._muted.append((hooks, list(hooks.items()), p))
+            if not self._adds_to_prior and p._backward_hooks:  # the caller's backward runs them
+                self._muted.append((p._backward_hooks, list(p._backward_hooks.items()), p))
 
-    def _at_original(self, entries: list[tuple[int, Callable[[Tensor], Any]]], p: Tensor) -> None:
+    def _mute(self, leaf: Tensor) -> None:
+        """Keep the hooks of a parameter outside of the model from running, if that is not done already."""
+        if all(p is not leaf for _, _, p in self._muted):
+            num_found = len(self._muted)
+            self._find_hooks([leaf])
+            for hooks, _, _ in self._muted[num_found:]:
+                hooks.clear()
+
+    def _run_hooks(
+        self, entries: list[tuple[int, Callable[[Tensor], Any]]], waiting: dict[Tensor, Any], p: Tensor
+    ) -> None:
         """Run the hooks of a parameter that has its gradient now, at its original weights, which they may change."""
-        p.detach().copy_(self._original[p])
-        del self._original[p]  # only now: an interrupt must not lose the weights
+        if p in self.state.original:
+            p.detach().copy_(self.state.original[p])
+            del self.state.original[p]  # only now: an interrupt must not lose the weights
+        waiting.pop(p, None)
         for _, hook in entries:
             hook(p)
 
@@ -457,25 +452,3 @@ def _scaled(gradient: Tensor, weight: float) -> Tensor:
 def _sum(one: Tensor, other: Tensor) -> Tensor:
     """The sum of two gradients of which at least one is sparse."""
     return other + one if one.is_sparse else one + other
-
-
-def _tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], list[Buffer]]:
-    """The parameters that are trained, by all their names, and the buffers: `named_modules` without its generators."""
-    named: dict[str, Tensor] = {}
-    buffers: list[Buffer] = []
-    seen: set[nn.Module] = set()
-    waiting = [("", model)]
-    while waiting:
-        prefix, module = waiting.pop()
-        if module in seen:
-            continue
-        seen.add(module)
-        for name, p in module._parameters.items():
-            if p is not None and p.requires_grad and p.is_leaf:
-                named[prefix + name] = p
-        if module._buffers:
-            buffers += [(module._buffers, name, b) for name, b in module._buffers.items() if b is not None]
-        if module._modules:  # the last one is taken first
-            children = reversed(module._modules.items())
-            waiting += [(f"{prefix}{name}.", child) for name, child in children if child is not None]
-    return named, buffers

@@ -1,15 +1,18 @@
 """Combinations of options and of a user's set-up in which the step could not be right, and which it refuses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from wtawp.core.autograd_graph import is_scaled_by_grad_scaler
 from wtawp.core.closures import Backward
 from wtawp.core.config import AwpConfig, Balance
 from wtawp.core.distributed import is_distributed, refuse_sharded
+from wtawp.core.model_state import PLAIN
 from wtawp.core.passes import Passes
 
 LOCAL_GRADIENTS = (
@@ -19,6 +22,7 @@ HOOKS = (
     "balance needs both gradients before they are mixed, but hooks use each parameter's gradient as soon as it arrives;"
     " remove the post-accumulate-grad hooks or use balance=None"
 )
+SPARSE = "balance cannot clip sparse gradients; use balance=None, or Embedding(sparse=False)"
 
 
 def refuse_options_of_fit(config: AwpConfig) -> None:
@@ -50,6 +54,20 @@ def refuse_hooks(model: nn.Module) -> None:
     """
     if any(p._post_accumulate_grad_hooks for p in model.parameters()):
         raise ValueError(HOOKS)
+
+
+def refuse_sparse_gradients(model: nn.Module) -> None:
+    """Refuse embeddings with sparse gradients, where the lengths of gradients are limited.
+
+    Args:
+        model: The module that is trained.
+
+    Raises:
+        ValueError: If an embedding that is trained has sparse gradients.
+    """
+    kinds = (nn.Embedding, nn.EmbeddingBag)
+    if any(isinstance(m, kinds) and m.sparse and m.weight.requires_grad for m in model.modules()):
+        raise ValueError(SPARSE)
 
 
 def refuse_combinations(model: nn.Module, config: AwpConfig, passes: Passes) -> None:
@@ -93,6 +111,38 @@ def refuse_exact(model: nn.Module, backward: Backward) -> None:
         raise ValueError("exact=True does not reduce gradients over processes; use exact=False")
     if any(p._post_accumulate_grad_hooks for p in model.parameters()):
         raise ValueError("exact=True runs no post-accumulate-grad hooks; remove them or use exact=False")
+
+
+def refuse_shared_memory(named: Mapping[str, Tensor], chosen: AbstractSet[Tensor]) -> None:
+    """Refuse to perturb a parameter whose memory another one uses, too: each has only a part of the gradient.
+
+    Args:
+        named: The parameters of the model by name.
+        chosen: Those that are perturbed.
+
+    Raises:
+        ValueError: If a parameter that is perturbed lies in the same memory as another one that is trained.
+    """
+    parameters = {p: name for name, p in named.items() if type(p) in PLAIN and p.numel() and _is_dense(p)}
+    ends, names = [0, 0], ["", ""]  # the furthest end of the parameters so far: of all, and of those that are perturbed
+    for p, name in sorted(parameters.items(), key=lambda item: item[0].data_ptr()):
+        start, is_chosen = p.data_ptr(), p in chosen
+        kind = 0 if is_chosen else 1
+        if start < ends[kind]:
+            raise ValueError(
+                f"{names[kind]} and {name} are two parameters in the same memory, so that each has only a part of its"
+                " gradient; share the parameter itself (decoder.weight = encoder.weight), or compute with the weight of"
+                " the other layer: torch.nn.functional.linear(h, encoder.weight.t())"
+            )
+        end = start + p.numel() * p.element_size()
+        for i in (0, 1) if is_chosen else (0,):
+            if end > ends[i]:
+                ends[i], names[i] = end, name
+
+
+def _is_dense(p: Tensor) -> bool:
+    """Whether a tensor fills a range of memory, and does not lie among others as a column of a matrix does."""
+    return p.layout is torch.strided and (p.is_contiguous() or (p.dim() == 2 and p.mT.is_contiguous()))
 
 
 def refuse_scaled(loss: Tensor) -> None:

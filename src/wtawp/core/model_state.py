@@ -1,0 +1,217 @@
+"""What the passes of a step change in a model besides gradients, and how it comes back.
+
+Weights are moved in place between the passes and restored from a copy. Of what the forward pass itself changes, buffers
+above all, only the first pass counts, as in plain training: further passes work on copies, or their changes are undone.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wtawp.base import find_stack_level
+
+ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
+Slots = dict[str, Tensor | None]  # the buffers of a module by their names; it may hold more than tensors
+PLAIN = (nn.Parameter, Tensor)  # types of parameters that lie in this process as a whole; others may be distributed
+_Mark = tuple[int, int]  # where the memory of a tensor begins, and how often torch has changed it
+
+
+class ModelState:
+    """The parameters and buffers of a model during one step. Whoever builds it calls `restore` or `undo` at the end.
+
+    Args:
+        model: The module that is trained.
+        changing: The names of parameters that a forward pass is known to change: teachers that follow the model, rows
+            of an embedding that are kept short. Names are added to it.
+
+    Attributes:
+        named: The parameters that are trained, a shared one under each of its names.
+        parameters: Each of them once.
+        original: The values of parameters that were moved, or that a forward pass changes, after the first pass.
+    """
+
+    def __init__(self, model: nn.Module, changing: set[str]) -> None:
+        self.named: dict[str, Tensor] = {}
+        self._frozen: dict[str, Tensor] = {}
+        self._buffers: list[Slots] = []
+        self._computed: list[dict[str, Any]] = []  # the attributes of modules whose pre-hooks compute weights
+        self._changing = changing
+        self._read(model)
+        self.parameters = list(dict.fromkeys(self.named.values()))
+        self.original: ByParameter = {}
+        self._watched = [
+            (name, p)
+            for of_kind in (self.named, self._frozen)
+            for name, p in of_kind.items()
+            if type(p) in PLAIN and p.layout is torch.strided
+        ]
+        self._marks: list[_Mark] = []
+        self._buffers_before = [dict(slots) for slots in self._buffers]
+        self._values_before: ByParameter = {}
+        self._computed_before = list(map(_tensors_in, self._computed))
+        self._buffers_after: list[Slots] = []
+        self._computed_after: list[dict[str, Tensor]] = []
+
+    def save(self) -> None:
+        """Copy, before the first pass, what it may change."""
+        self._marks = [_mark(p) for _, p in self._watched]
+        for slots in self._buffers_before:
+            for buffer in slots.values():
+                if buffer is not None and buffer not in self._values_before:
+                    self._values_before[buffer] = buffer.detach().clone()
+        if self._changing:
+            for name, p in self._watched:
+                if name in self._changing:
+                    self._values_before[p] = p.detach().clone()
+
+    def isolate(self) -> None:
+        """Keep, after the first pass, what it has changed; let all further passes work on copies of the buffers."""
+        for i, (name, p) in enumerate(self._watched):
+            mark = _mark(p)
+            if mark != self._marks[i] or name in self._changing:
+                self._changing.add(name)
+                self._marks[i] = mark
+                self.original.setdefault(p, p.detach().clone())
+        self._computed_after = list(map(_tensors_in, self._computed))
+        self._buffers_after = [dict(slots) for slots in self._buffers]
+        copies: ByParameter = {}  # a shared buffer has one copy
+        for slots, buffers in zip(self._buffers, self._buffers_after, strict=True):
+            for name, buffer in buffers.items():
+                if buffer is not None and not buffer.requires_grad:
+                    if buffer not in copies:
+                        copies[buffer] = buffer.detach().clone()
+                    slots[name] = copies[buffer]
+
+    def note_changes(self) -> None:
+        """Notice, after a forward pass at other weights, what it has changed although the first pass did not."""
+        for i, (name, p) in enumerate(self._watched):
+            if p not in self.original and (mark := _mark(p)) != self._marks[i]:
+                self._marks[i] = mark
+                self._changing.add(name)
+                warnings.warn(
+                    f"the forward pass at perturbed weights changed {name}, as it did not at the weights themselves, so"
+                    " that this change stays; from the next step on it is undone",
+                    stacklevel=find_stack_level(),
+                )
+
+    def move(self, step: Mapping[Tensor, Tensor]) -> None:
+        """Move the weights to theta + step, in place.
+
+        Args:
+            step: The displacement of some parameters; the others are at theta.
+        """
+        self.restore_weights()
+        for p in step:
+            if p not in self.original:
+                self.original[p] = p.detach().clone()
+        for p, s in step.items():
+            p.detach().add_(s)
+        self._marks = [_mark(p) for _, p in self._watched]  # a frozen parameter may lie in the same memory
+
+    def weights(self, *, of: Iterable[Tensor], copied: bool) -> ByParameter:
+        """Return the original weights of parameters.
+
+        Args:
+            of: The parameters.
+            copied: Whether they are still needed after the parameters have moved, as in an ascent of several steps.
+
+        Returns:
+            Tensors without gradient.
+        """
+        if not copied:
+            return {p: p.detach() for p in of}
+        self.original |= {p: p.detach().clone() for p in of if p not in self.original}
+        return {p: self.original[p] for p in of}
+
+    def name_of(self, parameter: Tensor) -> str:
+        """Find the name of a parameter that changes by itself, and remember that it does.
+
+        Args:
+            parameter: A parameter of the model.
+
+        Returns:
+            Its name.
+        """
+        name = next((name for name, p in self._watched if p is parameter), "a parameter")
+        self._changing.add(name)
+        return name
+
+    def restore_weights(self) -> None:
+        """Give all moved parameters their original weights, bit for bit."""
+        for p, weights in self.original.items():
+            p.detach().copy_(weights)
+
+    def restore(self) -> None:
+        """Give the model its weights, and what the first pass has made of the rest."""
+        self.restore_weights()
+        _refill(self._buffers, self._buffers_after or self._buffers_before)
+        _refill(self._computed, self._computed_after or self._computed_before, only_tensors=True)
+
+    def undo(self) -> None:
+        """Give the model what it had before the first pass."""
+        self.restore_weights()
+        _refill(self._buffers, self._buffers_before)
+        _refill(self._computed, self._computed_before, only_tensors=True)
+        for tensor, values in self._values_before.items():
+            _overwrite(tensor, values)
+
+    def _read(self, model: nn.Module) -> None:
+        """Collect parameters, by all their names, and buffers: `named_modules` without its generators."""
+        seen: set[nn.Module] = set()
+        waiting = [("", model)]
+        while waiting:
+            prefix, module = waiting.pop()
+            if module in seen:
+                continue
+            seen.add(module)
+            has_pre_hooks = bool(module._forward_pre_hooks)
+            for name, p in module._parameters.items():
+                if p is None:
+                    continue
+                if not p.requires_grad:
+                    self._frozen[prefix + name] = p
+                elif p.is_leaf:
+                    self.named[prefix + name] = p
+                # An embedding shortens the rows that it looks up, and a pre-hook may do anything.
+                if has_pre_hooks or module.__dict__.get("max_norm") is not None:
+                    self._changing.add(prefix + name)
+            self._buffers.append(module._buffers)
+            if has_pre_hooks:
+                self._computed.append(module.__dict__)
+            if module._modules:  # the last one is taken first
+                children = reversed(module._modules.items())
+                waiting += [(f"{prefix}{name}.", child) for name, child in children if child is not None]
+
+
+def _mark(p: Tensor) -> _Mark:
+    """What differs after a parameter was changed, in place or by another tensor as its data."""
+    return p.data_ptr(), p._version
+
+
+def _tensors_in(attributes: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The attributes that are tensors, such as a weight that a pre-hook computes from its parts."""
+    return {name: value for name, value in attributes.items() if isinstance(value, Tensor)}
+
+
+def _refill(slots: list[dict[str, Any]], contents: list[dict[str, Any]], *, only_tensors: bool = False) -> None:
+    """Give dicts their former items, and no others; with `only_tensors` other items than tensors stay."""
+    for slot, content in zip(slots, contents, strict=True):
+        for name, value in list(slot.items()):
+            if name not in content and (isinstance(value, Tensor) or not only_tensors):
+                del slot[name]
+        for name, value in content.items():  # a scripted module has something that knows no update()
+            slot[name] = value
+
+
+def _overwrite(tensor: Tensor, values: Tensor) -> None:
+    """Give a tensor its former values, also if it was resized."""
+    if tensor.layout is torch.strided:
+        if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+            return  # an expanded tensor, into which nothing can write
+        if tensor.shape != values.shape:
+            tensor.data = values
+            return
+    tensor.detach().copy_(values)
