@@ -154,7 +154,7 @@ def scaled_values(operator: Operator, scale: Tensor) -> Tensor:  # [n, n], [n] -
     """Multiply each entry of a square matrix with the factors of its row and of its column.
 
     Args:
-        operator: The matrix A, [n, n].
+        operator: The matrix A, [n, n], which must not be used afterwards: its memory may be that of the result.
         scale: The factors s, [n].
 
     Returns:
@@ -163,8 +163,7 @@ def scaled_values(operator: Operator, scale: Tensor) -> Tensor:  # [n, n], [n] -
     if not (HAS_NUMBA and is_plain(operator.values) and is_plain(scale)):
         return scale[operator.rows] * operator.values * scale[operator.indices.long()]
     with temporarily_clear_interpreter_stack():
-        values, scale = operator.values.contiguous(), scale.contiguous()
-        out = torch.empty_like(values)
-        arrays = (t.numpy() for t in (operator.indptr, operator.indices, values, scale, out))
-        normalisation_numba.scaled_values(*arrays)
-        return out
+        values = operator.values.contiguous()
+        arrays = (t.numpy() for t in (operator.indptr, operator.indices, values, scale.contiguous()))
+        normalisation_numba.scale_values(*arrays)
+        return values

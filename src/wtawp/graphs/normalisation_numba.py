@@ -17,8 +17,8 @@ def row_sums(indptr: Array, values: Array, sums: Array) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def scaled_values(indptr: Array, indices: Array, values: Array, scale: Array, out: Array) -> None:
-    """Write (scale[row] * value) * scale[column] for each entry."""
+def scale_values(indptr: Array, indices: Array, values: Array, scale: Array) -> None:
+    """Replace each value by (scale[row] * value) * scale[column]."""
     for i in range(len(indptr) - 1):
         for e in range(indptr[i], indptr[i + 1]):
-            out[e] = (scale[i] * values[e]) * scale[indices[e]]
+            values[e] = (scale[i] * values[e]) * scale[indices[e]]

@@ -408,11 +408,7 @@ class StackTraining:
         ensemble.write_back(selection.best_buffers)
         loss, scores = {}, {}
         with torch.no_grad():
-            for part in (
-                "train",
-                "val",
-                "test",
-            ):  # each is freed before the next is built: test is nearly the whole graph
+            for part in ("train", "val", "test"):
                 if not len(getattr(self.splits[0], part)):  # of a split without a test part
                     loss[part] = scores[part] = torch.full((len(self.splits),), torch.nan)
                     continue
@@ -421,7 +417,7 @@ class StackTraining:
                 loss[part], scores[part] = (
                     measured.cpu() for measured in self.measure(logits, subset.y, is_shared=subset.is_shared)
                 )
-                del subset, logits
+                del subset, logits  # before the next is built: test is nearly the whole graph
         table = self.history[: self.epochs_run].cpu()
         has_natural_gradient = self.awp is None or self.awp.is_plain or self.awp.needs_natural_gradient
         unmeasured = () if has_natural_gradient else ("gap", "gradient_norm")
