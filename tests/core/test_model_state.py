@@ -43,6 +43,31 @@ class TeacherByData(Teacher):
         return self.head(h) + (h - torch.tanh(self.teacher(x))).mean()
 
 
+class TeacherInData(Teacher):
+    """The same through `.data`, a change that torch does not count."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.teacher.weight.data.mul_(0.9).add_(self.student.weight.data, alpha=0.1)
+        h = torch.tanh(self.student(x))
+        return self.head(h) + (h - torch.tanh(self.teacher(x))).mean()
+
+
+class TwoViews(nn.Module):
+    """A teacher whose data are replaced twice in a pass, so that the second tensor may lie where the first one lay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.student, self.teacher = nn.Linear(6, 64), nn.Linear(6, 64).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = torch.zeros(())
+        for view in (x, x.flip(0)):
+            self.teacher.weight.data = torch.lerp(self.teacher.weight.data, self.student.weight.data, 0.1)
+            total = total + (torch.tanh(self.student(view)) - torch.tanh(self.teacher(view))).square().mean()
+        return total
+
+
 class Counting(nn.Module):
     """Buffers that are written into, replaced, shared, resized, and registered by the first pass."""
 
@@ -108,6 +133,8 @@ def assert_is(model: nn.Module, expected: nn.Module) -> None:
     [
         (Teacher, ["student.weight", "student.bias"]),
         (TeacherByData, ["student.weight", "student.bias"]),
+        (TeacherInData, ["student.weight", "student.bias"]),
+        (TwoViews, ["student.weight"]),
         (embedding, ["0.weight"]),
         (Counting, ["first.weight", "first.bias"]),
     ],
@@ -246,6 +273,48 @@ def test_a_natural_gradient_that_lies_in_changed_weights_is_refused_once(monkeyp
     stored = copy.deepcopy(model)
     WTAWP(stored, rho=RHO, lam=LAM).backward(lambda: loss_of(stored))
     torch.testing.assert_close(model[0].weight.grad, stored[0].weight.grad)
+
+
+def test_a_large_parameter_that_is_clipped_through_data_is_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes_module, "LARGE", 1)
+    model = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2))
+    bound = float(model[0].weight.detach().abs().max())  # at the weights themselves nothing is clipped
+
+    def closure() -> Tensor:
+        model[0].weight.data.clamp_(-bound, bound)
+        return loss_of(model)
+
+    awp = WTAWP(model, rho=RHO, lam=LAM)
+    with pytest.raises(ValueError, match=r"changed 0\.weight while it was perturbed.*call backward\(\) again"):
+        awp.backward(closure)
+    assert model[0].weight.grad is None
+    awp.backward(closure)
+    monkeypatch.setattr(passes_module, "LARGE", 1 << 20)
+    stored = copy.deepcopy(model)
+
+    def closure_of_stored() -> Tensor:
+        stored[0].weight.data.clamp_(-bound, bound)
+        return loss_of(stored)
+
+    WTAWP(stored, rho=RHO, lam=LAM).backward(closure_of_stored)
+    torch.testing.assert_close(model[0].weight.grad, stored[0].weight.grad)
+
+
+def test_large_slices_of_one_tensor_share_a_version_and_are_not_taken_for_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    halves = torch.randn(8, 6, generator=torch.Generator().manual_seed(2)).chunk(2)
+    gradients = []
+    for large in (1, 1 << 20):
+        monkeypatch.setattr(passes_module, "LARGE", large)
+        model = nn.ModuleList([nn.Linear(6, 4, bias=False), nn.Linear(6, 4, bias=False)])
+        for layer, half in zip(model, torch.cat(halves).chunk(2), strict=True):
+            layer.weight = nn.Parameter(half)
+        WTAWP(model, rho=RHO, lam=LAM, layers="all").backward(
+            lambda model=model: (model[0](X).tanh() * model[1](X)).square().mean()
+        )
+        gradients.append([layer.weight.grad for layer in model])
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("compiled", [torch.jit.script, lambda model: torch.jit.trace(model, X)])

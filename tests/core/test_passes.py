@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from wtawp.core import WTAWP
 from wtawp.core import passes as module
@@ -244,3 +245,94 @@ def test_hooks_run_also_for_what_the_loss_at_perturbed_weights_does_not_use() ->
     plain = network()
     plain(X).square().mean().backward()
     torch.testing.assert_close(met["2.weight"], 0.6 * plain[2].weight.grad)
+
+
+def test_a_hook_that_removes_itself_runs_once_and_does_not_come_back() -> None:
+    model, calls = network(), []
+
+    def hook(p: Tensor) -> None:
+        calls.append(p)
+        handle.remove()
+
+    handle = model[0].weight.register_post_accumulate_grad_hook(hook)
+    awp = WTAWP(model, rho=1.0, lam=0.3)
+    for _ in range(3):
+        awp.backward(lambda: model(X).square().mean())
+    assert len(calls) == 1
+    assert not model[0].weight._post_accumulate_grad_hooks
+
+
+def test_a_hook_that_steps_for_parameters_that_are_still_moved_is_refused() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model[0].bias.register_post_accumulate_grad_hook(lambda _: optimizer.step())
+    before = copy.deepcopy(model)
+    with pytest.raises(ValueError, match="changed other parameters than its own while they were perturbed"):
+        WTAWP(model, rho=0.5, lam=0.7, layers="*weight").backward(lambda: model(X).square().mean())
+    assert torch.equal(model[2].weight, before[2].weight)
+    assert model[2].weight.grad is None
+
+
+def test_a_step_of_the_optimizer_in_the_last_of_all_hooks_is_the_one_after_backward() -> None:
+    expected, model = network(), network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    waiting = set(model.parameters())
+
+    def hook(p: Tensor) -> None:
+        waiting.discard(p)
+        if not waiting:
+            optimizer.step()
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(hook)
+    for m in (expected, model):
+        WTAWP(m, rho=0.5, lam=0.7, layers="*weight").backward(lambda m=m: m(X).square().mean())
+    torch.optim.SGD(expected.parameters(), lr=0.1).step()
+    for p, q in zip(model.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+@pytest.mark.parametrize("has_hook", [False, True])
+def test_a_weight_that_reentrant_checkpointing_uses_several_times(has_hook: bool) -> None:
+    torch.manual_seed(0)
+    expected = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 3)])
+    model = copy.deepcopy(expected)
+
+    def closure(m: nn.ModuleList, *, is_checkpointed: bool) -> Tensor:
+        h = X.clone().requires_grad_()
+        for _ in range(3):
+            h = checkpoint(m[0], h, use_reentrant=True).tanh() if is_checkpointed else m[0](h).tanh()
+        return m[1](h).square().mean()
+
+    if has_hook:
+        model[0].weight.register_post_accumulate_grad_hook(lambda _: None)
+        with pytest.raises(ValueError, match=r"received its gradient twice.*use_reentrant=False"):
+            WTAWP(model, rho=0.8, lam=0.7).backward(lambda: closure(model, is_checkpointed=True))
+        assert torch.equal(model[0].weight, expected[0].weight)
+        return
+    WTAWP(model, rho=0.8, lam=0.7).backward(lambda: closure(model, is_checkpointed=True))
+    WTAWP(expected, rho=0.8, lam=0.7).backward(lambda: closure(expected, is_checkpointed=False))
+    torch.testing.assert_close(gradients(model), gradients(expected))
+
+
+@pytest.mark.parametrize("has_prior", [False, True])
+def test_a_parameter_outside_of_the_model_that_reentrant_checkpointing_hides_is_refused(has_prior: bool) -> None:
+    model, temperature = network(), nn.Parameter(torch.full((6,), 1.3))
+    prior = torch.ones(6) if has_prior else None
+    temperature.grad = prior
+
+    def closure(use_reentrant: bool) -> Tensor:
+        x = X.clone().requires_grad_()
+        return checkpoint(lambda h: model(h * temperature), x, use_reentrant=use_reentrant).square().mean()
+
+    awp = WTAWP(model, rho=0.8, lam=0.7)
+    with pytest.raises(ValueError, match=r"shape \[6\], which is none of the model's.*use_reentrant=False"):
+        awp.backward(lambda: closure(use_reentrant=True))
+    assert temperature.grad is prior
+    assert prior is None or torch.equal(prior, torch.ones(6))
+    assert model[0].weight.grad is None
+    temperature.grad = None
+    awp.backward(lambda: closure(use_reentrant=False))
+    by_hand, plain = network(), nn.Parameter(torch.full((6,), 1.3))
+    WTAWP(by_hand, rho=0.8, lam=0.7).backward(lambda: by_hand(X * plain).square().mean())
+    torch.testing.assert_close(temperature.grad, plain.grad)

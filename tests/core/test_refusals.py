@@ -158,3 +158,10 @@ def test_memory_is_compared_with_all_parameters_that_begin_before() -> None:
     with pytest.raises(ValueError, match="flat and a are two parameters in the same memory"):
         module.refuse_shared_memory(named, {named["flat"]})
     module.refuse_shared_memory({"a": named["a"], "b": named["b"]}, {named["a"], named["b"]})
+
+
+def test_a_radius_of_zero_is_plain_training_also_with_hooks_and_sparse_gradients() -> None:
+    model = nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Linear(4, 2))
+    model[1].weight.register_post_accumulate_grad_hook(lambda _: None)
+    WTAWP(model, rho=0.0, lam="auto").backward(lambda: model(torch.tensor([1, 3])).square().mean())
+    assert model[0].weight.grad.is_sparse

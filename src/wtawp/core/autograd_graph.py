@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-_ACCUMULATE = type(torch.ones(1, requires_grad=True).view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+with torch.inference_mode(False), torch.enable_grad():  # whoever imports this may have switched them
+    _ACCUMULATE = type(torch.ones(1, requires_grad=True).view(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
 
 
 def nodes_of(*outputs: Tensor) -> list[Node]:
@@ -90,6 +91,28 @@ def accumulating_leaves(nodes: list[Node]) -> list[Tensor]:
         The leaves.
     """
     return [node.variable for node in nodes if type(node) is _ACCUMULATE]  # type: ignore[attr-defined]
+
+
+def has_reentrant_checkpoints(nodes: list[Node]) -> bool:
+    """Whether the graph has parts that reentrant checkpointing computes again, with leaves that nobody can see before.
+
+    Args:
+        nodes: The nodes of a graph.
+
+    Returns:
+        True if there is such a part.
+    """
+    return any(node.name() == "CheckpointFunctionBackward" for node in nodes)
+
+
+def all_leaves() -> list[Tensor]:
+    """All leaves of this process that can have a gradient, found by the garbage collector, which takes milliseconds.
+
+    Returns:
+        Every plain tensor and parameter that requires a gradient and was not computed.
+    """
+    tensors = [o for o in gc.get_objects() if type(o) in (Tensor, nn.Parameter)]  # isinstance would run users' code
+    return [t for t in tensors if t.requires_grad and t.is_leaf]
 
 
 def computes_in_float16(nodes: list[Node]) -> bool:

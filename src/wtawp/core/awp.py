@@ -351,7 +351,7 @@ class WTAWP:
             without_sync = nullcontext if sync else no_sync_of(self.model, balance=self._now.balance)
             passes = Passes(
                 self.model, self._selection.recording(closure), backward, without_sync, recorder=recorder,
-                changing=self._changing,
+                changing=self._changing, is_first_step=not self._is_checked,
             )  # fmt: skip
             natural, perturbed, _ = self._step(passes, recorder)
         self._end_call(recorder, natural, perturbed)
@@ -375,7 +375,7 @@ class WTAWP:
         backward = Tensor.backward if scale is None else partial(scaled_backward, scale=scale)
         passes = Passes(
             self.model, self._selection.recording(fn), backward, adds_to_prior=False, recorder=recorder,
-            changing=self._changing,
+            changing=self._changing, is_first_step=not self._is_checked,
         )  # fmt: skip
         natural, perturbed, gradients = self._step(passes, recorder, partial(refuse_in_loss, scale))
         self._end_call(recorder, natural, perturbed)
@@ -395,7 +395,7 @@ class WTAWP:
 
     def _refuse_before_it_starts(self, sync: bool) -> None:
         """Refuse with lam="auto", in plain steps already, what the first perturbed one would refuse much later."""
-        if self._auto is None or self.config.balance is None:
+        if self._auto is None or self.config.balance is None or self.config.is_plain:
             return
         if not sync:
             raise ValueError(LOCAL_GRADIENTS)

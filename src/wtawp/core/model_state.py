@@ -16,7 +16,10 @@ from wtawp.base import find_stack_level
 ByParameter = dict[Tensor, Tensor]  # parameter -> its gradient, or a step of it
 Slots = dict[str, Tensor | None]  # the buffers of a module by their names; it may hold more than tensors
 PLAIN = (nn.Parameter, Tensor)  # types of parameters that lie in this process as a whole; others may be distributed
-_Mark = tuple[int, int]  # where the memory of a tensor begins, and how often torch has changed it
+# Where the memory of a tensor begins, how often torch has changed it, and that memory: while it is held, no other one
+# begins at the same place.
+_Mark = tuple[int, int, torch.UntypedStorage]
+LARGE = 1 << 20  # elements; of a parameter with more, two sums are compared in place of all values
 
 
 class ModelState:
@@ -49,15 +52,23 @@ class ModelState:
             if type(p) in PLAIN and p.layout is torch.strided
         ]
         self._marks: list[_Mark] = []
+        self._contents: list[Tensor] = []  # of the watched parameters, if they are compared
         self._buffers_before = [dict(slots) for slots in self._buffers]
         self._values_before: ByParameter = {}
         self._computed_before = list(map(_tensors_in, self._computed))
         self._buffers_after: list[Slots] = []
         self._computed_after: list[dict[str, Tensor]] = []
 
-    def save(self) -> None:
-        """Copy, before the first pass, what it may change."""
+    def save(self, *, compares_values: bool = False) -> None:
+        """Copy, before the first pass, what it may change.
+
+        Args:
+            compares_values: Whether to compare values after the pass, too. That finds changes through `.data`, such as
+                `teacher.data.mul_(0.9)`, which torch does not count. It waits for a GPU: for the first step alone.
+        """
         self._marks = [_mark(p) for _, p in self._watched]
+        if compares_values and not is_capturing():
+            self._contents = [_content_of(p) for _, p in self._watched]
         for slots in self._buffers_before:
             for buffer in slots.values():
                 if buffer is not None and buffer not in self._values_before:
@@ -71,10 +82,12 @@ class ModelState:
         """Keep, after the first pass, what it has changed; let all further passes work on copies of the buffers."""
         for i, (name, p) in enumerate(self._watched):
             mark = _mark(p)
-            if mark != self._marks[i] or name in self._changing:
+            is_same = mark == self._marks[i] and (not self._contents or torch.equal(_content_of(p), self._contents[i]))
+            if not is_same or name in self._changing:
                 self._changing.add(name)
                 self._marks[i] = mark
                 self.original.setdefault(p, p.detach().clone())
+        self._contents = []
         self._computed_after = list(map(_tensors_in, self._computed))
         self._buffers_after = [dict(slots) for slots in self._buffers]
         copies: ByParameter = {}  # a shared buffer has one copy
@@ -186,9 +199,23 @@ class ModelState:
                 waiting += [(f"{prefix}{name}.", child) for name, child in children if child is not None]
 
 
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being recorded, so that no value can be read."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]
+
+
 def _mark(p: Tensor) -> _Mark:
     """What differs after a parameter was changed, in place or by another tensor as its data."""
-    return p.data_ptr(), p._version
+    return p.data_ptr(), p._version, p.untyped_storage()
+
+
+def _content_of(p: Tensor) -> Tensor:
+    """The values of a parameter, or two sums over them if there are many."""
+    values = p.detach()
+    if values.numel() <= LARGE or not values.is_floating_point():
+        return values.clone()
+    wide = torch.promote_types(values.dtype, torch.float32)
+    return torch.stack([torch.linalg.vector_norm(values, dtype=wide), values.sum(dtype=wide)])
 
 
 def _tensors_in(attributes: Mapping[str, Any]) -> dict[str, Tensor]:

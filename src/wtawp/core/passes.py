@@ -6,8 +6,8 @@ taken out of `.grad`; `model_state` moves and restores the weights.
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
@@ -16,17 +16,27 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from wtawp.core.autograd_graph import accumulating_leaves, is_leaf, leaves_of, nodes_above, nodes_of
+from wtawp.core.autograd_graph import (
+    accumulating_leaves,
+    all_leaves,
+    has_reentrant_checkpoints,
+    is_leaf,
+    leaves_of,
+    nodes_above,
+    nodes_of,
+)  # fmt: skip
 from wtawp.core.closures import Backward, Closure, call
-from wtawp.core.model_state import PLAIN, ByParameter, ModelState
+from wtawp.core.model_state import LARGE, PLAIN, ByParameter, ModelState, is_capturing
 from wtawp.core.observation import StepRecorder, norm_of
 
 _version = attrgetter("_version")
 Hooks = dict[int, Callable[[Tensor], Any]]
+Norms = tuple[Tensor, Tensor]  # of a natural gradient and of the perturbation along it
 
-# A parameter with more elements has its natural gradient recovered from the moved weights instead of stored, if they
-# have moved by at least this part of their norm: the recovered gradient is then as exact as the rounding of a gradient.
-LARGE, FAR = 1 << 20, 0.5
+# The natural gradient of a large parameter is recovered from the moved weights instead of stored, if they have moved by
+# at least this part of their norm: the recovered gradient is then as exact as the rounding of a gradient.
+FAR = 0.5
+ROUNDING = 1e-5  # relative, of the norm of a large perturbation
 
 
 class Passes:
@@ -40,6 +50,7 @@ class Passes:
         adds_to_prior: Whether the gradients in `.grad` before the step stay part of it, as in a backward pass.
         recorder: Records what somebody who observes the step wants to know; None if nobody does.
         changing: The names of parameters that a forward pass is known to change, see `ModelState`.
+        is_first_step: Whether to look closer for what the forward pass changes, see `ModelState.save`.
     """
 
     def __init__(
@@ -52,9 +63,10 @@ class Passes:
         adds_to_prior: bool = True,
         recorder: StepRecorder | None = None,
         changing: set[str] | None = None,
+        is_first_step: bool = False,
     ) -> None:
         self._closure, self._backward, self._without_sync = closure, backward, without_sync
-        self._adds_to_prior, self._recorder = adds_to_prior, recorder
+        self._adds_to_prior, self._recorder, self._is_first_step = adds_to_prior, recorder, is_first_step
         self.state = ModelState(model, set() if changing is None else changing)
         self.named, self.parameters = self.state.named, self.state.parameters
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
@@ -91,7 +103,7 @@ class Passes:
         Raises:
             ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
         """
-        self.state.save()
+        self.state.save(compares_values=self._is_first_step)
         for hooks, _, _ in self._muted:
             hooks.clear()
         self._set_aside(self.parameters)
@@ -101,7 +113,8 @@ class Passes:
             versions = list(map(_version, self.parameters))  # a forward pass may change weights: Embedding(max_norm=1)
             check(loss)
             value = self._value_of(loss)
-            factor, natural = self._differentiate(loss, "natural")
+            with self._refusing_hidden_leaves(loss) if self._is_first_step else nullcontext():
+                factor, natural = self._differentiate(loss, "natural")
         if versions != list(map(_version, self.parameters)):
             raise ValueError(
                 "the weights changed during the first pass: backward= and its hooks must only compute gradients; call"
@@ -174,21 +187,28 @@ class Passes:
         self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
         waiting: dict[Tensor, partial[None]] = {}  # the hooks of parameters that have no gradient of this pass yet
         for hooks, entries, p in self._muted if self.has_post_accumulate_hooks else []:
-            waiting[p] = partial(self._run_hooks, entries, waiting)
+            waiting[p] = partial(self._run_hooks, hooks, entries, waiting)
             hooks[0] = waiting[p]
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
+        versions = {p: p._version for p in self.state.original} if waiting else {}
         try:
             with self._recording("perturbed", loss, weight=lam):
                 self._backward(loss if lam == 1 else loss * lam)
         finally:
             for handle in handles:
                 handle.remove()
+        if any(p._version != versions[p] for p in self.state.original if p in versions):
+            raise ValueError(
+                "a post-accumulate-grad hook changed other parameters than its own while they were perturbed, and the"
+                " change would be lost. Let the hook of each parameter update that one alone, or call"
+                " optimizer.step() after awp.backward()"
+            )
         for p, run_hooks in list(waiting.items()):  # those that the loss uses at the weights themselves alone
             if p in natural:
                 run_hooks(p)
         return value
 
-    def drop_recoverable(self, natural: ByParameter, delta: Mapping[Tensor, Tensor]) -> ByParameter:
+    def drop_recoverable(self, natural: ByParameter, delta: Mapping[Tensor, Tensor]) -> dict[Tensor, Norms]:
         """Drop the natural gradient of large parameters that can be computed from the moved weights again.
 
         Args:
@@ -196,43 +216,51 @@ class Passes:
             delta: The perturbation, proportional to the natural gradient for each parameter.
 
         Returns:
-            Parameter -> the factor by which its perturbation is multiplied to be the natural gradient.
+            Parameter -> the norms of its natural gradient and of its perturbation.
         """
         fixed = [p for p in delta if p not in self.state.original]  # no forward pass is known to change them
         large = [p for p in fixed if p.numel() >= LARGE and type(p) in PLAIN and not natural[p].is_sparse]
-        if not large or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):  # type: ignore[no-untyped-call]
+        if not large or is_capturing():
             return {}
-        factors = {}
+        norms: dict[Tensor, Norms] = {}
         for p in large:
             of_gradient, of_delta, of_theta = norm_of(natural[p]), norm_of(delta[p]), norm_of(p.detach())
             is_far = 0 < float(of_gradient) < torch.inf and float(of_delta) >= FAR * float(of_theta) > 0
             if is_far and p.is_floating_point() and torch.finfo(p.dtype).eps <= torch.finfo(torch.float32).eps:
-                factors[p] = of_gradient / of_delta
+                norms[p] = of_gradient, of_delta
                 del natural[p]
                 p.grad = None
-        return factors
+        return norms
 
-    def add_recovered(self, factors: Mapping[Tensor, Tensor], weight: float) -> None:
+    def add_recovered(self, norms: Mapping[Tensor, Norms], weight: float) -> None:
         """Add the natural gradients that were dropped, from the displacement of the weights, which are restored.
 
         Args:
-            factors: What `drop_recoverable` returned.
+            norms: What `drop_recoverable` returned.
             weight: Weight of the natural gradient.
         """
-        for p, factor in factors.items():
+        for p in norms:  # of all before any is restored: slices of one tensor share their version
             if p._version != self._recovered_versions[p]:
-                raise ValueError(
-                    f"the forward pass changed {self.state.name_of(p)} while it was perturbed, and with it the natural"
-                    " gradient, which large parameters keep there. This step is undone; the next ones store it in"
-                    " memory of its own and are right: call backward() again, or change weights outside of the closure"
-                )
+                raise self._lost_gradient(p)
+        for p, (of_gradient, of_delta) in norms.items():
             weights, original = p.detach(), self.state.original[p]
-            weights.sub_(original).mul_(factor * weight)
+            weights.sub_(original)
+            if not abs(float(norm_of(weights) / of_delta) - 1) < ROUNDING:  # changed through .data, without a version
+                raise self._lost_gradient(p)
+            weights.mul_(of_gradient / of_delta * weight)
             if p.grad is None:
                 p.grad = weights.clone()
             else:
                 p.grad.detach().add_(weights)
             weights.copy_(original)
+
+    def _lost_gradient(self, p: Tensor) -> ValueError:
+        """The error for a large parameter that changed while its natural gradient was kept in its displacement."""
+        return ValueError(
+            f"the forward pass changed {self.state.name_of(p)} while it was perturbed, and with it the natural"
+            " gradient, which large parameters keep there. This step is undone; the next ones store it in"
+            " memory of its own and are right: call backward() again, or change weights outside of the closure"
+        )
 
     def perturb(self, delta: ByParameter) -> None:
         """Move the weights to theta + delta; where delta is not finite, as after an overflow, they stay at theta.
@@ -339,6 +367,31 @@ class Passes:
                 " awp.backward(lambda: F.cross_entropy(model(x), y))"
             )
 
+    @contextmanager
+    def _refusing_hidden_leaves(self, loss: Tensor) -> Iterator[None]:
+        """Refuse leaves outside of the model that get a gradient although the graph of the loss does not show them."""
+        if not has_reentrant_checkpoints(nodes_of(loss)):
+            yield
+            return
+        known = {*self.parameters, *leaves_of(loss)}
+        others = [(leaf, leaf.grad) for leaf in all_leaves() if leaf not in known]
+        values = {leaf: g.detach().clone() for leaf, g in others if g is not None and not g.is_sparse}
+        yield
+        hidden = []
+        for leaf, gradient in others:
+            if leaf.grad is not gradient:
+                leaf.grad = gradient
+                hidden.append(leaf)
+            if gradient is not None and leaf in values and not torch.equal(gradient, values[leaf]):
+                gradient.detach().copy_(values[leaf])
+                hidden.append(leaf)
+        if hidden:
+            raise ValueError(
+                f"a parameter of shape {list(hidden[0].shape)}, which is none of the model's, is used inside of"
+                " reentrant checkpointing, where it cannot be seen before it has its gradient: use"
+                " checkpoint(..., use_reentrant=False), or make it a parameter of the model"
+            )
+
     def _set_aside(self, leaves: Iterable[Tensor]) -> None:
         """Remember the `.grad` of leaves that were not met before, and empty that of all."""
         for leaf in leaves:
@@ -414,15 +467,25 @@ class Passes:
                 hooks.clear()
 
     def _run_hooks(
-        self, entries: list[tuple[int, Callable[[Tensor], Any]]], waiting: dict[Tensor, Any], p: Tensor
+        self, hooks: Hooks, entries: list[tuple[int, Callable[[Tensor], Any]]], waiting: dict[Tensor, Any], p: Tensor
     ) -> None:
         """Run the hooks of a parameter that has its gradient now, at its original weights, which they may change."""
+        if p not in waiting:  # the parts of the graph that are computed later would meet its original weights
+            raise ValueError(
+                "a parameter with a post-accumulate-grad hook received its gradient twice in one backward pass, as with"
+                " reentrant checkpointing: use checkpoint(..., use_reentrant=False), or remove the hook"
+            )
         if p in self.state.original:
             p.detach().copy_(self.state.original[p])
             del self.state.original[p]  # only now: an interrupt must not lose the weights
-        waiting.pop(p, None)
-        for _, hook in entries:
+        this = waiting.pop(p)
+        hooks.clear()
+        hooks.update(entries)  # where a hook that removes itself is looked for
+        for _, hook in list(entries):
             hook(p)
+        entries[:] = hooks.items()
+        hooks.clear()
+        hooks[0] = this
 
 
 def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter:
