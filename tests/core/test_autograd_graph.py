@@ -1,5 +1,9 @@
 """What is read from the graph of a loss."""
 
+import subprocess
+import sys
+
+import pytest
 import torch
 from torch import nn
 
@@ -44,3 +48,10 @@ def test_only_the_product_with_a_scaler_s_own_scale_counts_as_scaled() -> None:
     assert is_scaled_by_grad_scaler(scaler.scale(loss / 4))
     for other in (loss, loss * 8.0, loss * torch.tensor(8.0), loss * loss, loss + loss):
         assert not is_scaled_by_grad_scaler(other)
+
+
+@pytest.mark.parametrize("context", ["torch.no_grad()", "torch.inference_mode()"])
+def test_the_package_can_be_imported_where_gradients_are_switched_off(context: str) -> None:
+    code = f"import torch\nwith {context}:\n    import wtawp.core.autograd_graph as graph\nprint(graph._ACCUMULATE.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "AccumulateGrad"
