@@ -52,6 +52,7 @@ def test_only_the_product_with_a_scaler_s_own_scale_counts_as_scaled() -> None:
 
 @pytest.mark.parametrize("context", ["torch.no_grad()", "torch.inference_mode()"])
 def test_the_package_can_be_imported_where_gradients_are_switched_off(context: str) -> None:
-    code = f"import torch\nwith {context}:\n    import wtawp.core.autograd_graph as graph\nprint(graph._ACCUMULATE.__name__)"
+    code = f"import torch\nwith {context}:\n    from wtawp.core import autograd_graph\n"
+    code += "print(autograd_graph._ACCUMULATE.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "AccumulateGrad"
