@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         loss_along_random_directions,
         losses_at,
         losses_on_plane,
-        num_gaps,
+        num_non_finite,
         random_direction,
     )
     from wtawp.analysis.losses import LossOn
@@ -63,7 +63,7 @@ _HOMES = {
     "loss_along_random_directions": "landscape",
     "losses_at": "landscape",
     "losses_on_plane": "landscape",
-    "num_gaps": "landscape",
+    "num_non_finite": "landscape",
     "random_direction": "landscape",
     "refuse_bound": "bounds",
     "sharpness": "weight_sharpness",
@@ -94,7 +94,7 @@ __all__ = [
     "loss_along_random_directions",
     "losses_at",
     "losses_on_plane",
-    "num_gaps",
+    "num_non_finite",
     "random_direction",
     "refuse_bound",
     "sharpness",

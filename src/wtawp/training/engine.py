@@ -222,11 +222,11 @@ class StackTraining:
             loss, scores, train_loss = self._measure_monitored(epoch)
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
-            row = [result.loss, result.gap, *norms, loss, scores]
+            row = [result.loss, result.rise, *norms, loss, scores]
             if self.course is not None and strength is not None and train_loss is not None:
                 row += [strength.lam if is_perturbed else torch.zeros_like(strength.lam), strength.rho]
                 if is_perturbed:
-                    share = follow_rise(self.share, result.gap, loss)
+                    share = follow_rise(self.share, result.rise, loss)
                     self.share.copy_(torch.where(strength.lam > 0, share, self.share))
                 self._follow_gap(epoch, result.own_loss, train_loss, loss)
                 self.smallest_loss.copy_(torch.minimum(train_loss, loss))
