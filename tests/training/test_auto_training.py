@@ -88,7 +88,7 @@ def test_a_member_at_rest_is_trained_plainly_beside_one_that_is_perturbed(monkey
     def follow(course: Course[Tensor], _train: Tensor, _val: Tensor) -> Course[Tensor]:
         return course._replace(lam=torch.tensor([0.0, 0.6]).to(course.lam))
 
-    monkeypatch.setattr("wtawp.training.engine.follow_gap", follow)
+    monkeypatch.setattr("wtawp.training.stack_training.follow_gap", follow)
     perturbed = fit_many([gcn(0), gcn(1)], DATA, SPLITS[0], seeds=[0, 1], awp=AUTO, epochs=20)
     plain = fit_many([gcn(0), gcn(1)], DATA, SPLITS[0], seeds=[0, 1], epochs=20)
     assert perturbed[0].history["train_loss"] == plain[0].history["train_loss"]
@@ -108,7 +108,7 @@ def test_the_history_shows_where_the_perturbed_pass_was_skipped() -> None:
 
 
 def test_a_training_that_never_overfits_has_the_bits_of_plain_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wtawp.training.engine.follow_gap", lambda course, _train, _val: course)
+    monkeypatch.setattr("wtawp.training.stack_training.follow_gap", lambda course, _train, _val: course)
     auto, plain = gcn(), gcn()
     fit(auto, DATA, SPLITS[0], seed=0, awp=AUTO, epochs=10)
     fit(plain, DATA, SPLITS[0], seed=0, epochs=10)

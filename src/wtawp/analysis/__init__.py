@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         random_direction,
     )
     from wtawp.analysis.losses import LossOn
+    from wtawp.analysis.saturation import SaturationMonitor
     from wtawp.analysis.smoothness import input_gradient_norms
     from wtawp.analysis.spectrum import (
         Hessian,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         spectral_density,
         top_eigenvalues,
     )
-    from wtawp.analysis.vanishing import SaturationMonitor
     from wtawp.analysis.weight_sharpness import SharpnessMonitor, sharpness, sharpness_over
 
 _HOMES = {
@@ -47,7 +47,7 @@ _HOMES = {
     "BoundAt": "bounds",
     "Hessian": "spectrum",
     "LossOn": "losses",
-    "SaturationMonitor": "vanishing",
+    "SaturationMonitor": "saturation",
     "SharpnessMonitor": "weight_sharpness",
     "SpectralDensity": "spectrum",
     "Trace": "spectrum",

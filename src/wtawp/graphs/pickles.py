@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import LARGEST, brief
+from wtawp.graphs.file_checks import LARGEST, brief
 from wtawp.graphs.plain_pickles import PickledDict, PickledObject, PlainUnpickler
 from wtawp.graphs.read_limits import NUMBER_BYTES, check_memory
 from wtawp.graphs.sanitize import csr

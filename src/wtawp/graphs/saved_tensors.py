@@ -18,7 +18,7 @@ from scipy.sparse import coo_matrix, csr_matrix
 from torch import Tensor
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import (
+from wtawp.graphs.file_checks import (
     LARGEST,
     brief,
     check_ascending,

@@ -35,13 +35,13 @@ from wtawp.training.checks import (
     targets_of,
     warn_of_slow_training,
 )
-from wtawp.training.engine import StackRun, StackTraining
 from wtawp.training.identity import describe_training
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
 from wtawp.training.optimizers import OptimizerFactory, SchedulerFactory, build_optimizer
 from wtawp.training.options import Average, FitSelectOn, Schedule
 from wtawp.training.passes import needs_samples_without_edges
 from wtawp.training.stack_loop import Augment, train_stack
+from wtawp.training.stack_training import StackRun, StackTraining
 from wtawp.training.subsets import Decoder, check_links
 
 LR, WEIGHT_DECAY = 0.01, 5e-4  # of the paper's Adam
