@@ -113,7 +113,7 @@ def test_a_step_moves_the_weights_before_the_last_layer_and_no_others(name: str)
 
 @pytest.mark.parametrize("name", TAKE_X_AND_EDGES)
 def test_fit_perturbs_what_a_loop_of_ones_own_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wtawp.training import engine
+    from wtawp.training import stack_training
 
     stranger, expected = STRANGERS[name](), EXPECTED[name]
     chosen: list[tuple[str, ...]] = []
@@ -122,7 +122,7 @@ def test_fit_perturbs_what_a_loop_of_ones_own_does(name: str, monkeypatch: pytes
         chosen.append(select(*arguments, **options))
         return chosen[-1]
 
-    monkeypatch.setattr(engine, "select", recorded)
+    monkeypatch.setattr(stack_training, "select", recorded)
     del stranger.data.edge_attr, stranger.data.edge_type  # `fit` warns that these models do not take them
     nodes = torch.arange(20)
     split = Split(nodes[:9], nodes[9:15], nodes[15:])

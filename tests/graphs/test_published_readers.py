@@ -11,7 +11,7 @@ import torch
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
-from wtawp.graphs import files, sanitize
+from wtawp.graphs import published_readers, sanitize
 from wtawp.graphs.published_files import PLANETOID_PARTS
 from wtawp.graphs.published_readers import read_graphdata, read_npz, read_planetoid, read_tu
 from wtawp.graphs.read_limits import VARIABLE
@@ -393,7 +393,7 @@ def test_features_of_a_star_do_not_grow_with_the_square_of_its_nodes(tmp_path: P
 
 
 def test_a_list_of_very_many_graphs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FEATURES_MB", 1)
+    monkeypatch.setattr(published_readers, "FEATURES_MB", 1)
     many = 2000
     with pytest.raises(DataError, match=rf"t.zip, 2,000 graphs: the content needs 2 MB .*{VARIABLE}"):
         read_tu(

@@ -50,7 +50,7 @@ def train_stack(
         if checkpoint is not None:
             _continue_from(checkpoint, training, monitor, positions)
         _run_epochs(training, augment, observe, monitor, positions, checkpoint)
-    training.warn_if_held()
+    training.warn_if_never_below_first_loss()
     return training.finish()
 
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import find_stack_level, isolated_rng, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
-from wtawp.core.auto import MAX_HELD, Course, effective, follow_gap, follow_rise
+from wtawp.core.auto import MAX_SUSPICIOUS, AutoState, follow_gap, follow_rise, zero_if_negligible
 from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
 from wtawp.models.calls import Forward
@@ -114,8 +114,8 @@ class StackTraining:
         )
         dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
         ones = torch.ones(len(models), dtype=torch.float64, device=self.device)
-        self.course = Course(lam=0 * ones, first_loss=torch.inf * ones, peak=0 * ones) if is_auto else None
-        self.share = ones  # of rho, where lam is "auto"
+        self.auto_state = AutoState(lam=0 * ones, first_loss=torch.inf * ones, peak=0 * ones) if is_auto else None
+        self.rho_share = ones  # of rho, where lam is "auto"
         self.smallest_loss = torch.zeros(len(models), dtype=dtype, device=self.device)  # that lam followed last
         self.columns = (*COLUMNS, "lam", "rho") if is_auto else COLUMNS
         self.history = torch.zeros(schedule.epochs, len(self.columns), len(models), dtype=dtype, device=self.device)
@@ -183,7 +183,7 @@ class StackTraining:
         """
         if self.awp is None or not self.awp.perturbs(number):
             return False
-        return self.course is None or bool(effective(self.course.lam).any())
+        return self.auto_state is None or bool(zero_if_negligible(self.auto_state.lam).any())
 
     def is_checked(self, number: int) -> bool:
         """Whether the gradient at the perturbed weights is checked after a perturbed epoch.
@@ -223,11 +223,11 @@ class StackTraining:
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
             row = [result.loss, result.rise, *norms, loss, scores]
-            if self.course is not None and strength is not None and train_loss is not None:
+            if self.auto_state is not None and strength is not None and train_loss is not None:
                 row += [strength.lam if is_perturbed else torch.zeros_like(strength.lam), strength.rho]
                 if is_perturbed:
-                    share = follow_rise(self.share, result.rise, loss)
-                    self.share.copy_(torch.where(strength.lam > 0, share, self.share))
+                    share = follow_rise(self.rho_share, result.rise, loss)
+                    self.rho_share.copy_(torch.where(strength.lam > 0, share, self.rho_share))
                 self._follow_gap(epoch, result.own_loss, train_loss, loss)
                 self.smallest_loss.copy_(torch.minimum(train_loss, loss))
             rows = torch.stack([r.to(self.history.dtype) for r in row])
@@ -246,16 +246,16 @@ class StackTraining:
 
     def _strength(self) -> Strength | None:
         """How strongly each member is perturbed in the next epoch, if that follows the training."""
-        if self.course is None or self.awp is None:
+        if self.auto_state is None or self.awp is None:
             return None
-        return Strength(effective(self.course.lam), (self.awp.rho * self.share).to(self.history.dtype))
+        return Strength(zero_if_negligible(self.auto_state.lam), (self.awp.rho * self.rho_share).to(self.history.dtype))
 
     def _follow_gap(self, epoch: Tensor, step_loss: Tensor, train_loss: Tensor, val_loss: Tensor) -> None:
         """Set lam for the next epoch; the loss of the first step is kept beside it."""
-        assert self.course is not None
-        first_loss = torch.where(epoch == 0, step_loss.to(self.course.lam.dtype), self.course.first_loss)
-        following = follow_gap(self.course._replace(first_loss=first_loss), train_loss, val_loss)
-        for present, value in zip(self.course, following, strict=True):
+        assert self.auto_state is not None
+        first_loss = torch.where(epoch == 0, step_loss.to(self.auto_state.lam.dtype), self.auto_state.first_loss)
+        following = follow_gap(self.auto_state._replace(first_loss=first_loss), train_loss, val_loss)
+        for present, value in zip(self.auto_state, following, strict=True):
             present.copy_(value)
 
     def measure(self, logits: Tensor, y: Tensor, *, is_shared: bool) -> tuple[Tensor, Tensor]:
@@ -321,7 +321,7 @@ class StackTraining:
         Raises:
             ValueError: If a loss of the caller's has such a value.
         """
-        if self.course is None or self.objective.loss is None:
+        if self.auto_state is None or self.objective.loss is None:
             return
         if bool((self.smallest_loss < 0).any()):
             smallest = float(self.smallest_loss.min())
@@ -330,11 +330,11 @@ class StackTraining:
                 f" epoch {self.epochs_run - 1}; choose lam as a number"
             )
 
-    def warn_if_held(self) -> None:
+    def warn_if_never_below_first_loss(self) -> None:
         """Warn where lam stayed 0 because a loss of the caller's was never below that of the first step."""
-        if self.course is None or self.objective.loss is None or self.epochs_run < MAX_HELD:
+        if self.auto_state is None or self.objective.loss is None or self.epochs_run < MAX_SUSPICIOUS:
             return
-        first, losses = self.course.first_loss, self.history[: self.epochs_run, COLUMNS.index("val_loss")]
+        first, losses = self.auto_state.first_loss, self.history[: self.epochs_run, COLUMNS.index("val_loss")]
         held = (losses >= first).all(0)
         if bool(held.any()):
             where = int(held.nonzero()[0])
@@ -365,7 +365,7 @@ class StackTraining:
             "checks": self.checks,
             "rng_states": rng_states,
             "is_mapped": self.ensemble.is_mapped,
-            **({} if self.course is None else {"course": self.course._asdict(), "share": self.share}),
+            **({} if self.auto_state is None else {"course": self.auto_state._asdict(), "share": self.rho_share}),
             **({} if self.average is None else {"average": self.average.state_dict()}),
         }
 
@@ -383,10 +383,10 @@ class StackTraining:
         self.optimizer.load_state_dict(state["optimizer"])
         self.selection.load_state_dict(state["selection"])
         self.history[: self.epochs_run] = state["history"].to(self.device)
-        if self.course is not None:
-            for name, value in self.course._asdict().items():
+        if self.auto_state is not None:
+            for name, value in self.auto_state._asdict().items():
                 value.copy_(state["course"][name])
-            self.share.copy_(state["share"])
+            self.rho_share.copy_(state["share"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         torch.set_rng_state(state["rng_states"]["cpu"])
