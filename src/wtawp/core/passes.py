@@ -30,7 +30,7 @@ LARGE, FAR = 1 << 20, 0.5
 
 
 class Passes:
-    """The passes of one step. Whoever builds it calls `finish` or `undo` at the end, whatever happens.
+    """Runs the forward and backward passes of one step. The caller must finish with `finish` or `undo`.
 
     Args:
         model: The module that is trained.

@@ -1,4 +1,4 @@
-"""What must hold while a module of anybody is evaluated: evaluation mode, and no layer that caches another graph."""
+"""Evaluate any module: switch to evaluation mode, and refuse layers that cached another graph."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
