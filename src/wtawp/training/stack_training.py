@@ -17,8 +17,8 @@ from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMoni
 from wtawp.core.auto import MAX_SUSPICIOUS, AutoState, follow_gap, follow_rise, zero_if_negligible
 from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
+from wtawp.graphs.splitmix64 import splitmix64
 from wtawp.models.calls import Forward
-from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
 from wtawp.training.averages import WeightAverage
 from wtawp.training.best_weights import BestWeights
@@ -206,7 +206,9 @@ class StackTraining:
             is_perturbed: Whether the weights are perturbed; otherwise the epoch is plain training.
         """
         ensemble, objective, theta, buffers = self.ensemble, self.objective, self.theta, self.buffers
-        keys_of_pass = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + self.passes)[:, None])  # [passes, b]
+        keys_of_pass = splitmix64(
+            self.dropout_seeds + splitmix64(epoch * MAX_PASSES + self.passes)[:, None]
+        )  # [passes, b]
         awp = self.awp if is_perturbed else None
         is_linearised = awp is not None and awp.perturbed_gradient == "functional"
         passes = TrainingPasses(ensemble, objective, train, buffers, keys_of_pass, is_linearised=is_linearised)
@@ -276,7 +278,7 @@ class StackTraining:
         """The rows of a part in evaluation mode. Models that draw there, too, draw the same numbers for an epoch."""
         keys = None
         if self.ensemble.draws_in_evaluation:
-            keys = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + MAX_PASSES - 1))
+            keys = splitmix64(self.dropout_seeds + splitmix64(epoch * MAX_PASSES + MAX_PASSES - 1))
         return subset.take(self.ensemble.logits(weights, buffers, subset.arguments, keys, is_training=False))
 
     def _measure_monitored(self, epoch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
