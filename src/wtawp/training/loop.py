@@ -315,7 +315,7 @@ def fit_many(
     )
     functions = {"augment": augment, "code of optimizer": optimizer, "code of scheduler": scheduler}
     results: dict[int, Fit] = {}
-    stacks = _stacks(models[0], graph, split_of, is_of_pairs=decoder is not None)
+    stacks = _stacks(split_of, together=_is_one_stack(models[0], graph, is_of_pairs=decoder is not None))
     is_one_graph = augment is None and not _is_of_graphs(graph) and not needs_samples_without_edges(awp)
     caches = without_cached_graphs(models, is_one_graph=is_one_graph)
     features = constant_features() if augment is None else nullcontext()
@@ -518,11 +518,16 @@ def _numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.stem}-{number}{path.suffix}")
 
 
-def _stacks(model: nn.Module, graph: Data | HeteroData, splits: list[Split], *, is_of_pairs: bool) -> list[list[int]]:
-    """The positions of the models that are trained in each stack: all, or those of one split."""
+def _is_one_stack(model: nn.Module, graph: Data | HeteroData, *, is_of_pairs: bool) -> bool:
+    """Whether models of different splits are trained in one stack: on a GPU, if all splits can share one graph."""
     is_local = isinstance(model, StackAwareOnGraphs) and not has_batch_norm(model)
-    is_on_gpu = device_of_trained(model).type == "cuda"
-    if is_on_gpu and not is_of_pairs and (is_local or not _is_of_graphs(graph)):
+    is_shared = not is_of_pairs and (is_local or not _is_of_graphs(graph))
+    return is_shared and device_of_trained(model).type == "cuda"
+
+
+def _stacks(splits: list[Split], *, together: bool) -> list[list[int]]:
+    """The positions of the models that are trained in each stack: all, or those of one split."""
+    if together:
         return [list(range(len(splits)))]
     groups: dict[int, list[int]] = {}
     for i, split in enumerate(splits):
