@@ -48,7 +48,7 @@ def without_cached_graphs(models: Sequence[nn.Module], *, is_one_graph: bool = F
     """Empty the caches of layers that keep their first graph (PyG's `cached=True`), before a `with` block and after it.
 
     Args:
-        models: Modules of anybody.
+        models: Modules, ours or of users.
         is_one_graph: Whether all calls inside the block are on one graph, so that layers may cache that one. Otherwise
             they cache nothing inside the block.
 
