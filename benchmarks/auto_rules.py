@@ -19,7 +19,7 @@ from wtawp.core import auto
 from wtawp.models import model_spec
 
 CONSTANTS = (
-    "FLOOR", "SLOPE", "MAX_LAM", "RATE", "PROBATION", "BY_HEART", "LIMIT", "MAX_RISE", "SHRINK", "GROW",
+    "FLOOR", "SLOPE", "MAX_LAM", "RATE", "NEARLY_PLAIN_LAM", "MAX_PLAIN_GAP", "LIMIT", "MAX_RISE", "SHRINK", "GROW",
 )  # fmt: skip
 
 

@@ -63,8 +63,8 @@ from wtawp.experiments.spec.run import key_of
 from wtawp.experiments.store.json_lines import load_lines
 from wtawp.graphs import EdgeFlips, load_attacked, load_split
 from wtawp.graphs.feature_files import memory_mapped
-from wtawp.graphs.files import read_planetoid, read_tu
 from wtawp.graphs.published_files import PLANETOID_PARTS
+from wtawp.graphs.published_readers import read_planetoid, read_tu
 from wtawp.graphs.user_files import read
 from wtawp.training.checkpoint import Checkpoint
 

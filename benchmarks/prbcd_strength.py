@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Data
 
-from wtawp.attacks import Outcome, grbcd, pgd, prbcd, random_flips, strongest
+from wtawp.attacks import AttackOutcome, grbcd, pgd, prbcd, random_flips, strongest
 from wtawp.base import rng
 from wtawp.graphs import EdgeFlips, load, stratified
 from wtawp.models import GCN, GNNGuard, SoftMedianGCN
@@ -88,7 +88,7 @@ def compare_losses(data: Data, splits: int, hidden: int, budget: float) -> None:
             flips = find(data, model, budget=budget, nodes=split.test, labels=data.y, seed=seed)
             seconds[name].append(time.process_time() - start)
             left.setdefault(name, []).append(100 * evaluate(model, flips.apply(data), split.test)[1])
-            if (outcome := Outcome.of(flips.provenance)) is not None:
+            if (outcome := AttackOutcome.of(flips.provenance)) is not None:
                 print(f"split {seed}: won by {outcome.winner}")
                 for member, accuracy in outcome.accuracies.items():
                     left.setdefault(f"strongest: {member}", []).append(100 * accuracy)

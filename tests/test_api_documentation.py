@@ -104,8 +104,12 @@ def ancestors(cls: type) -> list[type]:
 
 
 def docstring_of_method(cls: type, name: str) -> str | None:
-    """A method without a docstring has that of the method which it implements."""
-    return next((doc for base in ancestors(cls) if (doc := getattr(vars(base).get(name), "__doc__", None))), None)
+    """That of the method which it implements counts for a method without a docstring, or with one that refers to it."""
+    docstrings = {
+        base.__name__: doc for base in ancestors(cls) if (doc := getattr(vars(base).get(name), "__doc__", None))
+    }
+    own = next(iter(docstrings.values()), None)
+    return next((doc for base, doc in docstrings.items() if own and f"See `{base}.{name}`." in own), own)
 
 
 def constructor_problems(cls: type) -> list[str]:
@@ -274,6 +278,30 @@ class Grows(Documented):
         return self.size + 2 * by
 
 
+class Refers(Grows):
+    """A record that refers to the documentation of a method, and says what differs.
+
+    Attributes:
+        size: How many.
+    """
+
+    def grow(self, by: int) -> int:
+        """See `Documented.grow`. It adds three times as much."""
+        return self.size + 3 * by
+
+
+class RefersToOthers(Grows):
+    """A record that refers to the documentation of another method than that which it implements.
+
+    Attributes:
+        size: How many.
+    """
+
+    def grow(self, by: int) -> int:
+        """See `Documented.double`."""
+        return self.size + 2 * by
+
+
 @dataclasses.dataclass
 class Bare:
     size: int
@@ -305,7 +333,7 @@ class Poor:
         return Poor(size)
 
 
-@pytest.mark.parametrize("value", [scale, raises_inside, Documented, Grows, list[int], 3, Callable[[], int]])
+@pytest.mark.parametrize("value", [scale, raises_inside, Documented, Grows, Refers, list[int], 3, Callable[[], int]])
 def test_the_check_accepts_what_is_documented_or_exempt(value: object) -> None:
     assert problems_of("it", value) == []
 
@@ -315,6 +343,10 @@ def test_the_check_accepts_what_is_documented_or_exempt(value: object) -> None:
     [
         (undocumented, ["it: has no docstring"]),
         (Bare, ["it: has no docstring"]),
+        (
+            RefersToOthers,
+            ["it.grow: Args does not name 'by'", "it.grow: returns something and has no Returns"],
+        ),
         (
             lacks_everything,
             [

@@ -7,7 +7,7 @@ import pytest
 import torch
 from process_pair import Results, run_pair
 
-from wtawp.core.auto import Course, follow_gap
+from wtawp.core.auto import AutoState, follow_gap
 
 pytestmark = [
     pytest.mark.skipif(not torch.distributed.is_available(), reason="NOT CHECKED: torch has no distributed package"),
@@ -108,14 +108,14 @@ def test_ranks_that_use_different_layers_stay_together(case: str, reports: Resul
 
 
 def test_the_ranks_follow_the_means_of_their_losses(reports: Results) -> None:
-    course = Course(lam=0.0, first_loss=1.0, peak=0.0)
+    state = AutoState(lam=0.0, first_loss=1.0, peak=0.0)
     for _ in range(50):
-        course = follow_gap(course, 0.004, 0.03)
+        state = follow_gap(state, 0.004, 0.03)
     first, second = (report["rhos"] for report in of_both_ranks(reports, "ddp_auto"))
     assert first == second
     assert min(first) < 3
     for report in of_both_ranks(reports, "ddp_auto"):
-        assert report["lam"] == pytest.approx(course.lam, rel=1e-6)
+        assert report["lam"] == pytest.approx(state.lam, rel=1e-6)
         assert report["agree"]
         assert report["moved"] > 0.05
 

@@ -20,12 +20,12 @@ class Expected:
 
     Attributes:
         perturbed: The parameters before the last layer.
-        held_back: Those of the last layer.
+        excluded: Those of the last layer.
         differs: Whether the order of registration would choose otherwise, of which the user is warned.
     """
 
     perturbed: tuple[str, ...]
-    held_back: tuple[str, ...]
+    excluded: tuple[str, ...]
     differs: bool = False
 
 
@@ -92,8 +92,8 @@ def test_a_step_moves_the_weights_before_the_last_layer_and_no_others(name: str)
     moved = [n for n, a, b in zip(named, before, met[-1], strict=True) if not torch.equal(a, b)]
     assert moved == [n for n in perturbed if model.get_parameter(n).grad is not None]
     assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
-    held_back = matching(stranger, expected.held_back)
-    assert (f"\nholding back {', '.join(held_back)}\n" in repr(awp)) == bool(held_back)
+    excluded = matching(stranger, expected.excluded)
+    assert (f"\nnot perturbed by this choice of layers: {', '.join(excluded)}\n" in repr(awp)) == bool(excluded)
 
     # the gradient is the mean of those at both points, each computed by plain autograd
     found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
@@ -113,7 +113,7 @@ def test_a_step_moves_the_weights_before_the_last_layer_and_no_others(name: str)
 
 @pytest.mark.parametrize("name", TAKE_X_AND_EDGES)
 def test_fit_perturbs_what_a_loop_of_ones_own_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from wtawp.training import engine
+    from wtawp.training import stack_training
 
     stranger, expected = STRANGERS[name](), EXPECTED[name]
     chosen: list[tuple[str, ...]] = []
@@ -122,7 +122,7 @@ def test_fit_perturbs_what_a_loop_of_ones_own_does(name: str, monkeypatch: pytes
         chosen.append(select(*arguments, **options))
         return chosen[-1]
 
-    monkeypatch.setattr(engine, "select", recorded)
+    monkeypatch.setattr(stack_training, "select", recorded)
     del stranger.data.edge_attr, stranger.data.edge_type  # `fit` warns that these models do not take them
     nodes = torch.arange(20)
     split = Split(nodes[:9], nodes[9:15], nodes[15:])

@@ -121,7 +121,7 @@ def test_of_a_model_rho_is_the_sum_of_the_layers_radii_and_the_gap_is_between_al
     )  # fmt: skip
     assert large.bound.terms() == pytest.approx(expected.terms(), rel=1e-5)
     on_train, on_all = (LossOn(model, data, nodes, bounded=True) for nodes in (train, torch.arange(34)))
-    assert large.gap == pytest.approx(float((on_all() - on_train()).detach()), abs=1e-6)
+    assert large.generalisation_gap == pytest.approx(float((on_all() - on_train()).detach()), abs=1e-6)
     assert large.bounded_gap == pytest.approx(large.bound.total - float(on_train().detach()), abs=1e-6)
 
 

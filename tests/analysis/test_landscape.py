@@ -10,7 +10,7 @@ from wtawp.analysis import (
     loss_along_random_directions,
     losses_at,
     losses_on_plane,
-    num_gaps,
+    num_non_finite,
     random_direction,
 )
 from wtawp.base import rng
@@ -135,7 +135,7 @@ def test_losses_that_are_not_finite_stay_and_are_counted() -> None:
     u = {"a": torch.full((3, 2), 1.0, dtype=torch.float64)}
     losses = loss_along(model, loss, u, [-2.0, -1.0, 0.0])
     assert losses.isnan().tolist() == [True, False, False]
-    assert num_gaps(losses) == 2
+    assert num_non_finite(losses) == 2
 
 
 def test_what_does_not_fit_is_refused() -> None:

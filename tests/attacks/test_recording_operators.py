@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from wtawp.attacks import pgd, pgd_many
 from wtawp.attacks.gradient import FactoredVictims
-from wtawp.attacks.recording_operators import TruncatedView, largest_eigenpairs, solve_orthogonal
+from wtawp.attacks.recording_operators import TruncatedOperator, largest_eigenpairs, solve_orthogonal
 from wtawp.attacks.relaxed import RelaxedFlips, target_of
 from wtawp.base import DataError, rng
 from wtawp.graphs import (
@@ -220,12 +220,12 @@ def test_a_filter_that_leaves_nothing_is_said_so() -> None:
 def test_truncation_is_that_of_the_singular_values() -> None:
     data = graph(5)
     target = target_of(data, [NODES], [data.y], "ce")
-    view = TruncatedView(target, target.no_flips(), RANK)
+    operator = TruncatedOperator(target, target.no_flips(), RANK)
     expected = low_rank_operator(data.edge_index, None, N, torch.float64, RANK).to_dense()
-    assert torch.allclose(view.times(torch.eye(N, dtype=torch.float64)[None])[0], expected, atol=1e-9)
-    assert len(largest_eigenpairs(view.adjacency, N)[0]) == N
+    assert torch.allclose(operator.times(torch.eye(N, dtype=torch.float64)[None])[0], expected, atol=1e-9)
+    assert len(largest_eigenpairs(operator.adjacency, N)[0]) == N
     with pytest.raises(ValueError, match="of one graph, got 2"):
-        TruncatedView(target_of(data, [NODES] * 2, [data.y] * 2, "ce"), target.no_flips(), RANK)
+        TruncatedOperator(target_of(data, [NODES] * 2, [data.y] * 2, "ce"), target.no_flips(), RANK)
 
 
 def test_the_equations_beside_the_kept_vectors_are_solved() -> None:

@@ -8,9 +8,9 @@ from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
 from wtawp.attacks import (
+    AttackOutcome,
     AttackRequest,
     AttackSpec,
-    Outcome,
     attack_names,
     attack_spec,
     random_flips,
@@ -49,8 +49,8 @@ class Sage(nn.Module):
         return out
 
 
-def outcome_of(flips: EdgeFlips) -> Outcome:
-    outcome = Outcome.of(flips.provenance)
+def outcome_of(flips: EdgeFlips) -> AttackOutcome:
+    outcome = AttackOutcome.of(flips.provenance)
     assert outcome is not None
     return outcome
 

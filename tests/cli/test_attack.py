@@ -6,7 +6,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from wtawp.attacks import Outcome
+from wtawp.attacks import AttackOutcome
 from wtawp.cli import app
 from wtawp.experiments import Store
 from wtawp.graphs import EdgeFlips, GraphFlips, load_flips
@@ -85,7 +85,7 @@ def test_by_default_several_attacks_are_run_and_the_winners_are_shown(tmp_path: 
     with Store(store) as kept:
         (record,) = kept.records()
     assert record.measured is not None
-    outcome = Outcome.of((name, value) for name, value in record.measured[0]["provenance"])
+    outcome = AttackOutcome.of((name, value) for name, value in record.measured[0]["provenance"])
     assert outcome is not None
     assert record.measured[0]["accuracy"] == pytest.approx(min(outcome.accuracies.values()), abs=1e-5)
 

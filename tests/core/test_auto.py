@@ -11,26 +11,26 @@ from torch.nn import functional as F
 from wtawp.base import rng
 from wtawp.core import WTAWP
 from wtawp.core.auto import (
-    BY_HEART,
     FLOOR,
     GROW,
     LIMIT,
-    MAX_HELD,
     MAX_LAM,
+    MAX_PLAIN_GAP,
     MAX_RISE,
     MAX_SILENT_STEPS,
+    MAX_SUSPICIOUS,
     MIN_LAM,
     MIN_SHARE,
-    PROBATION,
+    NEARLY_PLAIN_LAM,
     RATE,
     SHRINK,
     SLOPE,
+    AutoState,
     AutoStrength,
-    Course,
-    effective,
     follow_gap,
     follow_rise,
     gradient_limit,
+    zero_if_negligible,
 )
 from wtawp.core.config import AUTO_RULE
 
@@ -64,25 +64,25 @@ def rule_by_hand(first_loss: float, losses: list[tuple[float, float]]) -> list[f
     lam, peak, values = 0.0, 0.0, []
     for train, val in losses:
         gap = (val - train) / (val + train)
-        if lam <= PROBATION:
+        if lam <= NEARLY_PLAIN_LAM:
             peak = max(peak, gap)
         wanted = min(max(SLOPE * (gap - FLOOR), 0.0), MAX_LAM)
-        wanted *= min(max((BY_HEART - peak) / (1 - BY_HEART), 0.0), 1.0)
+        wanted *= min(max((MAX_PLAIN_GAP - peak) / (1 - MAX_PLAIN_GAP), 0.0), 1.0)
         wanted *= val < first_loss
         lam = (1 - RATE) * lam + RATE * wanted
         values.append(lam)
     return values
 
 
-def course(*, lam: float | Tensor = 0.0, first_loss: float = math.inf, peak: float = 0.0) -> Course[Tensor]:
-    """A course of tensors in double precision, of the shape of `lam`."""
+def auto_state(*, lam: float | Tensor = 0.0, first_loss: float = math.inf, peak: float = 0.0) -> AutoState[Tensor]:
+    """A state of tensors in double precision, of the shape of `lam`."""
     lam = torch.as_tensor(lam, dtype=torch.float64)
-    return Course(lam=lam, first_loss=torch.full_like(lam, first_loss), peak=torch.full_like(lam, peak))
+    return AutoState(lam=lam, first_loss=torch.full_like(lam, first_loss), peak=torch.full_like(lam, peak))
 
 
 def test_lam_follows_the_gap_of_the_losses_for_each_member() -> None:
     overfits, underfits = [(1.0 / (1 + i), 1.0) for i in range(80)], [(1.0, 0.9)] * 80
-    member, lams = course(lam=torch.zeros(2), first_loss=2.0), []
+    member, lams = auto_state(lam=torch.zeros(2), first_loss=2.0), []
     for (t0, v0), (t1, v1) in zip(overfits, underfits, strict=True):
         member = follow_gap(member, torch.tensor([t0, t1]), torch.tensor([v0, v1]))
         lams.append(member.lam.tolist())
@@ -93,40 +93,42 @@ def test_lam_follows_the_gap_of_the_losses_for_each_member() -> None:
 
 
 def test_the_rule_does_not_depend_on_the_scale_of_the_loss() -> None:
-    small = follow_gap(course(lam=0.3, first_loss=1.1), torch.tensor(0.2), torch.tensor(1.0))
-    large = follow_gap(course(lam=0.3, first_loss=1100.0), torch.tensor(200.0), torch.tensor(1000.0))
+    small = follow_gap(auto_state(lam=0.3, first_loss=1.1), torch.tensor(0.2), torch.tensor(1.0))
+    large = follow_gap(auto_state(lam=0.3, first_loss=1100.0), torch.tensor(200.0), torch.tensor(1000.0))
     assert small.lam == pytest.approx(float(large.lam))
 
 
 @pytest.mark.parametrize(("train", "val"), [(0.0, 0.0), (math.nan, 1.0), (1.0, math.nan), (math.inf, math.inf)])
 def test_losses_without_a_gap_change_nothing(train: float, val: float) -> None:
-    before = course(lam=0.3, first_loss=2.0, peak=0.5)
+    before = auto_state(lam=0.3, first_loss=2.0, peak=0.5)
     assert follow_gap(before, torch.tensor(train), torch.tensor(val)) == before
 
 
 def test_a_training_set_learned_by_heart_before_the_perturbation_begins_leaves_lam_at_0() -> None:
-    by_heart, slowly = (follow_gap(course(first_loss=9.0, peak=peak), one(0.1), one(1.0)) for peak in (BY_HEART, 0.9))
+    by_heart, slowly = (
+        follow_gap(auto_state(first_loss=9.0, peak=peak), one(0.1), one(1.0)) for peak in (MAX_PLAIN_GAP, 0.9)
+    )
     assert by_heart.lam == 0
     assert slowly.lam > 0
-    between = follow_gap(course(first_loss=9.0, peak=(3 * BY_HEART - 1) / 2), one(0.1), one(1.0))
+    between = follow_gap(auto_state(first_loss=9.0, peak=(3 * MAX_PLAIN_GAP - 1) / 2), one(0.1), one(1.0))
     assert float(between.lam) == pytest.approx(float(slowly.lam) / 2)
 
 
-@pytest.mark.parametrize(("lam", "peak"), [(PROBATION, 0.998), (PROBATION + 0.01, 0.5)])
+@pytest.mark.parametrize(("lam", "peak"), [(NEARLY_PLAIN_LAM, 0.998), (NEARLY_PLAIN_LAM + 0.01, 0.5)])
 def test_what_is_learned_in_spite_of_the_perturbation_does_not_count(lam: float, peak: float) -> None:
-    after = follow_gap(course(lam=lam, first_loss=9.0, peak=0.5), one(0.001), one(0.999))
+    after = follow_gap(auto_state(lam=lam, first_loss=9.0, peak=0.5), one(0.001), one(0.999))
     assert float(after.peak) == pytest.approx(peak)
 
 
 @pytest.mark.parametrize(("val", "factor"), [(0.5, 1.0), (1.99, 1.0), (2.0, 0.0), (9.0, 0.0)])
 def test_lam_falls_while_the_validation_loss_is_that_of_an_untrained_model(val: float, factor: float) -> None:
-    after = follow_gap(course(first_loss=2.0), one(0.01 * val), one(val))
+    after = follow_gap(auto_state(first_loss=2.0), one(0.01 * val), one(val))
     assert float(after.lam) == pytest.approx(RATE * MAX_LAM * factor)
 
 
 @pytest.mark.parametrize("first_loss", [math.inf, math.nan])
 def test_a_first_loss_that_is_not_known_is_the_training_loss(first_loss: float) -> None:
-    assert follow_gap(course(first_loss=first_loss), one(0.5), one(1.0)).first_loss == 0.5
+    assert follow_gap(auto_state(first_loss=first_loss), one(0.5), one(1.0)).first_loss == 0.5
 
 
 def one(value: float) -> Tensor:
@@ -139,19 +141,20 @@ LOSSES = st.floats(0.0, 1e3) | st.sampled_from([math.nan, math.inf, 0.0])
 @given(value=st.floats(MIN_SHARE, 1.0), train=LOSSES, val=LOSSES, rise=st.floats(-10, 1e4) | st.just(math.nan))
 def test_the_rule_is_the_same_for_numbers_and_for_tensors(value: float, train: float, val: float, rise: float) -> None:
     for first_loss in (math.inf, math.nan, 0.0, 0.7):
-        numbers = follow_gap(Course(value, first_loss, 0.5), train, val)
-        tensors = follow_gap(course(lam=value, first_loss=first_loss, peak=0.5), one(train), one(val))
+        numbers = follow_gap(AutoState(value, first_loss, 0.5), train, val)
+        tensors = follow_gap(auto_state(lam=value, first_loss=first_loss, peak=0.5), one(train), one(val))
         assert numbers == pytest.approx([float(t) for t in tensors], nan_ok=True, rel=1e-12)
         assert 0 <= numbers.lam <= 1
     assert follow_rise(value, rise, val) == float(follow_rise(one(value), one(rise), one(val)))
-    assert effective(value) == float(effective(one(value)))
+    assert zero_if_negligible(value) == float(zero_if_negligible(one(value)))
 
 
 def test_another_rule_has_another_number() -> None:
     """Stored runs are named by the number: whoever changes the rule raises `AUTO_RULE`, and then this test."""
-    constants = (FLOOR, SLOPE, MAX_LAM, RATE, PROBATION, BY_HEART, MIN_LAM, LIMIT, MAX_RISE, SHRINK, GROW, MIN_SHARE)
+    constants = (FLOOR, SLOPE, MAX_LAM, RATE, NEARLY_PLAIN_LAM, MAX_PLAIN_GAP, MIN_LAM, LIMIT, MAX_RISE, SHRINK, GROW,
+                 MIN_SHARE)  # fmt: skip
     assert constants == (0.2, 1.25, 0.95, 0.03, 0.3, 0.996, 0.02, 200.0, 4.0, 0.8, 1.02, 1e-3)
-    state = course(first_loss=2.0)
+    state = auto_state(first_loss=2.0)
     for epoch in range(40):
         state = follow_gap(state, one(1.5 * 0.9**epoch), one(1.6 * 0.98**epoch))
     assert [round(float(value), 6) for value in state] == [0.449482, 2.0, 0.864183]
@@ -160,7 +163,7 @@ def test_another_rule_has_another_number() -> None:
 
 def test_small_weights_count_as_none() -> None:
     lam = torch.tensor([0.0, MIN_LAM - 1e-6, MIN_LAM, 0.5])
-    assert effective(lam).tolist() == [0.0, 0.0, *lam[2:].tolist()]
+    assert zero_if_negligible(lam).tolist() == [0.0, 0.0, *lam[2:].tolist()]
 
 
 def test_the_limit_of_the_perturbed_gradient_is_low_at_both_ends() -> None:
@@ -342,14 +345,14 @@ def test_a_loss_that_is_divided_in_the_closure_is_warned_of_once() -> None:
     model = network()
     awp = WTAWP(model, rho=1.0, lam="auto")
     first = float(awp.backward(lambda: Closure(model)() / 4))
-    for _ in range(MAX_HELD - 1):
+    for _ in range(MAX_SUSPICIOUS - 1):
         awp.observe(train_loss=0.1 * first, val_loss=2 * first)
     resumed = WTAWP(model, rho=1.0, lam="auto")
     resumed.load_state_dict(awp.state_dict())
     with pytest.warns(UserWarning, match=r"was never below the loss of the first step, .* divide in backward="):
         resumed.observe(train_loss=0.1 * first, val_loss=2 * first)
     assert resumed.lam == 0
-    for _ in range(2 * MAX_HELD):
+    for _ in range(2 * MAX_SUSPICIOUS):
         resumed.observe(train_loss=0.1 * first, val_loss=2 * first)  # a second warning would be an error
 
 
@@ -357,35 +360,35 @@ def test_a_validation_loss_that_was_once_below_the_first_loss_ends_the_watch_for
     model = network()
     awp = WTAWP(model, rho=1.0, lam="auto")
     first = float(awp.backward(Closure(model)))
-    for epoch in range(3 * MAX_HELD):
-        awp.observe(train_loss=0.1 * first, val_loss=0.9 * first if epoch == MAX_HELD - 2 else 2 * first)
+    for epoch in range(3 * MAX_SUSPICIOUS):
+        awp.observe(train_loss=0.1 * first, val_loss=0.9 * first if epoch == MAX_SUSPICIOUS - 2 else 2 * first)
 
 
 def test_losses_that_are_not_finite_are_not_taken_for_another_scale() -> None:
     model = network()
     awp = WTAWP(model, rho=1.0, lam="auto")
     awp.backward(Closure(model))
-    for _ in range(2 * MAX_HELD):
+    for _ in range(2 * MAX_SUSPICIOUS):
         awp.observe(train_loss=1.0, val_loss=math.nan)  # a warning would be an error
 
 
 @pytest.mark.parametrize(("train", "val"), [(0.95, 0.8), (1.2, 0.4)])
 def test_accuracies_and_swapped_losses_are_warned_of_once(train: float, val: float) -> None:
     awp = WTAWP(network(), rho=1.0, lam="auto")
-    for _ in range(MAX_HELD - 1):
+    for _ in range(MAX_SUSPICIOUS - 1):
         awp.observe(train_loss=train, val_loss=val)
     resumed = WTAWP(network(), rho=1.0, lam="auto")
     resumed.load_state_dict(awp.state_dict())
     with pytest.warns(UserWarning, match="losses and not accuracies, and are they not swapped"):
         resumed.observe(train_loss=train, val_loss=val)
-    for _ in range(2 * MAX_HELD):
+    for _ in range(2 * MAX_SUSPICIOUS):
         resumed.observe(train_loss=train, val_loss=val)  # a second warning would be an error
 
 
 def test_training_losses_with_dropout_may_lie_above_the_validation_loss() -> None:
     model = network()
     awp = WTAWP(model, rho=1.0, lam="auto")
-    for _ in range(2 * MAX_HELD):
+    for _ in range(2 * MAX_SUSPICIOUS):
         loss = awp.backward(Closure(model))
         awp.observe(val_loss=0.5 * float(loss))  # a warning would be an error
 

@@ -575,11 +575,12 @@ def test_perturbed_follows_the_weights_and_repr_shows_it() -> None:
     assert repr(awp) == (
         "WTAWP(rho=0.5, lam=0.7, steps=5) of Sequential, perturbing \n"
         f"  0.weight: radius {0.5 * math.sqrt(D * H):.4g}\n"
-        "holding back 2.weight\npassing over 0.bias, 2.bias\n"
+        "not perturbed by this choice of layers: 2.weight\n"
+        "not perturbed by any word for layers (biases, norms, frozen or unused): 0.bias, 2.bias\n"
         "layers in the order of registration, until the first step reads it from the forward pass"
     )
     awp.backward(closure_of(model))
-    assert repr(awp).endswith("passing over 0.bias, 2.bias\nlayers in the order of the forward pass")
+    assert repr(awp).endswith("unused): 0.bias, 2.bias\nlayers in the order of the forward pass")
     assert "0.bias: radius 0.05, shared" in repr(SAM(model))
     assert SAM(model).perturbed == dict.fromkeys(["0.weight", "0.bias", "2.weight", "2.bias"], pytest.approx(0.05))
 

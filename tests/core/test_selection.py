@@ -233,7 +233,7 @@ def test_layers_side_by_side_are_one_layer() -> None:
     assert all(torch.equal(p, w) and p.grad.eq(1).all() for p, w in zip(model.parameters(), before, strict=True))
 
 
-def test_heads_that_are_used_in_turn_are_both_held_back() -> None:
+def test_heads_that_are_used_in_turn_are_both_excluded() -> None:
     model = Heads()
     awp = WTAWP(model, rho=0.5, lam=0.5)
     with pytest.warns(UserWarning, match=r"last layer is a \(Linear\) in the forward pass, but b"):
@@ -242,7 +242,7 @@ def test_heads_that_are_used_in_turn_are_both_held_back() -> None:
         head = model.a if step % 2 == 0 else model.b
         awp.backward(lambda head=head: head(model.body(X).tanh()).square().mean())
         assert list(awp.perturbed) == ["body.weight"]
-    assert "holding back a.weight, b.weight" in repr(awp)
+    assert "choice of layers: a.weight, b.weight" in repr(awp)
 
 
 def test_a_body_that_is_frozen_at_first_is_perturbed_later() -> None:
@@ -287,11 +287,11 @@ def test_what_is_shown_names_every_parameter_once() -> None:
     model[3].bias.requires_grad_(False)
     selection = Selection(model, "all-but-last")
     assert selection.trainable_names == ("0.weight",)
-    assert selection.held_back == ("3.weight",)
-    assert selection.passed_over[:3] == ("0.bias", "1.weight", "1.bias")
-    everything = [*selection.trainable_names, *selection.held_back, *selection.passed_over]
+    assert selection.excluded_layers == ("3.weight",)
+    assert selection.other_parameters[:3] == ("0.bias", "1.weight", "1.bias")
+    everything = [*selection.trainable_names, *selection.excluded_layers, *selection.other_parameters]
     assert sorted(everything) == sorted(n for n, _ in model.named_parameters())
-    assert "passing over 0.bias, 1.weight, 1.bias, 2.weight_ih_l0" in repr(WTAWP(model, rho=0.5, lam=0.5))
+    assert "unused): 0.bias, 1.weight, 1.bias, 2.weight_ih_l0" in repr(WTAWP(model, rho=0.5, lam=0.5))
     assert "order" not in repr(SAM(model))
     assert repr(WTAWP(model, rho=0.5, lam=0.0)).endswith("perturbing nothing")
 

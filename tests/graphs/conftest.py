@@ -29,7 +29,7 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 READING_SERVER = """
 import importlib, os, resource, sys
 from pathlib import Path
-from wtawp.graphs import files, user_files
+from wtawp.graphs import published_readers, user_files
 for line in sys.stdin:
     reader, path = line.rstrip(chr(10)).split(" ", 1)
     module, name = reader.split(":")

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 from wtawp.graphs.pickles import as_matrix, as_pairs, as_table, unpickle
 from wtawp.graphs.read_limits import VARIABLE
 

@@ -7,14 +7,14 @@ import time
 import pytest
 
 from wtawp.base import DataError
-from wtawp.graphs.plain_pickles import PlainUnpickler, Record, RecordedDict
+from wtawp.graphs.plain_pickles import PickledDict, PickledObject, PlainUnpickler
 
 DOUBLED = b")" + b"2\x86" * 60  # a tuple of one tuple twice, 60 levels deep: its hash takes 2**60 steps
 
 
 class Reader(PlainUnpickler):
     def find_class(self, module: str, name: str) -> object:  # noqa: ARG002
-        return {"OrderedDict": RecordedDict, "defaultdict": RecordedDict, "list": list}.get(name, Record)
+        return {"OrderedDict": PickledDict, "defaultdict": PickledDict, "list": list}.get(name, PickledObject)
 
 
 def unpickled(content: bytes) -> object:
@@ -31,12 +31,12 @@ def test_plain_values_come_back(protocol: int) -> None:
     assert unpickled(pickle.dumps(value, protocol)) == value
 
 
-def test_dicts_of_other_kinds_become_records() -> None:
+def test_dicts_of_other_kinds_become_pickled_dicts() -> None:
     ordered = collections.OrderedDict(a=1)
     ordered.note = "x"  # type: ignore[attr-defined]
     read = unpickled(pickle.dumps(ordered))
     assert read == {"a": 1}
-    assert isinstance(read, RecordedDict)
+    assert isinstance(read, PickledDict)
     assert read.state == {"note": "x"}
     assert unpickled(pickle.dumps(collections.defaultdict(list, {1: [2]}))) == {1: [2]}
 
@@ -63,5 +63,5 @@ def test_a_state_never_replaces_methods() -> None:
     with pytest.raises(DataError, match="gives a state to a dict"):
         unpickled(b"}}X\x03\x00\x00\x00getK\x01sb.")
     read = unpickled(b"ccollections\nOrderedDict\n)R}X\x03\x00\x00\x00getK\x01sb.")
-    assert isinstance(read, RecordedDict)
+    assert isinstance(read, PickledDict)
     assert read.get("a") is None

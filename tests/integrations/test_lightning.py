@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from wtawp.base import rng
 from wtawp.core import WTAWP
-from wtawp.core.auto import Course, follow_gap
+from wtawp.core.auto import AutoState, follow_gap
 from wtawp.core.observation import StepRecorder
 
 lightning = pytest.importorskip("lightning", reason="LIGHTNING NOT CHECKED: pip install 'wtawp[lightning]'")
@@ -360,7 +360,7 @@ def test_lam_follows_the_losses_of_training_and_validation() -> None:
 
     module.awp.observe = watch  # type: ignore[method-assign]
     fit_with_validation(module, PerturbationCallback(module.awp, val_loss="own_name"))
-    expected = Course(lam=0.0, first_loss=train_losses[0], peak=0.0)
+    expected = AutoState(lam=0.0, first_loss=train_losses[0], peak=0.0)
     for epoch, (state, val_loss) in enumerate(seen):
         mean = sum(train_losses[6 * epoch : 6 * epoch + 6]) / 6
         expected = follow_gap(expected, mean, val_loss)

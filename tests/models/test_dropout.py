@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.func import vmap
 
-from wtawp.models import dropout_kernels
-from wtawp.models.dropout import dropout, masks, mixed, normal
+from wtawp.graphs.splitmix64 import splitmix64
+from wtawp.models.dropout import dropout, masks, normal
 
 X = torch.ones(40, 8, dtype=torch.float64)
 
@@ -35,7 +35,9 @@ def test_the_mask_is_a_function_of_key_layer_and_position() -> None:
 
 
 def test_masks_of_different_keys_and_places_are_unrelated() -> None:
-    kept = torch.stack([masked(int(k), torch.ones(10, 8)) > 0 for k in mixed(torch.arange(2000))]).float().flatten(1)
+    kept = (
+        torch.stack([masked(int(k), torch.ones(10, 8)) > 0 for k in splitmix64(torch.arange(2000))]).float().flatten(1)
+    )
     assert float((kept.mean(0) - 0.5).abs().max()) < 0.05
     correlation = torch.corrcoef(kept.T).fill_diagonal_(0)
     assert float(correlation.abs().max()) < 0.12  # 3,160 pairs of 2,000 draws: five standard deviations
@@ -77,21 +79,6 @@ def test_without_a_stream_torch_decides() -> None:
         torch.manual_seed(0)
         assert torch.equal(dropout(X, 0.5, True), first)
         assert not torch.equal(first, second)
-
-
-def test_mixing_is_splitmix64_s_finaliser(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reference(z: int) -> int:
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
-        return z ^ (z >> 31)
-
-    values = torch.tensor([[0, 1], [12345678901234567, -5]])
-    for is_compiled in (dropout_kernels.HAS_NUMBA, False):
-        monkeypatch.setattr(dropout_kernels, "HAS_NUMBA", is_compiled)
-        for value in values.flatten():
-            assert int(mixed(value)) % 2**64 == reference(int(value) % 2**64)
-        assert mixed(values.T).tolist() == [[int(mixed(value)) for value in row] for row in values.T]
-        assert torch.func.vmap(mixed)(values).tolist() == mixed(values).tolist()
 
 
 def test_normal_draws_are_standard_and_belong_to_their_place_and_key() -> None:

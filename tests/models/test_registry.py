@@ -159,7 +159,11 @@ def test_reading_the_registry_imports_nothing_that_computes() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy, ours = (set(line.split()) for line in done.stdout.splitlines())
     assert not heavy & {"torch", "torch_geometric", "numba", "matplotlib", "scipy", "sklearn"}
-    assert ours == {"wtawp", "wtawp.base", "wtawp.models", "wtawp.models.registry"}
+    assert {name for name in ours if not name.startswith("wtawp.base")} == {
+        "wtawp",
+        "wtawp.models",
+        "wtawp.models.registry",
+    }
 
 
 @pytest.mark.parametrize("features", ["words", "dense"])

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig
-from wtawp.core.auto import MIN_LAM, Course, effective, follow_gap
+from wtawp.core.auto import MIN_LAM, AutoState, follow_gap, zero_if_negligible
 from wtawp.graphs import Split, load, stratified
 from wtawp.models import GCN
 from wtawp.training import Fit, fit, fit_batches, fit_many, loop
@@ -85,10 +85,10 @@ def test_splits_of_their_own_in_one_stack_as_on_a_gpu_change_nothing(
 def test_a_member_at_rest_is_trained_plainly_beside_one_that_is_perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first member never overfits, as its weight is kept at 0; its companion is perturbed from the first epoch."""
 
-    def follow(course: Course[Tensor], _train: Tensor, _val: Tensor) -> Course[Tensor]:
-        return course._replace(lam=torch.tensor([0.0, 0.6]).to(course.lam))
+    def follow(state: AutoState[Tensor], _train: Tensor, _val: Tensor) -> AutoState[Tensor]:
+        return state._replace(lam=torch.tensor([0.0, 0.6]).to(state.lam))
 
-    monkeypatch.setattr("wtawp.training.engine.follow_gap", follow)
+    monkeypatch.setattr("wtawp.training.stack_training.follow_gap", follow)
     perturbed = fit_many([gcn(0), gcn(1)], DATA, SPLITS[0], seeds=[0, 1], awp=AUTO, epochs=20)
     plain = fit_many([gcn(0), gcn(1)], DATA, SPLITS[0], seeds=[0, 1], epochs=20)
     assert perturbed[0].history["train_loss"] == plain[0].history["train_loss"]
@@ -108,7 +108,7 @@ def test_the_history_shows_where_the_perturbed_pass_was_skipped() -> None:
 
 
 def test_a_training_that_never_overfits_has_the_bits_of_plain_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wtawp.training.engine.follow_gap", lambda course, _train, _val: course)
+    monkeypatch.setattr("wtawp.training.stack_training.follow_gap", lambda state, _train, _val: state)
     auto, plain = gcn(), gcn()
     fit(auto, DATA, SPLITS[0], seed=0, awp=AUTO, epochs=10)
     fit(plain, DATA, SPLITS[0], seed=0, epochs=10)
@@ -117,20 +117,20 @@ def test_a_training_that_never_overfits_has_the_bits_of_plain_training(monkeypat
 
 def test_both_losses_are_measured_after_the_epoch_without_dropout() -> None:
     split, model = SPLITS[1], gcn(dropout=0.6)
-    courses = [Course(*(torch.tensor(value, dtype=torch.float64) for value in (0.0, 0.0, 0.0)))]
+    states = [AutoState(*(torch.tensor(value, dtype=torch.float64) for value in (0.0, 0.0, 0.0)))]
 
     def measure(model: nn.Module, _epoch: int) -> None:
         with torch.no_grad():
             logits = model.eval()(DATA.x, DATA.edge_index)
         model.train()
         train, val = (F.cross_entropy(logits[part], DATA.y[part]) for part in (split.train, split.val))
-        courses.append(follow_gap(courses[-1], train, val))
+        states.append(follow_gap(states[-1], train, val))
 
     first_loss = fit(gcn(dropout=0.6), DATA, split, seed=0, awp=AUTO, epochs=1).history["train_loss"][0]  # with dropout
-    courses[0].first_loss.fill_(first_loss)
+    states[0].first_loss.fill_(first_loss)
     result = fit(model, DATA, split, seed=0, awp=AUTO, epochs=60, observe=measure)
-    assert result.history["lam"] == pytest.approx([float(effective(c.lam)) for c in courses[:-1]], abs=1e-6)
-    assert courses[-1].lam > 0.1
+    assert result.history["lam"] == pytest.approx([float(zero_if_negligible(c.lam)) for c in states[:-1]], abs=1e-6)
+    assert states[-1].lam > 0.1
 
 
 class KilledError(Exception):

@@ -15,7 +15,7 @@ from wtawp.base import DataError, rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import Split, load, stratified
 from wtawp.models import GCN, MLP, ElasticGNN, SimPGCN
-from wtawp.training import engine, fit, fit_batches, fit_many, loop
+from wtawp.training import fit, fit_batches, fit_many, loop, stack_training
 
 NODES, EPOCHS, LR, DECAY = 12, 3, 0.05, 0.1
 G = rng("substitutes")
@@ -152,13 +152,13 @@ def test_the_momentum_of_the_user_s_optimizer_is_used(name: str) -> None:
 
 def test_momentum_sam_is_perturbed_downhill_and_needs_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[int] = []
-    original = engine.TrainingPasses.losses
+    original = stack_training.TrainingPasses.losses
 
-    def counting(self: engine.TrainingPasses, weights: dict[str, Tensor], number: int) -> object:
+    def counting(self: stack_training.TrainingPasses, weights: dict[str, Tensor], number: int) -> object:
         passes.append(number)
         return original(self, weights, number)
 
-    monkeypatch.setattr(engine.TrainingPasses, "losses", counting)
+    monkeypatch.setattr(stack_training.TrainingPasses, "losses", counting)
     small = AwpConfig(rho=1e-3, lam=1.0, direction="momentum", **ALL)
     first = fit(small_gcn(), DATA, SPLIT, seed=0, awp=small, epochs=6)
     assert passes == [0] * 6
@@ -275,9 +275,9 @@ class _NoHostReads(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_nothing_in_an_epoch_waits_for_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, checked = engine.StackTraining.run_epoch, []
+    original, checked = stack_training.StackTraining.run_epoch, []
 
-    def strictly(self: engine.StackTraining, epoch: Tensor, train: Any, *, is_perturbed: bool) -> None:
+    def strictly(self: stack_training.StackTraining, epoch: Tensor, train: Any, *, is_perturbed: bool) -> None:
         if self.epochs_run < 3:  # before that, an epoch is not recorded
             return original(self, epoch, train, is_perturbed=is_perturbed)
         on_cpu = self.device
@@ -287,7 +287,7 @@ def test_nothing_in_an_epoch_waits_for_a_gpu(name: str, monkeypatch: pytest.Monk
             checked.append(on_cpu)
             return original(self, epoch, train, is_perturbed=is_perturbed)
 
-    monkeypatch.setattr(engine.StackTraining, "run_epoch", strictly)
+    monkeypatch.setattr(stack_training.StackTraining, "run_epoch", strictly)
     fit_many([small_gcn(i, dropout=0.5) for i in range(2)], DATA, SPLIT, seeds=[0, 1], awp=SETTINGS[name], epochs=4)
     assert len(checked) == 1
 

@@ -59,7 +59,7 @@ def test_a_stack_s_gradient_is_what_wtawp_gives_each_member(options: dict[str, o
         norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
         torch.testing.assert_close(result.natural_norm[i], norm)
     if not config.is_plain and config.projection == "sphere":
-        assert (result.gap > 0).all()
+        assert (result.rise > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_a_term_of_the_model_s_own_counts_in_the_natural_gradient_and_not_in_the
     for name, gradient in without.gradient.items():
         term = share * 10 * theta[name].detach() if name == "0.weight" else 0
         torch.testing.assert_close(with_term.gradient[name], gradient + term, rtol=0, atol=1e-12)
-    torch.testing.assert_close(with_term.gap, without.gap)
+    torch.testing.assert_close(with_term.rise, without.rise)
     torch.testing.assert_close(with_term.loss, without.loss + 5 * theta["0.weight"].detach().square().sum((1, 2)))

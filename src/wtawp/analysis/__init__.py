@@ -26,10 +26,11 @@ if TYPE_CHECKING:
         loss_along_random_directions,
         losses_at,
         losses_on_plane,
-        num_gaps,
+        num_non_finite,
         random_direction,
     )
     from wtawp.analysis.losses import LossOn
+    from wtawp.analysis.saturation import SaturationMonitor
     from wtawp.analysis.smoothness import input_gradient_norms
     from wtawp.analysis.spectrum import (
         Hessian,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         spectral_density,
         top_eigenvalues,
     )
-    from wtawp.analysis.vanishing import SaturationMonitor
     from wtawp.analysis.weight_sharpness import SharpnessMonitor, sharpness, sharpness_over
 
 _HOMES = {
@@ -47,7 +47,7 @@ _HOMES = {
     "BoundAt": "bounds",
     "Hessian": "spectrum",
     "LossOn": "losses",
-    "SaturationMonitor": "vanishing",
+    "SaturationMonitor": "saturation",
     "SharpnessMonitor": "weight_sharpness",
     "SpectralDensity": "spectrum",
     "Trace": "spectrum",
@@ -63,7 +63,7 @@ _HOMES = {
     "loss_along_random_directions": "landscape",
     "losses_at": "landscape",
     "losses_on_plane": "landscape",
-    "num_gaps": "landscape",
+    "num_non_finite": "landscape",
     "random_direction": "landscape",
     "refuse_bound": "bounds",
     "sharpness": "weight_sharpness",
@@ -94,7 +94,7 @@ __all__ = [
     "loss_along_random_directions",
     "losses_at",
     "losses_on_plane",
-    "num_gaps",
+    "num_non_finite",
     "random_direction",
     "refuse_bound",
     "sharpness",

@@ -305,8 +305,8 @@ class BoundAt:
         return self.bound.total - self.train_loss
 
     @property
-    def gap(self) -> float:
-        """The amount by which it does exceed it: the generalisation gap."""
+    def generalisation_gap(self) -> float:
+        """How much the loss on all nodes or graphs exceeds the training loss."""
         return self.all_loss - self.train_loss
 
 

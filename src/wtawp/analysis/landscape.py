@@ -1,7 +1,7 @@
 """The loss along straight lines and on planes through the weights (sec:loss_landspace, fig:lossland).
 
 If the loss takes stacks of weights, as `LossOn` does, the points of a line or plane are evaluated as one ensemble; any
-other loss is evaluated point by point. Losses that are not finite are returned unchanged; `num_gaps` counts them.
+other loss is evaluated point by point. Losses that are not finite are returned unchanged; `num_non_finite` counts them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -259,7 +259,7 @@ def losses_on_plane(
     return losses_at(model, loss_fn, [u, v], torch.cartesian_prod(*sides)).view(len(along_u), len(along_v))
 
 
-def num_gaps(losses: Tensor) -> int:
+def num_non_finite(losses: Tensor) -> int:
     """Count the losses that are infinite or NaN, which figures draw as gaps.
 
     Args:
@@ -269,7 +269,7 @@ def num_gaps(losses: Tensor) -> int:
         Their number.
 
     Example:
-        >>> num_gaps(torch.tensor([1.0, float("inf"), float("nan")]))
+        >>> num_non_finite(torch.tensor([1.0, float("inf"), float("nan")]))
         2
     """
     return int((~torch.isfinite(losses)).sum())

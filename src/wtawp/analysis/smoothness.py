@@ -29,7 +29,7 @@ from wtawp.models.capabilities import Features, FiltersEdges, NormalisedAdjacenc
 from wtawp.models.ensemble import Ensemble
 from wtawp.models.evaluation import evaluating
 from wtawp.models.inputs import features
-from wtawp.models.traced import RecordingView
+from wtawp.models.recording_operator import RecordingOperator
 
 Definition = Literal["paper", "released"]
 Wrt = Literal["adjacency", "features"]
@@ -168,51 +168,51 @@ class BlockNoise:
 
 
 class _Product(torch.autograd.Function):
-    """The product of a noisy view with a matrix; its backward pass draws the same noise again."""
+    """The product of a noisy operator with a matrix; its backward pass draws the same noise again."""
 
     @staticmethod
-    def forward(ctx: "_Context", dense: Tensor, view: "NoisyView") -> Tensor:
-        ctx.view = view
-        return view.product(dense)
+    def forward(ctx: "_Context", dense: Tensor, operator: "NoisyOperator") -> Tensor:
+        ctx.operator = operator
+        return operator.product(dense)
 
     @staticmethod
     def backward(ctx: "_Context", grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.view.transposed_times(grad), None
+        return ctx.operator.transposed_times(grad), None
 
 
 class _Context(torch.autograd.function.FunctionCtx):
     """What the forward pass of `_Product` leaves for its backward pass."""
 
-    view: "NoisyView"
+    operator: "NoisyOperator"
 
 
-class NoisyView(RecordingView):
+class NoisyOperator(RecordingOperator):
     """D^p (A + I + N) D^p, with the row sums of A + I + N as degrees D; for the released definition, A_hat + N."""
 
-    def __init__(self, data: Data, noise: BlockNoise, view: NormalisedAdjacency) -> None:
+    def __init__(self, data: Data, noise: BlockNoise, adjacency: NormalisedAdjacency) -> None:
         super().__init__()
-        self.noise, self.power = noise, view.power
+        self.noise, self.power = noise, adjacency.power
         self.is_normalised_last = noise.definition == "paper"
         size, dtype = noise.shape[0], data.x.dtype
-        power = 0.0 if self.is_normalised_last else view.power
+        power = 0.0 if self.is_normalised_last else adjacency.power
         self.operator = gcn_operator(data.edge_index, None, size, dtype, power=power)  # as it was trained on
         ones = torch.ones(size, 1, dtype=dtype, device=data.x.device)
         self.degree = (spmm(self.operator, ones) + noise.times(ones)) if self.is_normalised_last else ones  # [n, 1]
         if bool((self.degree <= 0).any()):
             raise AnalysisError(f"noise of {noise.scale:g} makes degrees negative; use less noise")
-        self.scale = self.degree.pow(view.power) if self.is_normalised_last else ones
+        self.scale = self.degree.pow(adjacency.power) if self.is_normalised_last else ones
 
     def times(self, factor: Tensor) -> Tensor:
-        """See `RecordingView`."""
+        """See `RecordingOperator`."""
         product: Tensor = _Product.apply(factor, self)  # type: ignore[no-untyped-call]
         return product
 
     def product(self, factor: Tensor) -> Tensor:  # [b, n, f] -> [b, n, f]
-        """See `RecordingView`; not to be differentiated."""
+        """See `RecordingOperator`; not to be differentiated."""
         return self._both(self.operator, self.noise.times, factor)
 
     def transposed_times(self, factor: Tensor) -> Tensor:
-        """See `RecordingView`."""
+        """See `RecordingOperator`."""
         return self._both(self.operator.T, self.noise.transposed_times, factor)
 
     def _both(self, operator: Operator, noise: Callable[[Tensor], Tensor], factor: Tensor) -> Tensor:
@@ -221,8 +221,8 @@ class NoisyView(RecordingView):
         product = spmm(operator, wide) + noise(wide)
         return self.scale * product.view(len(wide), len(factor), -1).transpose(0, 1)
 
-    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """See `RecordingView`; with respect to A + N or, in the released definition, to A_hat + N."""
+    def adjacency_gradient_factors(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """See `RecordingOperator`; with respect to A + N or, in the released definition, to A_hat + N."""
         u, g, sums = self.gathered(grads)
         t = self.power / self.degree * sums if self.is_normalised_last else torch.zeros_like(sums)
         return self.scale * u, self.scale * g, t
@@ -239,20 +239,23 @@ def _by_traces(models: Sequence[nn.Module], data: Data, targets: list[Tensor], s
     template, size = models[0], len(data.y)
     assert isinstance(template, SupportsFactoredGradient)
     noise = sample.matrix(size, size)
-    views = [
-        NoisyView(data, noise, view) for view in template.graph_operators() if isinstance(view, NormalisedAdjacency)
+    operators = [
+        NoisyOperator(data, noise, each) for each in template.graph_operators() if isinstance(each, NormalisedAdjacency)
     ]
     x: Features = features(data.x)
     ensemble = Ensemble(models)
     parameters = {n: p.requires_grad_(False) for n, p in ensemble.parameters().items()}
     with torch.enable_grad():
-        arguments = template.forward_args(x, tuple(views))
+        arguments = template.forward_args(x, tuple(operators))
         logits = ensemble.logits(parameters, ensemble.buffers(), arguments, sample.keys(len(models)))
-        products = [product for view in views for product in view.products]
+        products = [product for operator in operators for product in operator.products]
         value = _losses(logits, data.y, targets).sum()
-        slopes = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
+        at_products = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
     with torch.no_grad():
-        parts = [view.slopes([next(slopes) for _ in view.products]) for view in views]
+        parts = [
+            operator.adjacency_gradient_factors([next(at_products) for _ in operator.products])
+            for operator in operators
+        ]
         t = torch.stack([part[2] for part in parts]).sum(0)
         left = torch.cat([*(part[0] for part in parts), t], 2)
         right = torch.cat([*(part[1] for part in parts), torch.ones_like(t)], 2)
@@ -324,9 +327,9 @@ def _losses(logits: Tensor, labels: Tensor, targets: list[Tensor]) -> Tensor:  #
 
 def _shows_products(model: nn.Module) -> bool:
     """Whether the model's gradient with respect to the graph can be kept factored."""
-    views = (
+    operators = (
         model.graph_operators()
         if isinstance(model, SupportsFactoredGradient) and not isinstance(model, FiltersEdges)
         else ()
     )
-    return bool(views) and all(isinstance(view, NormalisedAdjacency) for view in views)
+    return bool(operators) and all(isinstance(each, NormalisedAdjacency) for each in operators)

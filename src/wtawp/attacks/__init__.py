@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wtawp.attacks.meta_pgd_attack import meta_pgd
     from wtawp.attacks.minmax_attack import minmax
     from wtawp.attacks.nettack_attack import nettack, nettack_many
-    from wtawp.attacks.outcomes import Outcome
+    from wtawp.attacks.outcomes import AttackOutcome
     from wtawp.attacks.pgd_attack import pgd, pgd_many
     from wtawp.attacks.prbcd_attack import grbcd, prbcd
     from wtawp.attacks.projection import project_onto_budget
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from wtawp.attacks.strongest_attack import strongest
 
 __all__ = [
-    "AttackRequest", "AttackSpec", "Outcome", "attack", "attack_names", "attack_spec", "dice", "eva", "fga", "grbcd",
-    "inject_at_random", "inject_nodes", "lrbcd", "meta_pgd", "metattack", "metattack_many", "minmax", "nettack",
-    "nettack_many", "pgd", "pgd_features", "pgd_many", "prbcd", "prbcd_features", "project_onto_budget", "random_flips",
-    "register_attack", "self_training_labels", "strongest", "surrogate_weights", "unregister_attack",
+    "AttackOutcome", "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "dice", "eva", "fga",
+    "grbcd", "inject_at_random", "inject_nodes", "lrbcd", "meta_pgd", "metattack", "metattack_many", "minmax",
+    "nettack", "nettack_many", "pgd", "pgd_features", "pgd_many", "prbcd", "prbcd_features", "project_onto_budget",
+    "random_flips", "register_attack", "self_training_labels", "strongest", "surrogate_weights",
+    "unregister_attack",
 ]  # fmt: skip
 
 _HOMES = {
-    "AttackRequest": "spec", "AttackSpec": "spec", "Outcome": "outcomes", "attack": "dispatch",
+    "AttackOutcome": "outcomes", "AttackRequest": "spec", "AttackSpec": "spec", "attack": "dispatch",
     "attack_names": "registry", "attack_spec": "registry", "dice": "dice_attack", "eva": "eva_attack",
     "fga": "fga_attack", "grbcd": "prbcd_attack", "inject_at_random": "inject_attack", "inject_nodes": "inject_attack",
     "lrbcd": "lrbcd_attack", "meta_pgd": "meta_pgd_attack", "metattack": "meta_attack", "metattack_many": "meta_attack",

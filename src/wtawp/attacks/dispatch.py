@@ -44,7 +44,8 @@ def attack(
             predicts.
         method: The name of the attack, one of `attack_names()`, or "package.module:function" for an attack of your
             own. By default "strongest", which runs several attacks, also by flips transferred from a surrogate, and
-            returns the flips that leave the lowest accuracy; `Outcome.of(flips.provenance)` says what each reached.
+            returns the flips that leave the lowest accuracy; `AttackOutcome.of(flips.provenance)` says what each
+            reached.
         labels: The labels of all nodes, [n]. None: `data.y`.
         seed: The seed of the attack's random draws.
         surrogate: A model of which "strongest" transfers flips. None: a GCN that learns the victim's predictions.

@@ -14,13 +14,13 @@ from torch.nn import functional as F
 
 from wtawp.attacks.checks import refuse_without_weights
 from wtawp.attacks.projection import thresholds
-from wtawp.attacks.recording_operators import view_of
+from wtawp.attacks.recording_operators import recording_operator_of
 from wtawp.attacks.relaxed import RelaxedFlips, Target, contains
 from wtawp.base import AttackError, DataError
 from wtawp.models.capabilities import Features, FiltersEdges, NormalisedAdjacency, PairFilter, SupportsFactoredGradient
 from wtawp.models.ensemble import Ensemble
 from wtawp.models.inputs import features
-from wtawp.models.traced import RecordingView
+from wtawp.models.recording_operator import RecordingOperator
 
 MOST_NODES = 1000  # for a black-box victim, which is called with all pairs as edges
 BLOCK = {"cpu": 1 << 20, "cuda": 1 << 28}  # entries of the gradient that are computed at once
@@ -129,8 +129,8 @@ class FullGradient:
 
 def victims_at_once(victim: nn.Module, size: int, device: torch.device) -> int:
     """How many victims are attacked at once: as many as one block of the gradient has room for, or one."""
-    views = victim.graph_operators() if isinstance(victim, SupportsFactoredGradient) else ()
-    if not views or not all(isinstance(view, NormalisedAdjacency) for view in views):
+    operators = victim.graph_operators() if isinstance(victim, SupportsFactoredGradient) else ()
+    if not operators or not all(isinstance(operator, NormalisedAdjacency) for operator in operators):
         return 1
     return max(1, entries_at_once(device) // size**2)
 
@@ -172,13 +172,13 @@ class FactoredVictims:
                 raise DataError(f"{type(victims[0]).__name__} filters out every edge of this graph: nothing to attack")
             self.target = replace(target, edges=edges)
 
-    def logits(self, flips: RelaxedFlips) -> tuple[Tensor, list[RecordingView]]:  # -> [b, n, c]
+    def logits(self, flips: RelaxedFlips) -> tuple[Tensor, list[RecordingOperator]]:  # -> [b, n, c]
         """The logits on the relaxed graphs, and the operators through which the victims saw the graphs."""
         template = self.ensemble.template
         assert isinstance(template, SupportsFactoredGradient)
-        views = [view_of(self.target, flips, view) for view in template.graph_operators()]
-        arguments = template.forward_args(self.x, tuple(views))
-        return self.ensemble.logits(self.parameters, self.buffers, arguments, None), views
+        operators = [recording_operator_of(self.target, flips, each) for each in template.graph_operators()]
+        arguments = template.forward_args(self.x, tuple(operators))
+        return self.ensemble.logits(self.parameters, self.buffers, arguments, None), operators
 
     @torch.no_grad()
     def flipped_logits(self, flips: RelaxedFlips) -> Tensor:  # -> [b, n, c]
@@ -192,12 +192,15 @@ class FactoredVictims:
     def gradient(self, flips: RelaxedFlips) -> FactoredGradient:
         """The gradient of the loss with respect to the flip of each pair."""
         with torch.enable_grad():
-            logits, views = self.logits(flips)
+            logits, operators = self.logits(flips)
             value = self.target.losses(logits).sum()
-            products = [product for view in views for product in view.products]
+            products = [product for operator in operators for product in operator.products]
             at_products = iter(torch.autograd.grad(value, products, allow_unused=True, materialize_grads=True))
         with torch.no_grad():
-            parts = [view.slopes([next(at_products) for _ in view.products]) for view in views]
+            parts = [
+                operator.adjacency_gradient_factors([next(at_products) for _ in operator.products])
+                for operator in operators
+            ]
             u, v = (torch.cat([part[k] for part in parts], 2) for k in (0, 1))
             t = torch.stack([part[2] for part in parts]).sum(0)
             ones = torch.ones_like(t)
@@ -228,7 +231,7 @@ class BlackBoxVictim:
         self.edges = target.directed_edges(self.codes)
         self.sign = torch.where(contains(target.edges, self.codes), -1, 1)
 
-    def logits(self, flips: RelaxedFlips) -> tuple[Tensor, list[RecordingView]]:  # -> [1, n, c]
+    def logits(self, flips: RelaxedFlips) -> tuple[Tensor, list[RecordingOperator]]:  # -> [1, n, c]
         """The logits on the relaxed graph; there are no recording operators."""
         edges, weight = self.target.graph(flips)
         return self.victim(self.target.data.x, edges, weight)[None], []

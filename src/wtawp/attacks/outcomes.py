@@ -11,7 +11,7 @@ WINNER, REACHED, SKIPPED = "winner", "accuracy under ", "skipped "
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttackOutcome:
     """The result of several attacks on one victim.
 
     Attributes:
@@ -20,8 +20,8 @@ class Outcome:
         skipped: Why an attack could not be applied, by its name.
 
     Example:
-        >>> outcome = Outcome("PRBCD", {"PRBCD": 0.5, "GRBCD": 0.75}, {"PGD": "the victim takes no edge_weight"})
-        >>> Outcome.of(outcome.provenance()) == outcome
+        >>> outcome = AttackOutcome("PRBCD", {"PRBCD": 0.5, "GRBCD": 0.75}, {"PGD": "the victim takes no edge_weight"})
+        >>> AttackOutcome.of(outcome.provenance()) == outcome
         True
     """
 
@@ -39,7 +39,7 @@ class Outcome:
         return ((WINNER, self.winner), *reached, *((SKIPPED + name, why) for name, why in self.skipped.items()))
 
     @staticmethod
-    def of(provenance: Iterable[tuple[str, str]]) -> "Outcome | None":
+    def of(provenance: Iterable[tuple[str, str]]) -> "AttackOutcome | None":
         """Read the outcome from the provenance of flips.
 
         Args:
@@ -53,4 +53,4 @@ class Outcome:
             return None
         accuracies = {n.removeprefix(REACHED): float(v) for n, v in entries.items() if n.startswith(REACHED)}
         skipped = {n.removeprefix(SKIPPED): v for n, v in entries.items() if n.startswith(SKIPPED)}
-        return Outcome(entries[WINNER], accuracies, skipped)
+        return AttackOutcome(entries[WINNER], accuracies, skipped)

@@ -20,27 +20,27 @@ from wtawp.graphs.normalisation import gcn_operator, sum_operator
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import spmm
 from wtawp.models.capabilities import GraphOperator, NormalisedAdjacency
-from wtawp.models.traced import RecordingView
+from wtawp.models.recording_operator import RecordingOperator
 
 ITERATIONS, TOLERANCE = 500, 1e-10  # of conjugate gradients; the latter is relative
 
 
-def view_of(target: Target, flips: RelaxedFlips, view: GraphOperator) -> RecordingView:
-    """The recording operator of the relaxed graph that a module asks for."""
-    if isinstance(view, NormalisedAdjacency):
-        return NormalisedView(target, flips, view.power)
-    return TruncatedView(target, flips, view.rank)
+def recording_operator_of(target: Target, flips: RelaxedFlips, operator: GraphOperator) -> RecordingOperator:
+    """The recording operator of the relaxed graph in place of one that a module asks for."""
+    if isinstance(operator, NormalisedAdjacency):
+        return NormalisedOperator(target, flips, operator.power)
+    return TruncatedOperator(target, flips, operator.rank)
 
 
-class SymmetricView(RecordingView):
+class SymmetricOperator(RecordingOperator):
     """An operator that is its own transpose, as those of undirected graphs are."""
 
     def transposed_times(self, factor: Tensor) -> Tensor:
-        """See `RecordingView`."""
+        """See `RecordingOperator`."""
         return self.times(factor)
 
 
-class NormalisedView(SymmetricView):
+class NormalisedOperator(SymmetricOperator):
     """D^p (A + I) D^p, for many graphs as one."""
 
     def __init__(self, target: Target, flips: RelaxedFlips, power: float) -> None:
@@ -50,18 +50,18 @@ class NormalisedView(SymmetricView):
         self.power = power
 
     def times(self, factor: Tensor) -> Tensor:
-        """See `RecordingView`."""
+        """See `RecordingOperator`."""
         return spmm(self.operator, factor.flatten(0, 1)).view(factor.shape)
 
-    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def adjacency_gradient_factors(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Factors of dL/dA_ij = s_i s_j P_ij + t_i, where s = d^p, and t = dL/dd is p / d_i times the sums."""
         u, g, sums = self.gathered(grads)
         diagonal = self.operator.values[self.operator.rows == self.operator.indices].view_as(sums)
-        inverse = diagonal ** (-0.5 / self.power)  # 1 / d, as the diagonal of A + I is 1 and of the view d^2p
+        inverse = diagonal ** (-0.5 / self.power)  # 1 / d, as the diagonal of A + I is 1 and of this operator d^2p
         return diagonal.sqrt() * u, diagonal.sqrt() * g, self.power * inverse * sums
 
 
-class TruncatedView(SymmetricView):
+class TruncatedOperator(SymmetricOperator):
     """D^-1/2 (A_k + I) D^-1/2 for A_k, A cut down to its k largest eigenvalues |l|; see `low_rank_operator`. One graph.
 
     Where the k-th and the next eigenvalue are equally large A_k jumps, and near such a point its derivative is huge.
@@ -78,11 +78,11 @@ class TruncatedView(SymmetricView):
         self.scale = torch.where(degree > 0, degree.clamp_min(1e-300).rsqrt(), 0)[:, None]  # [n, 1]
 
     def times(self, factor: Tensor) -> Tensor:
-        """See `RecordingView`."""
+        """See `RecordingOperator`."""
         left, scale = (self.scale * self.vectors).to(factor), self.scale.to(factor)
         return (left * self.values.to(factor)) @ (left.T @ factor) + scale.square() * factor
 
-    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def adjacency_gradient_factors(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Factors of the gradient, as the derivative of a function of the spectrum.
 
         Let (l_i, q_i) be eigenpairs, and G the symmetric gradient with respect to A_k (its row sums D included). The

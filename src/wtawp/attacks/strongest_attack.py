@@ -3,7 +3,7 @@
 One attack may fail on a model that another breaks: its loss rewards flips near nodes that are lost already, its
 gradient vanishes in a defence, or it needs edge weights that the model does not take. So every attack whose
 `AttackSpec` names strong variants is run, and flips that mislead a plain surrogate are tried as well. What each attack
-reached, and why others were skipped, is in the provenance of the flips (see `Outcome`).
+reached, and why others were skipped, is in the provenance of the flips (see `AttackOutcome`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks.checks import checked_labels
-from wtawp.attacks.outcomes import Outcome
+from wtawp.attacks.outcomes import AttackOutcome
 from wtawp.attacks.registry import attack_names, attack_spec
 from wtawp.attacks.relaxed import target_of
 from wtawp.attacks.spec import AttackRequest, AttackSpec
@@ -66,7 +66,7 @@ def strongest(
         transfer: Whether flips that mislead the surrogate are tried.
 
     Returns:
-        The flips of the attack that won; `Outcome.of(flips.provenance)` says what all of them reached.
+        The flips of the attack that won; `AttackOutcome.of(flips.provenance)` says what all of them reached.
 
     Raises:
         ValueError: If nodes, labels or options are not what they must be.
@@ -78,7 +78,7 @@ def strongest(
         >>> from wtawp.models import GCN
         >>> data, victim = citation(seed=0, num_nodes=60, num_words=20), GCN(20, 7, generator=rng("victim"))
         >>> flips = strongest(data, victim, budget=5, nodes=torch.arange(20), labels=data.y, seed=0, steps=3)
-        >>> outcome = Outcome.of(flips.provenance)
+        >>> outcome = AttackOutcome.of(flips.provenance)
         >>> outcome.accuracies[outcome.winner] == min(outcome.accuracies.values())
         True
     """
@@ -199,7 +199,7 @@ class _Contest:
         request = self.request
         origin = {"attack": "strongest", "budget": request.budget, "seed": request.seeds[self.index], **options}
         own = [(f"winner's {name}", value) for name, value in self.best.provenance]
-        outcome = Outcome(self.winner, self.accuracies, self.skipped)
+        outcome = AttackOutcome(self.winner, self.accuracies, self.skipped)
         provenance = (*((name, str(value)) for name, value in origin.items()), *outcome.provenance(), *own)
         return EdgeFlips(self.best.pairs, self.best.num_nodes, provenance)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from wtawp.certificates.conformal import PredictionSets, conformal_sets
     from wtawp.certificates.fields import ReceptiveFields, receptive_fields
     from wtawp.certificates.noise import Noise, noisy_training
-    from wtawp.certificates.provenance import provenance_of
+    from wtawp.certificates.vote_origin import provenance_of
     from wtawp.certificates.votes import Votes, vote
 
 __all__ = [
@@ -28,7 +28,7 @@ _HOMES = {
     "Noise": "noise", "PredictionSets": "conformal", "ReceptiveFields": "fields", "Votes": "votes",
     "certificate_of": "certificate", "certify": "certification", "clopper_pearson": "certificate",
     "collective": "collective_certificate", "conformal_sets": "conformal", "noisy_training": "noise",
-    "provenance_of": "provenance", "receptive_fields": "fields", "vote": "votes",
+    "provenance_of": "vote_origin", "receptive_fields": "fields", "vote": "votes",
 }  # fmt: skip
 __getattr__ = lazy_exports(__name__, _HOMES)
 

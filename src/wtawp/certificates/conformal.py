@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from wtawp.certificates.certificate import Curve, Radius, check_radii, checked_nodes, clopper_pearson
 from wtawp.certificates.noise import Noise
-from wtawp.certificates.provenance import is_same_model
+from wtawp.certificates.vote_origin import is_same_model
 from wtawp.certificates.votes import Votes
 
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError, checked_seed, seed_of
 from wtawp.graphs.flips import undirected_pairs
-from wtawp.models.dropout import mixed
+from wtawp.graphs.splitmix64 import splitmix64
 
 GOLDEN = -0x61C8864680B583EB  # the step of SplitMix64, 2^64 over the golden ratio, as a signed number
 BITS = 53  # of a draw
@@ -108,7 +108,7 @@ class Ones:
         """The start of each sample's draws for additions and for deletions."""
         numbers = torch.arange(first, first + count)
         base = seed_of("noise", self.name, seed)
-        return mixed(base + mixed(torch.stack([2 * numbers, 2 * numbers + 1])))
+        return splitmix64(base + splitmix64(torch.stack([2 * numbers, 2 * numbers + 1])))
 
     def _is_kept(self, noise: Noise, keys: Tensor) -> Tensor:  # -> [s, k]
         """Whether each 1 is kept in each sample."""
@@ -136,7 +136,7 @@ class Ones:
 
 def drawn(key: Tensor, counter: Tensor) -> Tensor:
     """53 uniform random bits: number `counter` of the draws that start at `key`."""
-    return (mixed(key + (counter + 1) * GOLDEN) >> (64 - BITS)) & ((1 << BITS) - 1)
+    return (splitmix64(key + (counter + 1) * GOLDEN) >> (64 - BITS)) & ((1 << BITS) - 1)
 
 
 def cut(p: float) -> int:

@@ -23,7 +23,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import CertificateError, DataError, UncountedVotesWarning, checked_seed, find_stack_level, write_atomic
 from wtawp.certificates.noise import Noise, NoisyGraphs
-from wtawp.certificates.provenance import Provenance, is_same_origin, provenance_of
+from wtawp.certificates.vote_origin import Provenance, is_same_origin, provenance_of
 from wtawp.certificates.voters import Victim, voter_of
 from wtawp.graphs.archives import Archive
 from wtawp.graphs.collection import is_collection

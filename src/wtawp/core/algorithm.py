@@ -7,8 +7,8 @@ Lines 3 to 5 of an epoch, with the parameters theta = [theta^(awp); theta^(norma
     5.  g = lam * g(theta + [delta, 0]) + (1 - lam) * g(theta)                            `compute_gradient`
 
 Line 6, the update of theta, belongs to the optimizer. `WTAWP.backward` runs the algorithm on one model and keys its
-tensors by the parameters themselves; the training engine runs it on a stack of models and keys them by name. Nothing
-here reads a value on the host, so the stacked step can be captured as a CUDA graph.
+tensors by the parameters themselves; the training of stacks keys them by name. Nothing here
+reads a value on the host, so the stacked step can be captured as a CUDA graph.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -33,21 +33,21 @@ FLOOR = 0.2  # a relative gap up to this one calls for no perturbation
 SLOPE = 1.25  # of lam over the gap above that
 MAX_LAM = 0.95
 RATE = 0.03  # share of the newest epoch in the running mean
-PROBATION = 0.3  # lam up to which the training counts as plain, so that its gap is what plain training has
-BY_HEART = 0.996  # widest gap of that time at which lam goes back to 0; from twice as far from 1 on it is reduced
+NEARLY_PLAIN_LAM = 0.3  # up to this lam the training counts as plain, and its widest gap is remembered
+MAX_PLAIN_GAP = 0.996  # lam returns to 0 if the gap reached it while nearly plain; from 0.992 on lam is reduced
 MIN_LAM = 0.02  # below this the perturbed pass is skipped
 LIMIT = 200.0  # scale of the limit for the length of the perturbed gradient
 MAX_RISE = 4.0  # validation losses by which the perturbation may raise the loss
 SHRINK, GROW = 0.8, 1.02  # factors of the radius after an epoch above that, and below
 MIN_SHARE = 1e-3  # of rho, below which the radius does not shrink
 MAX_SILENT_STEPS = 100  # steps without a loss to follow, after which a warning is given
-MAX_HELD = 20  # observations from the first one on that speak of other numbers than losses, likewise
+MAX_SUSPICIOUS = 20  # observations, counted from the first one, that do not look like losses, likewise
 INVERTED = 0.95  # share of the training loss below which the validation loss is not expected
 MAX_RATIO = 30.0  # of a loss as the closure returns it and as it is observed, at the first observation
 Number = TypeVar("Number", float, Tensor)
 
 
-class Course(NamedTuple, Generic[Number]):
+class AutoState(NamedTuple, Generic[Number]):
     """What is known of the training of one model, or of each member of a stack, after an epoch.
 
     Attributes:
@@ -61,34 +61,34 @@ class Course(NamedTuple, Generic[Number]):
     peak: Number
 
 
-def follow_gap(course: Course[Number], train_loss: Number, val_loss: Number) -> Course[Number]:
+def follow_gap(state: AutoState[Number], train_loss: Number, val_loss: Number) -> AutoState[Number]:
     """Compute lam for the next epoch, of one model or of each member of a stack. Nothing waits for a GPU.
 
     Args:
-        course: What is known after the last epoch but one: numbers, or tensors of any shape.
+        state: What is known after the last epoch but one: numbers, or tensors of any shape.
         train_loss: The natural training loss after the last epoch, at least 0, of the same shape. It also takes the
             place of a first loss that is not known.
         val_loss: The validation loss, likewise.
 
     Returns:
-        The next course, of the same shape and type. lam is the last one where the losses have no gap: where they are
+        The next state, of the same shape and type. lam is the last one where the losses have no gap: where they are
         not finite, or both 0.
 
     Example:
-        >>> start = Course(lam=torch.tensor(0.0), first_loss=torch.tensor(2.0), peak=torch.tensor(0.0))
+        >>> start = AutoState(lam=torch.tensor(0.0), first_loss=torch.tensor(2.0), peak=torch.tensor(0.0))
         >>> follow_gap(start, torch.tensor(0.5), torch.tensor(1.5)).lam
         tensor(0.0112)
     """
-    lam, first_loss, peak = course
+    lam, first_loss, peak = state
     gap = _ratio(val_loss - train_loss, val_loss + train_loss, like=lam)
     is_known = _is_finite(gap)
     first_loss = _where(_is_finite(first_loss), first_loss, train_loss)
-    is_plain = is_known & (lam <= PROBATION)
+    is_plain = is_known & (lam <= NEARLY_PLAIN_LAM)
     peak = _where(is_plain, _where(gap > peak, gap, peak), peak)
     wanted = _clip((gap - FLOOR) * SLOPE, 0.0, MAX_LAM)
-    wanted = wanted * _clip((BY_HEART - peak) / (1 - BY_HEART), 0.0, 1.0)
+    wanted = wanted * _clip((MAX_PLAIN_GAP - peak) / (1 - MAX_PLAIN_GAP), 0.0, 1.0)
     wanted = _where(val_loss < first_loss, wanted, 0.0 * wanted)
-    return Course(_where(is_known, lam + RATE * (wanted - lam), lam), first_loss, peak)
+    return AutoState(_where(is_known, lam + RATE * (wanted - lam), lam), first_loss, peak)
 
 
 def follow_rise(share: Number, rise: Number, val_loss: Number) -> Number:
@@ -155,7 +155,7 @@ def gradient_limit(lam: float | Tensor) -> float | Tensor:
     return LIMIT * lam**3 * (1 - lam) ** 2
 
 
-def effective(lam: Number) -> Number:
+def zero_if_negligible(lam: Number) -> Number:
     """Set the weights to 0 that are too small for a perturbed pass.
 
     Args:
@@ -171,13 +171,14 @@ class AutoStrength:
     """The weight of the perturbed loss and the radius in the training of one model, fed with losses once an epoch."""
 
     def __init__(self) -> None:
-        self._course = Course(lam=0.0, first_loss=math.inf, peak=0.0)
+        self._state = AutoState(lam=0.0, first_loss=math.inf, peak=0.0)
         self._first_loss = torch.tensor(math.inf)  # the natural loss of the first step
-        self._share = 1.0
+        self._rho_share = 1.0
         self._is_observed = False
-        # Observations until something was seen that a right use shows; MAX_HELD + 1 once it was, and a warning before.
-        self._held = 0  # a validation loss below that of the first step
-        self._inverted = 0  # a validation loss that is not well below the training loss
+        # Observations so far without what a right use shows; MAX_SUSPICIOUS + 1 once it was seen. At MAX_SUSPICIOUS, a
+        # warning is given.
+        self._num_above_first_loss = 0  # a validation loss below that of the first step
+        self._num_inverted = 0  # a validation loss that is not well below the training loss
         self._reset()
 
     def _reset(self) -> None:
@@ -195,9 +196,9 @@ class AutoStrength:
             The same with numbers in place of lam="auto" and balance="auto", and the share of rho that is in use; lam is
             0 if it is too small for a perturbed pass.
         """
-        lam = effective(self._course.lam)
+        lam = zero_if_negligible(self._state.lam)
         limit = float(gradient_limit(max(lam, MIN_LAM))) if config.balance == "auto" else config.balance
-        return replace(config, rho=config.rho * self._share, lam=lam, balance=limit)
+        return replace(config, rho=config.rho * self._rho_share, lam=lam, balance=limit)
 
     def count_step(self, loss: Tensor, perturbed: Tensor | None) -> None:
         """Count a step of the training; warns once if nobody says how well the model fits.
@@ -249,30 +250,31 @@ class AutoStrength:
             torch.distributed.all_reduce(on_device)
             sums = on_device.tolist()
         train_sum, val_sum, num_processes, rise_sum, num_perturbed, first_sum = sums
-        before = effective(self._course.lam), self._share
+        before = zero_if_negligible(self._state.lam), self._rho_share
         if not self._is_observed:
-            self._course = self._course._replace(first_loss=first_sum / num_processes)
-        self._course = follow_gap(self._course, train_sum / num_processes, val_sum / num_processes)
+            self._state = self._state._replace(first_loss=first_sum / num_processes)
+        self._state = follow_gap(self._state, train_sum / num_processes, val_sum / num_processes)
         if num_perturbed:
-            self._share = follow_rise(self._share, rise_sum / num_perturbed, val_sum / num_processes)
+            self._rho_share = follow_rise(self._rho_share, rise_sum / num_perturbed, val_sum / num_processes)
         if train_loss is not None:
             if not self._is_observed and mean is not None:
                 _warn_of_another_scale(float(mean), train_sum / num_processes)
             self._warn_if_inverted(train_sum / num_processes, val_sum / num_processes)
         self._is_observed = True
-        self._warn_if_held(val_sum / num_processes)
+        self._warn_if_never_below_first_loss(val_sum / num_processes)
         self._reset()
-        return before != (effective(self._course.lam), self._share)
+        return before != (zero_if_negligible(self._state.lam), self._rho_share)
 
-    def _warn_if_held(self, val_loss: float) -> None:
+    def _warn_if_never_below_first_loss(self, val_loss: float) -> None:
         """Warn once if the validation loss was never below the loss of the first step: are both on one scale?"""
-        first_loss = self._course.first_loss
-        if self._held > MAX_HELD or not (math.isfinite(val_loss) and math.isfinite(first_loss)):
+        first_loss = self._state.first_loss
+        number = self._num_above_first_loss
+        if number > MAX_SUSPICIOUS or not (math.isfinite(val_loss) and math.isfinite(first_loss)):
             return
-        self._held = MAX_HELD + 1 if val_loss < first_loss else self._held + 1
-        if self._held == MAX_HELD:
+        self._num_above_first_loss = MAX_SUSPICIOUS + 1 if val_loss < first_loss else number + 1
+        if self._num_above_first_loss == MAX_SUSPICIOUS:
             warnings.warn(
-                f'lam="auto" has trained plainly for {MAX_HELD} observations, because the validation loss,'
+                f'lam="auto" has trained plainly for {MAX_SUSPICIOUS} observations, because the validation loss,'
                 f" {val_loss:.4g}, was never below the loss of the first step, {first_loss:.4g}. val_loss must be a"
                 " loss and not an accuracy, and the closure must return the loss on its scale, undivided: divide in"
                 " backward=lambda loss: (loss / k).backward()",
@@ -281,12 +283,12 @@ class AutoStrength:
 
     def _warn_if_inverted(self, train_loss: float, val_loss: float) -> None:
         """Warn once if the validation loss was always well below the training loss that was passed with it."""
-        if self._inverted > MAX_HELD or not (math.isfinite(val_loss) and math.isfinite(train_loss)):
+        if self._num_inverted > MAX_SUSPICIOUS or not (math.isfinite(val_loss) and math.isfinite(train_loss)):
             return
-        self._inverted = MAX_HELD + 1 if val_loss >= INVERTED * train_loss else self._inverted + 1
-        if self._inverted == MAX_HELD:
+        self._num_inverted = MAX_SUSPICIOUS + 1 if val_loss >= INVERTED * train_loss else self._num_inverted + 1
+        if self._num_inverted == MAX_SUSPICIOUS:
             warnings.warn(
-                f'lam="auto" has trained plainly for {MAX_HELD} observations, because val_loss was always below'
+                f'lam="auto" has trained plainly for {MAX_SUSPICIOUS} observations, because val_loss was always below'
                 f" train_loss (now {val_loss:.4g} and {train_loss:.4g}), as if the model did not overfit; are they"
                 " losses and not accuracies, and are they not swapped?",
                 stacklevel=find_stack_level(),
@@ -299,13 +301,13 @@ class AutoStrength:
             Plain data.
         """
         return {
-            "lam": self._course.lam,
-            "first_loss": self._course.first_loss if self._is_observed else float(self._first_loss),
-            "peak": self._course.peak,
-            "share": self._share,
+            "lam": self._state.lam,
+            "first_loss": self._state.first_loss if self._is_observed else float(self._first_loss),
+            "peak": self._state.peak,
+            "share": self._rho_share,
             "is_observed": self._is_observed,
-            "held": self._held,
-            "inverted": self._inverted,
+            "held": self._num_above_first_loss,
+            "inverted": self._num_inverted,
             "steps": self._steps,
             "total": float(self._total),
             "is_double": self._total.dtype == torch.float64,
@@ -332,11 +334,12 @@ class AutoStrength:
             } if (
                 min(lam, peak) >= 0 and max(lam, peak, share) <= 1 and share > 0
                 and 0 <= perturbed_steps <= steps and not rest
-                and 0 <= min(held, inverted) <= max(held, inverted) <= MAX_HELD + 1
+                and 0 <= min(held, inverted) <= max(held, inverted) <= MAX_SUSPICIOUS + 1
             ):  # fmt: skip
-                self._course, self._share = Course(lam, first_loss if is_observed else math.inf, peak), share
+                self._state, self._rho_share = AutoState(lam, first_loss if is_observed else math.inf, peak), share
                 self._first_loss = torch.tensor(first_loss, dtype=torch.float64)
-                self._is_observed, self._held, self._inverted, self._steps = is_observed, held, inverted, steps
+                self._is_observed, self._steps = is_observed, steps
+                self._num_above_first_loss, self._num_inverted = held, inverted
                 self._total = torch.tensor(total, dtype=torch.float64 if is_double else torch.float32)
                 self._perturbed_steps, self._rise = perturbed_steps, torch.tensor(rise)
             case _:

@@ -1,4 +1,4 @@
-"""Read from the autograd graph of a loss what a step has to know: its leaves, and what it cannot be right about."""
+"""Read the leaves of a loss from its autograd graph, and detect graphs that a step could not handle correctly."""
 
 import gc
 from collections.abc import Iterable

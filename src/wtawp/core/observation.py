@@ -43,7 +43,7 @@ class StepStatistics:
 
     @property
     def gap(self) -> Tensor | None:
-        """The sharpness that the step met.
+        """How much the perturbation raised the loss in this step.
 
         Returns:
             L(theta + delta) - L(theta); None in plain training.

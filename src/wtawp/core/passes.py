@@ -40,7 +40,7 @@ ROUNDING = 1e-5  # relative, of the norm of a large perturbation
 
 
 class Passes:
-    """The passes of one step. Whoever builds it calls `finish` or `undo` at the end, whatever happens.
+    """Runs the forward and backward passes of one step. The caller must finish with `finish` or `undo`.
 
     Args:
         model: The module that is trained.

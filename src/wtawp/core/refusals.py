@@ -1,4 +1,4 @@
-"""Combinations of options and of a user's set-up in which the step could not be right, and which it refuses."""
+"""Refuse combinations of options and training set-ups for which the step would be wrong."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet

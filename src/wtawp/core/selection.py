@@ -89,7 +89,7 @@ class Selection:
         NotPerturbableError: If the weights of a module are distributions.
 
     Example:
-        >>> Selection(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), "all-but-last").held_back
+        >>> Selection(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), "all-but-last").excluded_layers
         ('1.weight',)
     """
 
@@ -146,7 +146,7 @@ class Selection:
         return tuple(n for n, p in self._model.named_parameters() if p.requires_grad and n in self.names)
 
     @property
-    def held_back(self) -> tuple[str, ...]:
+    def excluded_layers(self) -> tuple[str, ...]:
         """The trainable weight matrices that the word leaves out, of layers that are used as far as that is known."""
         used = self._matrices(self._after if self.order == "read" else range(len(self._layers)))
         return tuple(
@@ -154,9 +154,9 @@ class Selection:
         )
 
     @property
-    def passed_over(self) -> tuple[str, ...]:
+    def other_parameters(self) -> tuple[str, ...]:
         """All other parameters: biases, normalizations, vectors, recurrent and unused layers, and frozen ones."""
-        others = {*self.trainable_names, *self.held_back}
+        others = {*self.trainable_names, *self.excluded_layers}
         return tuple(n for n, _ in self._model.named_parameters() if n not in others)
 
     def refuse_frozen(self) -> None:
@@ -177,8 +177,9 @@ class Selection:
         Returns:
             Some lines; none if nothing is perturbed.
         """
-        lists = (("holding back", self.held_back), ("passing over", self.passed_over)) if self.names else ()
-        lines = [f"{what} {', '.join(names)}" for what, names in lists if names]
+        by_any = "" if self._word is None else " by any word for layers (biases, norms, frozen or unused)"
+        lists = (" by this choice of layers", self.excluded_layers), (by_any, self.other_parameters)
+        lines = [f"not perturbed{by}: {', '.join(names)}" for by, names in lists if names] if self.names else []
         return lines if self.order is None else [*lines, _ORDERS[self.order]]
 
     @property

@@ -16,7 +16,7 @@ from typing import Self
 import numpy as np
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 from wtawp.graphs.read_limits import DEFAULT_MB, NUMBER_BYTES, check_memory
 
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile inflates the others without a limit

@@ -19,9 +19,9 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError, UnusedDataWarning, find_stack_level, write_atomic
 from wtawp.graphs.archives import Archive, npy_header
-from wtawp.graphs.checked import brief, checked_indices, checked_shape, checked_values
 from wtawp.graphs.composed_names import ComposedName
 from wtawp.graphs.datasets import load
+from wtawp.graphs.file_checks import brief, checked_indices, checked_shape, checked_values
 from wtawp.graphs.flips import undirected_pairs
 from wtawp.graphs.read_limits import allowed_bytes
 from wtawp.graphs.registry import dataset_names, dataset_spec

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wtawp.base import DataError
 from wtawp.graphs.archives import npy_header
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 
 _HEADER_BYTES = 2**17  # more than the header of any .npy file that NumPy reads
 _MARK = "_wtawp_memory_mapped"

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 from wtawp.graphs.flip_files import Provenance, check_provenance, pack_codes, read_flips, unpack_codes, write_flips
 from wtawp.graphs.flips import number_of_flips
 
@@ -216,7 +216,7 @@ def binary_features(data: Data) -> Tensor:  # -> [n, d]
         >>> binary_features(Data(x=torch.tensor([[0.0, 0.5]])))
         Traceback (most recent call last):
         ...
-        wtawp.base.DataError: only binary features can be flipped, and 1 of these 2 entries is neither 0 nor 1 (0.5)...
+        wtawp.base.errors.DataError: only binary features can be flipped, and 1 of these 2 entries is neither 0 nor 1...
     """
     x = data.x
     if not isinstance(x, Tensor) or x.dim() != 2 or x.layout != torch.strided:

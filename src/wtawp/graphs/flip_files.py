@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wtawp.base import DataError, write_atomic
 from wtawp.graphs.archives import Archive
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 from wtawp.graphs.read_limits import VARIABLE, allowed_bytes
 
 Provenance = tuple[tuple[str, str], ...]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 from wtawp.graphs.flip_files import Provenance, check_provenance, pack_codes, read_flips, unpack_codes, write_flips
 
 MAX_NODES = 3_037_000_499  # the largest number whose square is below 2**63: a pair is coded as i * num_nodes + j

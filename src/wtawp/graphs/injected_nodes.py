@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 from wtawp.graphs.flip_files import Provenance, check_provenance, read_flips, write_flips
 from wtawp.graphs.flips import MAX_NODES, number_of_flips, undirected_pairs
 

@@ -7,9 +7,9 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.datasets import KarateClub
 
-from wtawp.graphs.files import read_npz, read_planetoid
 from wtawp.graphs.generate import knn_edges, toy
 from wtawp.graphs.published_files import PLANETOID_PARTS
+from wtawp.graphs.published_readers import read_npz, read_planetoid
 from wtawp.graphs.sanitize import largest_component
 
 

@@ -2,7 +2,7 @@
 
 Only the names that those files contain are allowed: NumPy's arrays and dtypes, scipy's CSR matrix, `defaultdict` and
 `list`. The unpickler never builds objects of NumPy or scipy, whose `__setstate__` does not validate its input (a forged
-dtype corrupts memory). It builds plain records, which become arrays after every field has been checked.
+dtype corrupts memory). It builds plain objects, which become arrays after every field has been checked.
 """
 
 import io
@@ -14,21 +14,21 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import LARGEST, brief
-from wtawp.graphs.plain_pickles import PlainUnpickler, Record, RecordedDict
+from wtawp.graphs.file_checks import LARGEST, brief
+from wtawp.graphs.plain_pickles import PickledDict, PickledObject, PlainUnpickler
 from wtawp.graphs.read_limits import NUMBER_BYTES, check_memory
 from wtawp.graphs.sanitize import csr
 
 
-class _Array(Record):
+class _Array(PickledObject):
     """state: version, shape, dtype, whether the order is Fortran's, bytes (or a list, for an array of objects)."""
 
 
-class _Dtype(Record):
+class _Dtype(PickledObject):
     """arguments: a code such as "f4", and more; state: version, byte order, and more."""
 
 
-class _Csr(Record):
+class _Csr(PickledObject):
     """state: a dict with data, indices, indptr and _shape."""
 
 
@@ -39,7 +39,7 @@ _ALLOWED: dict[tuple[str, str], object] = {
     ("numpy", "dtype"): _Dtype,
     ("scipy.sparse.csr", "csr_matrix"): _Csr,  # the path of old pickles; SciPy 2 will not have it
     ("scipy.sparse._csr", "csr_matrix"): _Csr,
-    ("collections", "defaultdict"): RecordedDict,
+    ("collections", "defaultdict"): PickledDict,
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
 }
@@ -112,7 +112,7 @@ def as_pairs(loaded: object, where: str | Path, file_bytes: int = 0) -> tuple[np
 
 
 def _array(loaded: object, where: str | Path) -> np.ndarray:
-    """The array of a record, which must hold plain numbers, as many as its shape says."""
+    """The array of a pickled object, which must hold plain numbers, as many as its shape says."""
     state = loaded.state if isinstance(loaded, _Array) else None
     match state:
         case (

@@ -1,4 +1,4 @@
-"""An unpickler that builds plain values and records, runs nothing, and takes no more time and memory than its input.
+"""An unpickler that builds plain values and objects, runs nothing, and takes no more time and memory than its input.
 
 `pickle` itself calls whatever a file names; this one calls only what a subclass returns from `find_class`. It also
 refuses three things that need no name: a key made of nested tuples, whose hash takes exponential time; a bytearray,
@@ -15,7 +15,7 @@ _SCALARS = (str, bytes, int, float, bool, type(None))
 _REFUSED = (pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER)  # no file of torch, PyG or NumPy has them
 
 
-class Record:
+class PickledObject:
     """An object that a pickle describes: the arguments of its constructor, and its state.
 
     Attributes:
@@ -30,7 +30,7 @@ class Record:
         self.arguments = arguments
 
 
-class RecordedDict(dict[object, object]):
+class PickledDict(dict[object, object]):
     """A dict in place of an OrderedDict or defaultdict. Arguments of their constructors are not taken.
 
     Attributes:
@@ -65,15 +65,15 @@ def _checking_keys(opcode: bytes, keys: Callable[[list[Any]], list[Any]]) -> tup
 
 
 def _load_build(unpickler: Any) -> None:
-    """Keep the state of a record; nothing else has one."""
+    """Keep the state of a pickled object; nothing else has one."""
     state = unpickler.stack.pop()
-    if not isinstance(unpickler.stack[-1], Record | RecordedDict):
+    if not isinstance(unpickler.stack[-1], PickledObject | PickledDict):
         raise DataError(f"gives a state to a {type(unpickler.stack[-1]).__name__}, which has none")
     unpickler.stack[-1].state = state
 
 
 class PlainUnpickler(pickle._Unpickler):  # in Python, so that hostile input meets no C code
-    """The unpickler. A subclass says in `find_class` which record a name stands for, and raises for all others."""
+    """The unpickler. A subclass says in `find_class` which class a name stands for, and raises for all others."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         **{code: load for code, load in pickle._Unpickler.dispatch.items() if bytes([code]) not in _REFUSED},

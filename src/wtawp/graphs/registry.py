@@ -220,14 +220,14 @@ def _planetoid(name: str, nodes: int, edges: int, features: int, classes: int) -
 
 def _graphdata(name: str, file: str, nodes: int, edges: int, features: int, classes: int) -> DatasetSpec:
     """Amazon's and Coauthor's graphs."""
-    loader, paths = "wtawp.graphs.files:read_graphdata", (f"graphdata_npz/{file}.npz",)
+    loader, paths = "wtawp.graphs.published_readers:read_graphdata", (f"graphdata_npz/{file}.npz",)
     return _published(name, loader, paths, nodes, edges, features, classes)
 
 
 def _tu(name: str, nodes: int, edges: int, features: int, classes: int) -> DatasetSpec:
     """Collections of graphs from the TU archive."""
     return DatasetSpec(
-        name=name, loader="wtawp.graphs.files:read_tu", level="graph", source="published",
+        name=name, loader="wtawp.graphs.published_readers:read_tu", level="graph", source="published",
         files=(FILES[f"tudataset/{name.upper()}.zip"],), feature_choices=get_args(TuFeatures),
         nodes=nodes, edges=edges, features=features, classes=classes,
     )  # fmt: skip

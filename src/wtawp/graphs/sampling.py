@@ -251,7 +251,7 @@ def _draw_positions(
         return out, counts
     out = np.repeat(starts - offsets, counts) + np.arange(int(counts.sum()))  # right where all edges are taken
     if fanout > 0 and (many := np.flatnonzero(degrees > fanout)).size:
-        drawn = _floyd(degrees[many], fanout, _mixed(key + nodes[many].astype(np.uint64) * _GOLDEN))
+        drawn = _floyd(degrees[many], fanout, _splitmix64(key + nodes[many].astype(np.uint64) * _GOLDEN))
         for j in range(fanout):
             out[offsets[many] + j] = starts[many] + drawn[j]
     return out, counts
@@ -263,14 +263,14 @@ def _floyd(degrees: np.ndarray, fanout: int, states: np.ndarray) -> np.ndarray: 
     for j in range(fanout):
         last = degrees - fanout + j
         counter = np.uint64(j * _INCREMENT % 2**64)  # numpy warns of an overflow of scalars, not of arrays
-        share = (_mixed(states + counter) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        share = (_splitmix64(states + counter) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         number = (share * (last + 1)).astype(np.int64)
         drawn[j] = np.where((drawn[:j] == number).any(0), last, number)
     return drawn
 
 
-def _mixed(h: np.ndarray) -> np.ndarray:
-    """Map 64 bits one to one to 64 bits without visible pattern (the finaliser of splitmix64)."""
+def _splitmix64(h: np.ndarray) -> np.ndarray:
+    """Map 64 bits one to one to 64 bits without visible pattern (the finaliser of SplitMix64), in numpy."""
     for shift, factor in _MIXERS:
         h = (h ^ (h >> shift)) * factor
     out: np.ndarray = h ^ (h >> np.uint64(31))

@@ -8,8 +8,8 @@ u = np.uint64
 
 
 @numba.njit(nogil=True, inline="always")
-def mixed(h: u) -> u:
-    """Map 64 bits one to one to 64 bits without visible pattern (the finaliser of splitmix64)."""
+def splitmix64(h: u) -> u:
+    """Map 64 bits one to one to 64 bits without visible pattern (the finaliser of SplitMix64)."""
     h = (h ^ (h >> u(30))) * u(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> u(27))) * u(0x94D049BB133111EB)
     return h ^ (h >> u(31))
@@ -36,10 +36,10 @@ def draw_positions(indptr: Array, nodes: Array, fanout: int, key: u, offsets: Ar
             for j in range(degree):
                 out[o + j] = start + j
             continue
-        state = mixed(key + u(nodes[i]) * golden)
+        state = splitmix64(key + u(nodes[i]) * golden)
         for j in range(fanout):
             last = degree - fanout + j
-            share = np.float64(mixed(state + u(j) * increment) >> u(11)) * unit
+            share = np.float64(splitmix64(state + u(j) * increment) >> u(11)) * unit
             drawn = start + np.int64(share * np.float64(last + 1))
             for earlier in range(j):
                 if out[o + earlier] == drawn:
@@ -52,7 +52,7 @@ def draw_positions(indptr: Array, nodes: Array, fanout: int, key: u, offsets: Ar
 def _slot(identifier: np.int64, table: Array, nodes: Array) -> np.int64:
     """The slot of a node in the hash table, or the empty slot where it belongs."""
     mask = len(table) - 1
-    slot = np.int64(mixed(u(identifier)) & u(mask))
+    slot = np.int64(splitmix64(u(identifier)) & u(mask))
     while table[slot] >= 0 and nodes[table[slot]] != identifier:
         slot = (slot + 1) & mask
     return slot

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import checked_indices, checked_pointers, checked_shape, checked_values
+from wtawp.graphs.file_checks import checked_indices, checked_pointers, checked_shape, checked_values
 
 DENSE_LIMIT = 2**26  # numbers: features of up to 256 MiB are dense, larger ones (Coauthor: 1.1 GiB) stay sparse CSR
 UNLABELLED = -1

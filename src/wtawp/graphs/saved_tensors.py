@@ -1,8 +1,8 @@
 """Read the tensors in a file of `torch.save` without trusting what the file declares.
 
 `torch.load` with `weights_only=True` runs nothing either, but builds tensors as the file declares them: indices of
-sparse tensors are not checked, and a stride of 0 makes a small file a large tensor. Here the pickle is read into plain
-records. A tensor is built when it is asked for, after every field of it was checked against what the file holds.
+sparse tensors are not checked, and a stride of 0 makes a small file a large tensor. Here the pickle is read into
+plain objects. A tensor is built when it is asked for, after every field of it was checked against what the file holds.
 """
 
 import io
@@ -18,7 +18,7 @@ from scipy.sparse import coo_matrix, csr_matrix
 from torch import Tensor
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import (
+from wtawp.graphs.file_checks import (
     LARGEST,
     brief,
     check_ascending,
@@ -27,7 +27,7 @@ from wtawp.graphs.checked import (
     checked_shape,
     checked_values,
 )
-from wtawp.graphs.plain_pickles import PlainUnpickler, Record, RecordedDict
+from wtawp.graphs.plain_pickles import PickledDict, PickledObject, PlainUnpickler
 from wtawp.graphs.read_limits import check_memory
 from wtawp.graphs.sanitize import csr
 
@@ -48,8 +48,8 @@ _MAX_NAMES = 1000  # of constructors in one file; each becomes a class
 _MIN_VALUES = 100_000  # plain values that a file may always hold, also if they share parts
 
 
-class _Record(Record):
-    """A record that knows the name of its constructor, "module.name"."""
+class _Pickled(PickledObject):
+    """A pickled object that knows the name of its constructor, "module.name"."""
 
     name = ""
 
@@ -62,7 +62,7 @@ class _Storage:
 
 
 class _Unpickler(PlainUnpickler):
-    """An unpickler that makes records of the objects of known libraries and refuses all others."""
+    """An unpickler that replaces objects of known libraries by plain ones and refuses all others."""
 
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream)
@@ -70,12 +70,12 @@ class _Unpickler(PlainUnpickler):
 
     def find_class(self, module: str, name: str) -> object:
         if (module, name) in (("collections", "OrderedDict"), ("collections", "defaultdict")):
-            return RecordedDict
+            return PickledDict
         full = f"{module}.{name}"
         if module.split(".")[0] not in _LIBRARIES or name in _CODE or len(self._classes) >= _MAX_NAMES:
             raise DataError(f"asks for {full[:200]}; refused, nothing was run: save a dict of tensors")
         if full not in self._classes:
-            self._classes[full] = type(name, (_Record,), {"name": full})
+            self._classes[full] = type(name, (_Pickled,), {"name": full})
         return self._classes[full]
 
     def persistent_load(self, reference: object) -> object:
@@ -109,16 +109,16 @@ class SavedTensors:
 
     @cached_property
     def content(self) -> dict[object, object]:
-        """The entries of a dict or a PyG `Data` by name; a tensor is a record, which `dense` and `matrix` read."""
+        """The entries of a dict or a PyG `Data` by name; tensors are pickled objects, see `dense` and `matrix`."""
         match _only_graph(self._loaded, self.path):
-            case _Record(
-                name="torch_geometric.data.data.Data", state={"_store": _Record(state={"_mapping": dict() as mapping})}
+            case _Pickled(
+                name="torch_geometric.data.data.Data", state={"_store": _Pickled(state={"_mapping": dict() as mapping})}
             ):
                 return mapping
             case dict() as mapping:
                 return mapping
             case loaded:
-                kind = loaded.name if isinstance(loaded, _Record) else type(loaded).__name__
+                kind = loaded.name if isinstance(loaded, _Pickled) else type(loaded).__name__
                 raise DataError(f"{self.path} must hold a PyG Data or a dict of tensors, got {kind[:200]}")
 
     def restored(self) -> object:
@@ -131,13 +131,13 @@ class SavedTensors:
 
     def is_tensor(self, key: str) -> bool:
         """Whether there is an entry of this name, and it is a tensor, dense or sparse."""
-        record = _unwrapped(self.content.get(key))
-        return isinstance(record, _Record) and record.name.startswith("torch._utils._rebuild_")
+        pickled = _unwrapped(self.content.get(key))
+        return isinstance(pickled, _Pickled) and pickled.name.startswith("torch._utils._rebuild_")
 
     def is_sparse(self, key: str) -> bool:
         """Whether the entry of this name is a sparse tensor."""
-        record = _unwrapped(self.content.get(key))
-        return isinstance(record, _Record) and record.name == "torch._utils._rebuild_sparse_tensor"
+        pickled = _unwrapped(self.content.get(key))
+        return isinstance(pickled, _Pickled) and pickled.name == "torch._utils._rebuild_sparse_tensor"
 
     def dense(self, key: str) -> Tensor:
         """The dense tensor of this name; a sparse one, or one of complex numbers, is refused."""
@@ -146,9 +146,9 @@ class SavedTensors:
     def matrix(self, key: str, num_rows: int) -> csr_matrix:  # [n, d]
         """The sparse matrix of this name with so many rows, stored as COO, CSR or CSC, with every index checked."""
         where = f"{self.path}, {key}"
-        record = _unwrapped(self.content.get(key))
-        match record.arguments if isinstance(record, _Record) else ():
-            case (_Record(arguments=(str(layout),)), (indices, values, size, *marks)) if layout == "torch.sparse_coo":
+        pickled = _unwrapped(self.content.get(key))
+        match pickled.arguments if isinstance(pickled, _Pickled) else ():
+            case (_Pickled(arguments=(str(layout),)), (indices, values, size, *marks)) if layout == "torch.sparse_coo":
                 return self._coo(
                     indices,
                     values,
@@ -156,7 +156,7 @@ class SavedTensors:
                     marked=any(mark is True for mark in marks),
                     where=where,
                 )
-            case (_Record(arguments=(str(layout),)), (pointers, indices, values, size)) if layout in (
+            case (_Pickled(arguments=(str(layout),)), (pointers, indices, values, size)) if layout in (
                 "torch.sparse_csr",
                 "torch.sparse_csc",
             ):
@@ -175,7 +175,7 @@ class SavedTensors:
         match saved:
             case None | bool() | int() | float() | str() | bytes():
                 return saved
-            case RecordedDict():
+            case PickledDict():
                 ordered = OrderedDict((key, self._value(value)) for key, value in saved.items())
                 if isinstance(saved.state, dict) and "_metadata" in saved.state:  # versions of the layers of a model
                     ordered._metadata = self._value(saved.state["_metadata"])  # type: ignore[attr-defined]
@@ -184,23 +184,25 @@ class SavedTensors:
                 return {key: self._value(value) for key, value in saved.items()}
             case list() | tuple() | set() | frozenset():
                 return type(saved)(map(self._value, saved))
-            case _Record(name="builtins.set" | "__builtin__.set", arguments=(list() as members,)) if all(
+            case _Pickled(name="builtins.set" | "__builtin__.set", arguments=(list() as members,)) if all(
                 isinstance(member, str | int | float) for member in members
             ):
                 return set(members)
-            case _Record(name="_codecs.encode", arguments=(str() as text, "latin1")) if max(text, default="") <= "\xff":
+            case _Pickled(name="_codecs.encode", arguments=(str() as text, "latin1")) if (
+                max(text, default="") <= "\xff"
+            ):
                 return text.encode("latin1")  # how pickle writes bytes in protocol 2
-            case _Record(name="collections.Counter", arguments=(dict() as counts,)):
+            case _Pickled(name="collections.Counter", arguments=(dict() as counts,)):
                 return Counter({key: self._value(count) for key, count in counts.items()})
-            case _Record(name="torch.Size", arguments=(sizes,)):
+            case _Pickled(name="torch.Size", arguments=(sizes,)):
                 return torch.Size(_sizes(sizes, str(self.path)))
-            case _Record(name="torch.device", arguments=(("cpu" | "cuda" | "mps" | "meta" | "xpu") as device, *index)):
+            case _Pickled(name="torch.device", arguments=(("cpu" | "cuda" | "mps" | "meta" | "xpu") as device, *index)):
                 return torch.device(device, *_sizes(tuple(index[:1]), str(self.path)))
-            case _Record(name="builtins.complex" | "__builtin__.complex", arguments=(float() as real, float() as im)):
+            case _Pickled(name="builtins.complex" | "__builtin__.complex", arguments=(float() as real, float() as im)):
                 return complex(real, im)
-            case type() if issubclass(saved, _Record) and isinstance(_torch_attribute(saved.name), torch.dtype):
+            case type() if issubclass(saved, _Pickled) and isinstance(_torch_attribute(saved.name), torch.dtype):
                 return _torch_attribute(saved.name)
-            case _Record(name=name) if name.startswith(("torch._utils._rebuild_", "torch._tensor._rebuild_")):
+            case _Pickled(name=name) if name.startswith(("torch._utils._rebuild_", "torch._tensor._rebuild_")):
                 tensor = self._strided(saved, str(self.path), dtypes={**_DTYPES, **_OTHER_DTYPES})
                 self._elements += tensor.numel() * tensor.itemsize
                 check_memory(self._elements, sum(map(len, self._members.values())), where=str(self.path))
@@ -220,14 +222,14 @@ class SavedTensors:
         return coo_matrix((entries, (rows, columns)), shape=shape).tocsr()
 
     def _strided(self, saved: object, where: str, dtypes: dict[str, torch.dtype] = _DTYPES) -> Tensor:
-        """The dense tensor of a record, checked; its type must be one of `dtypes`."""
+        """The dense tensor of a pickled object, checked; its type must be one of `dtypes`."""
         match _unwrapped(saved):
-            case _Record(
+            case _Pickled(
                 name="torch._utils._rebuild_tensor_v2",
                 arguments=(_Storage(reference=("storage", type() as kind, *location)), offset, size, stride, _, _),
             ):
                 numbers = self._numbers(_dtype(kind, dtypes, where), location, where, in_bytes=False)
-            case _Record(
+            case _Pickled(
                 name="torch._utils._rebuild_tensor_v3",  # types without a storage of their own, such as uint32
                 arguments=(
                     _Storage(reference=("storage", _, *location)),
@@ -317,7 +319,7 @@ def _only_graph(loaded: object, path: Path) -> object:
     match loaded:
         case (graph, None) | (graph, None, _):
             return graph
-        case (dict() | _Record(), dict() | _Record()) | (dict() | _Record(), dict() | _Record(), _):
+        case (dict() | _Pickled(), dict() | _Pickled()) | (dict() | _Pickled(), dict() | _Pickled(), _):
             raise DataError(
                 f"{path} is a data set of PyG with several graphs; save the one you need: torch.save(dataset[0], ...)"
             )
@@ -325,21 +327,21 @@ def _only_graph(loaded: object, path: Path) -> object:
 
 
 def _unwrapped(saved: object) -> object:
-    """The record of the tensor itself: parameters, and tensors with attributes, are records around it."""
+    """The tensor itself: parameters, and tensors with attributes, are pickled as objects around it."""
     match saved:
-        case _Record(
+        case _Pickled(
             name="torch._utils._rebuild_parameter" | "torch._utils._rebuild_parameter_with_state",
-            arguments=(_Record() as inner, *_),
+            arguments=(_Pickled() as inner, *_),
         ):
             return inner
-        case _Record(name="torch._tensor._rebuild_from_type_v2", arguments=(type() as kind, _, tuple(arguments), *_)):
-            return kind(*arguments) if issubclass(kind, _Record) else None
+        case _Pickled(name="torch._tensor._rebuild_from_type_v2", arguments=(type() as kind, _, tuple(arguments), *_)):
+            return kind(*arguments) if issubclass(kind, _Pickled) else None
     return saved
 
 
 def _sizes(saved: object, where: str) -> tuple[int, ...]:
     """The sizes or strides of a tensor, which are whole numbers."""
-    sizes = saved.arguments[0] if isinstance(saved, _Record) and saved.arguments else saved
+    sizes = saved.arguments[0] if isinstance(saved, _Pickled) and saved.arguments else saved
     match sizes:
         case tuple() | list() if len(sizes) <= 8 and all(type(size) is int and abs(size) <= LARGEST for size in sizes):
             return tuple(sizes)

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError, UnusedDataWarning, find_stack_level, shortened
 from wtawp.graphs.archives import Archive
-from wtawp.graphs.files import pickled_matrix, read_graphdata, read_npz, read_tu
+from wtawp.graphs.published_readers import pickled_matrix, read_graphdata, read_npz, read_tu
 from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
 from wtawp.graphs.saved_tensors import SavedTensors

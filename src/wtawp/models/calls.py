@@ -1,4 +1,4 @@
-"""How a module of anybody is called on a graph, and what it must return.
+"""How any module, ours or a user's, is called on a graph, and what it must return.
 
 Modules are called as `model(x, edge_index)`, and as `model(x, edge_index, batch)` on collections of graphs. Weights of
 edges are the third argument of those that take them. Everything else is written as an adapter, `forward(model, data)`.

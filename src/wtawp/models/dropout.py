@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 from wtawp.graphs.autograd_calls import call_function
+from wtawp.graphs.splitmix64 import splitmix64
 from wtawp.models import dropout_kernels
 
 
@@ -91,21 +91,7 @@ def next_key(device: torch.device) -> Tensor:  # -> [], or [b] inside a stack
     if stream is None:
         return torch.randint(-(1 << 63), (1 << 63) - 1, (), device=device)
     stream.layer += 1
-    return mixed(stream.key + stream.layer * 0x9E3779B9)
-
-
-def mixed(key: Tensor) -> Tensor:
-    """Map 64-bit integers one to one to integers without visible pattern (the finaliser of splitmix64)."""
-    if key.device.type == "cpu" and dropout_kernels.HAS_NUMBA and not is_functorch_wrapped_tensor(key):
-        return dropout_kernels.mixed(key)
-    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
-        key = (key ^ _shifted(key, shift)) * factor
-    return key ^ _shifted(key, 31)
-
-
-def _shifted(key: Tensor, shift: int) -> Tensor:
-    """Shift right and fill with zeros; torch's own shift fills with the sign."""
-    return (key >> shift) & ((1 << (64 - shift)) - 1)
+    return splitmix64(stream.key + stream.layer * 0x9E3779B9)
 
 
 class _Dropout(torch.autograd.Function):

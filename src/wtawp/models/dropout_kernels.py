@@ -39,13 +39,6 @@ def apply(x: Tensor, keys: Tensor, positions: Tensor, p: float, *, compiled: boo
     return torch.where(kept, x * scale, 0.0)
 
 
-def mixed(keys: Tensor) -> Tensor:
-    """Map keys of any shape on the CPU one to one to others, by the compiled loop of `dropout.mixed`."""
-    out = torch.empty_like(keys, memory_format=torch.contiguous_format)
-    dropout_numba.mix(keys.reshape(-1).numpy(), out.view(-1).numpy())
-    return out
-
-
 def hashed(place: Tensor, key: Tensor) -> Tensor:
     """Hash a position and a 64-bit key to 32 bits: a multiplicative hash that mixes in both halves of the key."""
     low, high = key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF

@@ -26,16 +26,6 @@ def halves(key: int) -> tuple[u, u]:
 
 
 @numba.njit(nogil=True, cache=True)
-def mix(keys: Array, out: Array) -> None:
-    """Write the finaliser of splitmix64 of each key to `out`, both [k] int64."""
-    for i in range(len(keys)):
-        key = np.uint64(keys[i])
-        key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        out[i] = np.int64(key ^ (key >> np.uint64(31)))
-
-
-@numba.njit(nogil=True, cache=True)
 def apply(x: Array, keys: Array, positions: Array, threshold: int, scale: Array, out: Array) -> None:
     """See `dropout_kernels.apply`; `scale` is an array of one number with the dtype of x, so that loops vectorise."""
     batch, rows, width = out.shape

@@ -113,18 +113,7 @@ class ElasticGNN(nn.Module, StackAware):
         return out if rows is None else out[..., rows, :]
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
-
-        Ten hops reach nearly every node, so all nodes are computed.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `StackAware.prepare`. Ten hops reach nearly every node, so all nodes are computed."""
         return features(x, dropped=True), self._operators(edge_index, None, x), None, rows
 
 

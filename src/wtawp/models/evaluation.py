@@ -1,4 +1,4 @@
-"""What must hold while a module of anybody is evaluated: evaluation mode, and no layer that caches another graph."""
+"""Evaluate any module: switch to evaluation mode, and refuse layers that cached another graph."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,7 +48,7 @@ def without_cached_graphs(models: Sequence[nn.Module], *, is_one_graph: bool = F
     """Empty the caches of layers that keep their first graph (PyG's `cached=True`), before a `with` block and after it.
 
     Args:
-        models: Modules of anybody.
+        models: Modules, ours or of users.
         is_one_graph: Whether all calls inside the block are on one graph, so that layers may cache that one. Otherwise
             they cache nothing inside the block.
 

@@ -109,18 +109,7 @@ class GAT(nn.Module, StackAware, RunsByLayer):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
-
-        Only the exact receptive field of `rows` is computed.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `StackAware.prepare`. Only the exact receptive field of `rows` is computed."""
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x, dropped=True), (Hop.whole(operator),) * len(self.convs)
@@ -138,26 +127,11 @@ class GAT(nn.Module, StackAware, RunsByLayer):
         return False
 
     def batch_arguments(self, batch: Data) -> tuple[object, ...]:
-        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
-
-        Args:
-            batch: The batch.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `RunsOnBatches.batch_arguments`."""
         return batch.x, self._hops(batch, len(self.convs))
 
     def infer_layer(self, number: int, batch: Data) -> Tensor:
-        """Compute one layer for the seeds of a batch, as `RunsByLayer` asks.
-
-        Args:
-            number: Number of the layer, counted from 0.
-            batch: A batch of one hop with all neighbours.
-
-        Returns:
-            The output of the layer, [batch_size, h].
-        """
+        """See `RunsByLayer.infer_layer`."""
         out: Tensor = self.convs[number](batch.x, self._hops(batch, 1)[0], self.dropout)
         return F.elu(self.norms[number](out)) if number + 1 < len(self.convs) else out
 

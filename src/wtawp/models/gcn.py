@@ -118,18 +118,11 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor | Operator, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+        """See `StackAware.prepare`.
 
-        Only the exact receptive field of `rows` is computed. As nothing is dropped from the input, A_hat X is computed
-        here, once, if the features are dense. (For bags of words, A_hat X would have many more non-zeros than X.)
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e], or the normalised operator [n, n].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
+        `edge_index` may also be the normalised operator, [n, n]. Only the exact receptive field of `rows` is computed.
+        As nothing is dropped from the input, A_hat X is computed here, once, if the features are dense. (For bags of
+        words, A_hat X would have many more non-zeros than X.)
         """
         check_width(x, cast(Tensor, self.convs[0].weight))
         operator, depth = self._operators(edge_index, None, x), len(self.convs)
@@ -162,27 +155,12 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         return True
 
     def batch_arguments(self, batch: Data) -> tuple[object, ...]:
-        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
-
-        Args:
-            batch: The batch, with GCN weights.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `RunsOnBatches.batch_arguments`."""
         check_width(batch.x, cast(Tensor, self.convs[0].weight))
         return batch.x, batch_blocks(batch, len(self.convs), "sum")
 
     def infer_layer(self, number: int, batch: Data) -> Tensor:
-        """Compute one layer for the seeds of a batch, as `RunsByLayer` asks.
-
-        Args:
-            number: Number of the layer, counted from 0.
-            batch: A batch of one hop with all neighbours and GCN weights.
-
-        Returns:
-            The output of the layer, [batch_size, h].
-        """
+        """See `RunsByLayer.infer_layer`."""
         out: Tensor = self.convs[number](batch.x, batch_blocks(batch, 1, "sum").operators[0])
         return self._activated(self.norms[number](out)) if number + 1 < len(self.convs) else out
 
@@ -210,15 +188,7 @@ class GCN(nn.Module, StackAware, RunsByLayer, SupportsFactoredGradient, IsConvol
         return (NormalisedAdjacency(),)
 
     def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            operators: One operator [n, n] for each that `graph_operators` names, in that order.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `SupportsFactoredGradient.forward_args`."""
         return x, operators[0]
 
 

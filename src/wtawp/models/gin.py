@@ -88,18 +88,7 @@ class GIN(nn.Module, StackAware, RunsByLayer):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
-
-        Only the exact receptive field of `rows` is computed.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `StackAware.prepare`. Only the exact receptive field of `rows` is computed."""
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x), operator
@@ -117,25 +106,10 @@ class GIN(nn.Module, StackAware, RunsByLayer):
         return False
 
     def batch_arguments(self, batch: Data) -> tuple[object, ...]:
-        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
-
-        Args:
-            batch: The batch.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `RunsOnBatches.batch_arguments`."""
         return batch.x, batch_blocks(batch, len(self.convs), "sum")
 
     def infer_layer(self, number: int, batch: Data) -> Tensor:
-        """Compute one layer for the seeds of a batch, as `RunsByLayer` asks.
-
-        Args:
-            number: Number of the layer, counted from 0.
-            batch: A batch of one hop with all neighbours.
-
-        Returns:
-            The output of the layer, [batch_size, h].
-        """
+        """See `RunsByLayer.infer_layer`."""
         out: Tensor = self.convs[number](batch.x, batch_blocks(batch, 1, "sum").operators[0])
         return out.relu() if number + 1 < len(self.convs) else out

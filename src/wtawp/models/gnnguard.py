@@ -107,17 +107,9 @@ class GNNGuard(nn.Module, StackAware):
         return logits if rows is None else logits[..., rows, :]
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+        """See `StackAware.prepare`.
 
         An edge's weight depends on all edges of both nodes, so every layer is computed for the whole graph.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
         """
         return features(x), self._operators(edge_index, None, x), None, rows
 

@@ -84,18 +84,7 @@ class GCNJaccard(nn.Module, StackAware, SupportsFactoredGradient, FiltersEdges):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
-
-        Only the exact receptive field of `rows` in the filtered graph is computed.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `StackAware.prepare`. Only the exact receptive field of `rows` in the filtered graph is computed."""
         return self.gcn.prepare(x, self._operators(edge_index, None, x), rows)
 
     def graph_operators(self) -> tuple[GraphOperator, ...]:
@@ -107,25 +96,10 @@ class GCNJaccard(nn.Module, StackAware, SupportsFactoredGradient, FiltersEdges):
         return self.gcn.graph_operators()
 
     def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            operators: One operator [n, n] for each that `graph_operators` names, in that order.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `SupportsFactoredGradient.forward_args`."""
         return self.gcn.forward_args(x, operators)
 
     def pair_filter(self, x: Features) -> PairFilter:
-        """Tell which pairs of nodes can be joined, as `FiltersEdges` asks.
-
-        Args:
-            x: Features of all nodes, [n, d].
-
-        Returns:
-            A function of a range of rows, `(first, last) -> [last - first, n]`, that is True where an edge is kept.
-        """
+        """See `FiltersEdges.pair_filter`."""
         similarity = jaccard_rows(x)
         return lambda first, last: similarity(first, last) >= self.threshold

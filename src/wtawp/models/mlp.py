@@ -79,18 +79,7 @@ class MLP(nn.Module, StackAware, RunsOnBatches):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:  # noqa: ARG002
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
-
-        Only the features of `rows` are needed.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Ignored.
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `StackAware.prepare`. Only the features of `rows` are needed; the edges are ignored."""
         return features(x, rows), None, None, rows
 
     @property
@@ -104,12 +93,5 @@ class MLP(nn.Module, StackAware, RunsOnBatches):
         return False
 
     def batch_arguments(self, batch: Data) -> tuple[object, ...]:
-        """Build the arguments of `forward` for the seeds of a batch, as `RunsOnBatches` asks.
-
-        Args:
-            batch: The batch.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `RunsOnBatches.batch_arguments`."""
         return batch.x[: batch.batch_size], None, None, batch.n_id[: batch.batch_size]

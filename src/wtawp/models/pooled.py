@@ -107,20 +107,11 @@ class Pooled(nn.Module, StackAwareOnGraphs):
         return logits
 
     def prepare_graphs(self, x: Tensor, edge_index: Tensor, batch: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some graphs, as `StackAwareOnGraphs` asks.
+        """See `StackAwareOnGraphs.prepare_graphs`.
 
         Only the nodes of these graphs are needed. A GCN ends in a product with A_hat, and the product P A_hat with the
         averaging operator P is as sparse as A_hat and has one row for each graph: the last layer of a GCN therefore
         computes graphs, not nodes. (The mean does not change the bias; a sum would.)
-
-        Args:
-            x: Features of the nodes of all graphs, [n, d].
-            edge_index: Edges of all graphs, [2, e].
-            batch: The graph that each node belongs to, [n].
-            rows: The graphs whose logits are wanted, [k]; None for all graphs.
-
-        Returns:
-            Positional arguments for `forward`.
         """
         encoder, nodes = cast(StackAware, self.encoder), None
         pool = self._pooling(batch, x.dtype)

@@ -96,18 +96,10 @@ class PPNP(nn.Module, StackAware, SupportsFactoredGradient):
         return out if rows is None else out[..., rows, :]
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+        """See `StackAware.prepare`.
 
         Ten hops reach nearly every node, so the linear layers see all nodes, and `rows` select rows of PageRank. These
         are dense, and take as many steps to build as the model has. Where most rows are wanted, iterations cost less.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
         """
         operator = self._operators(edge_index, None, x)
         if rows is None:
@@ -126,13 +118,5 @@ class PPNP(nn.Module, StackAware, SupportsFactoredGradient):
         return () if self.steps is None else (NormalisedAdjacency(),)
 
     def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            operators: One operator [n, n] for each that `graph_operators` names, in that order.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `SupportsFactoredGradient.forward_args`."""
         return x, operators[0]

@@ -153,29 +153,14 @@ class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         return layer
 
     def extra_loss(self, *arguments: object) -> Tensor:
-        """Compute the extra term of the loss without the logits, as `HasExtraLoss` asks.
-
-        Args:
-            *arguments: Positional arguments of `forward`.
-
-        Returns:
-            The term: a scalar, or [b] for a stack of models.
-        """
+        """See `HasExtraLoss.extra_loss`."""
         term: Tensor = self(*arguments, with_extra_loss=True)[1]
         return term
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+        """See `StackAware.prepare`.
 
         The extra loss is over all nodes, so the first layer is too; the others only compute what leads to `rows`.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
         """
         operators = self._means(edge_index, None, x), self._variances(edge_index, None, x)
         inputs = features(x, dropped=True)
@@ -197,14 +182,6 @@ class RGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         return NormalisedAdjacency(), NormalisedAdjacency(power=-1.0)
 
     def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            operators: One operator [n, n] for each that `graph_operators` names, in that order.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `SupportsFactoredGradient.forward_args`."""
         means, variances = operators
         return x, (GaussianHop(means, variances, None),) * len(self.convs)

@@ -163,29 +163,14 @@ class SimPGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         return self.ssl * (predicted[..., 0] - both.similarity[chosen]).square().mean(-1)
 
     def extra_loss(self, *arguments: object) -> Tensor:
-        """Compute the extra term of the loss without the logits, as `HasExtraLoss` asks.
-
-        Args:
-            *arguments: Positional arguments of `forward`.
-
-        Returns:
-            The term: a scalar, or [b] for a stack of models.
-        """
+        """See `HasExtraLoss.extra_loss`."""
         term: Tensor = self(*arguments, with_extra_loss=True)[1]
         return term
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+        """See `StackAware.prepare`.
 
         The extra loss is over all nodes, so the first layer is too; the last one only computes `rows`.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
         """
         return features(x), self._both(x, edge_index, None, rows)
 
@@ -198,15 +183,7 @@ class SimPGCN(nn.Module, StackAware, SupportsFactoredGradient, HasExtraLoss):
         return (NormalisedAdjacency(),)
 
     def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            operators: One operator [n, n] for each that `graph_operators` names, in that order.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `SupportsFactoredGradient.forward_args`."""
         alike = self._alike(x)
         no_pairs = torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0)  # only the extra loss uses them
         return x, TwoGraphs(operators[0], alike, operators[0], alike, None, *no_pairs)

@@ -91,18 +91,7 @@ class SoftMedianGCN(nn.Module, StackAware):
         return logits
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
-
-        Only the exact receptive field of `rows` is computed.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `StackAware.prepare`. Only the exact receptive field of `rows` is computed."""
         operator = self._operators(edge_index, None, x)
         if rows is None:
             return features(x), operator

@@ -86,17 +86,9 @@ class GCNSVD(nn.Module, StackAware, SupportsFactoredGradient):
         return self._operators(edge_index, edge_weight, x.shape[0], dtype)
 
     def prepare(self, x: Tensor, edge_index: Tensor, rows: Tensor | None) -> tuple[object, ...]:
-        """Build the arguments of `forward` for some nodes, as `StackAware` asks.
+        """See `StackAware.prepare`.
 
         In a low-rank graph every node is joined to every other, so only the last layer is restricted to `rows`.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            edge_index: Edges of the graph, [2, e].
-            rows: The nodes whose logits are wanted, [k]; None for all nodes.
-
-        Returns:
-            Positional arguments for `forward`.
         """
         operator = self._operator(x, edge_index, None)
         if rows is None:
@@ -113,13 +105,5 @@ class GCNSVD(nn.Module, StackAware, SupportsFactoredGradient):
         return (LowRankAdjacency(self.rank),)
 
     def forward_args(self, x: Features, operators: tuple[Multiplies, ...]) -> tuple[object, ...]:
-        """Build the arguments of `forward` from operators of the caller, as `SupportsFactoredGradient` asks.
-
-        Args:
-            x: Features of all nodes, [n, d].
-            operators: One operator [n, n] for each that `graph_operators` names, in that order.
-
-        Returns:
-            Positional arguments for `forward`.
-        """
+        """See `SupportsFactoredGradient.forward_args`."""
         return x, operators[0]

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from wtawp.training.batches import fit_batches
     from wtawp.training.evaluation import evaluate
     from wtawp.training.inference import compute_logits
+    from wtawp.training.learned_structure import learn_structure
     from wtawp.training.loop import Fit, fit, fit_many
     from wtawp.training.options import SelectOn
-    from wtawp.training.structure import learn_structure
     from wtawp.training.subsets import dot_product
 
 __all__ = [
@@ -37,7 +37,7 @@ _HOMES = {
     "fit": "loop",
     "fit_batches": "batches",
     "fit_many": "loop",
-    "learn_structure": "structure",
+    "learn_structure": "learned_structure",
 }
 
 __getattr__ = lazy_exports(__name__, _HOMES)

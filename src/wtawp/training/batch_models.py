@@ -1,4 +1,4 @@
-"""How a module, of this package or of anybody, is called on a batch of sampled nodes so that its outputs are right."""
+"""Call any module on a batch of sampled nodes so that its outputs are correct."""
 
 import inspect
 from collections.abc import Callable, Iterator

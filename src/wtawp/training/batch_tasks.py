@@ -28,8 +28,8 @@ PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Goal:
-    """What all tasks share.
+class TaskContext:
+    """What both kinds of tasks need: the seed, the device, the loss and the metric.
 
     Attributes:
         seed: Determines the order of the batches, and what is sampled.
@@ -103,7 +103,7 @@ class GraphTask:
         model: A module called as `model(x, edge_index, batch)`.
         graphs: The graphs.
         split: The parts, as positions in `graphs`.
-        goal: Seed, device, loss and metric.
+        context: Seed, device, loss and metric.
         batch_size: Number of graphs in a batch.
 
     Raises:
@@ -116,18 +116,18 @@ class GraphTask:
         model: nn.Module,
         graphs: Data | Sequence[Data],
         split: Split,
-        goal: Goal,
+        context: TaskContext,
         *,
         batch_size: int,
     ) -> None:
-        all_graphs = copy.copy(batched(graphs, any_target=not goal.objective.has_classes)).to(goal.device)
+        all_graphs = copy.copy(batched(graphs, any_target=not context.objective.has_classes)).to(context.device)
         check_kind(model, all_graphs)
         refuse_cached(model)
-        self.model, self.goal = model, goal
-        self.parts = {name: select_graphs(all_graphs, getattr(split, name).to(goal.device)) for name in PARTS}
+        self.model, self.context = model, context
+        self.parts = {name: select_graphs(all_graphs, getattr(split, name).to(context.device)) for name in PARTS}
         numbers, batches = cast("Dataset[int]", range(len(split.train))), GraphBatches(self.parts["train"])
         self.batches: Iterable[Data] = DataLoader(
-            numbers, batch_size, shuffle=True, generator=rng("batches", goal.seed), collate_fn=batches.select
+            numbers, batch_size, shuffle=True, generator=rng("batches", context.seed), collate_fn=batches.select
         )
 
     def closure(self, batch: Data) -> Callable[[], Tensor]:
@@ -139,8 +139,8 @@ class GraphTask:
         Returns:
             A function that computes the loss.
         """
-        batch = batch.to(self.goal.device)
-        return lambda: self.goal.loss(self._logits(batch), batch.y)
+        batch = batch.to(self.context.device)
+        return lambda: self.context.loss(self._logits(batch), batch.y)
 
     def _logits(self, batch: Data) -> Tensor:
         """The output of the model for some graphs."""
@@ -158,7 +158,7 @@ class GraphTask:
         """
         self.model.eval()
         logits = {name: self._logits(self.parts[name]) for name in parts}
-        return {name: self.goal.scores(each, self.parts[name].y) for name, each in logits.items()}
+        return {name: self.context.scores(each, self.parts[name].y) for name, each in logits.items()}
 
 
 class NodeTask:
@@ -168,7 +168,7 @@ class NodeTask:
         model: A module called as `model(x, edge_index)`.
         data: The graph, on the CPU.
         split: The training, validation and test nodes.
-        goal: Seed, device, loss and metric.
+        context: Seed, device, loss and metric.
         fanouts: Largest number of sampled neighbours of a node in each hop; None if a loader is given and the model
             says how many layers it has.
         loader: Batches of somebody else, one iteration an epoch; None samples them here.
@@ -188,7 +188,7 @@ class NodeTask:
         model: nn.Module,
         data: Data,
         split: Split,
-        goal: Goal,
+        context: TaskContext,
         *,
         fanouts: Sequence[int] | None,
         loader: Iterable[Data] | None,
@@ -197,7 +197,7 @@ class NodeTask:
         num_workers: int,
     ) -> None:
         check_kind(model, data)
-        self.data, self.goal = data, goal
+        self.data, self.context = data, context
         self.lists = neighbour_lists_of(data) if neighbours is None else neighbours
         num_hops = None if fanouts is None else len(fanouts)
         check_on_small_graph(model, num_features_of(data), num_hops)
@@ -209,7 +209,7 @@ class NodeTask:
             return
         assert fanouts is not None
         hops = fanouts if self.runner.num_hops else (0,)  # an MLP needs no neighbours
-        self.batches = NodeBatches(data, self.nodes["train"], hops, batch_size=batch_size, seed=goal.seed,
+        self.batches = NodeBatches(data, self.nodes["train"], hops, batch_size=batch_size, seed=context.seed,
                                    neighbours=self.lists, num_workers=num_workers)  # fmt: skip
 
     def closure(self, batch: Data) -> Callable[[], Tensor] | None:
@@ -227,9 +227,9 @@ class NodeTask:
         rows = torch.arange(batch.batch_size) if self.is_sampled_here else self._training_rows(batch)
         if not len(rows):
             return None
-        batch, rows = batch.to(self.goal.device), rows.to(self.goal.device)
+        batch, rows = batch.to(self.context.device), rows.to(self.context.device)
         prepared, y = self.runner.prepare(batch), batch.y[rows]
-        return lambda: self.goal.loss(self.runner.logits(prepared)[rows], y)
+        return lambda: self.context.loss(self.runner.logits(prepared)[rows], y)
 
     def _training_rows(self, batch: Data) -> Tensor:
         """The rows of a batch from somebody else's loader that are training nodes; if it has seeds, only those."""
@@ -261,6 +261,6 @@ class NodeTask:
         logits = logits_of(self.runner, self.data, self.lists, nodes)
         out = {}
         for name in parts:
-            own = logits[torch.searchsorted(nodes, self.nodes[name])].to(self.goal.device)
-            out[name] = self.goal.scores(own, rows_of(self.data.y, self.nodes[name]).to(self.goal.device))
+            own = logits[torch.searchsorted(nodes, self.nodes[name])].to(self.context.device)
+            out[name] = self.context.scores(own, rows_of(self.data.y, self.nodes[name]).to(self.context.device))
         return out

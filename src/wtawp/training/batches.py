@@ -14,7 +14,7 @@ from wtawp.graphs import NeighbourLists, Split, batched, is_collection
 from wtawp.models.calls import check_initialized, warn_of_unused_edge_inputs
 from wtawp.models.capabilities import StackAwareOnGraphs
 from wtawp.models.inputs import check_kind
-from wtawp.training.batch_tasks import PARTS, Criterion, Goal, GraphTask, NodeTask, Task
+from wtawp.training.batch_tasks import PARTS, Criterion, GraphTask, NodeTask, Task, TaskContext
 from wtawp.training.best_weights import BestWeights
 from wtawp.training.checks import (
     Samples,
@@ -138,18 +138,18 @@ def fit_batches(
     if awp is not None:
         warn_of_slow_training(awp, schedule.lr)
     split, objective = _check_samples(data, split, Objective(loss=loss, metric=metric), model)
-    goal = Goal(seed, device, objective)
+    context = TaskContext(seed, device, objective)
     of_nodes = {"fanouts": fanouts, "loader": loader, "neighbours": neighbours, "num_workers": num_workers or None}
     task: Task
     if not isinstance(data, Data) or is_collection(data) or isinstance(model, StackAwareOnGraphs):
         given = [name for name, value in of_nodes.items() if value is not None]
         if given:
             raise ValueError(f"{', '.join(given)}: for batches of nodes of one graph, and these are graphs")
-        task = GraphTask(model, data, split, goal, batch_size=batch_size or 1)
+        task = GraphTask(model, data, split, context, batch_size=batch_size or 1)
     else:
         if fanouts is None and loader is None:
             raise ValueError("one graph is trained in batches of nodes: pass fanouts=(10, 10), one number for a layer")
-        task = NodeTask(model, data, split, goal, batch_size=batch_size or 1, fanouts=fanouts, loader=loader,
+        task = NodeTask(model, data, split, context, batch_size=batch_size or 1, fanouts=fanouts, loader=loader,
                         neighbours=neighbours, num_workers=num_workers)  # fmt: skip
     if not isinstance(data, Data) or isinstance(data.edge_index, Tensor):
         warn_of_unused_edge_inputs(model, data)

@@ -35,13 +35,13 @@ from wtawp.training.checks import (
     targets_of,
     warn_of_slow_training,
 )
-from wtawp.training.engine import StackRun, StackTraining
 from wtawp.training.identity import describe_training
 from wtawp.training.objective import LossFunction, MetricFunction, Objective
 from wtawp.training.optimizers import OptimizerFactory, SchedulerFactory, build_optimizer
 from wtawp.training.options import Average, FitSelectOn, Schedule
 from wtawp.training.passes import needs_samples_without_edges
 from wtawp.training.stack_loop import Augment, train_stack
+from wtawp.training.stack_training import StackRun, StackTraining
 from wtawp.training.subsets import Decoder, check_links
 
 LR, WEIGHT_DECAY = 0.01, 5e-4  # of the paper's Adam
@@ -165,8 +165,7 @@ def fit(
 
     Raises:
         ValueError: If the seed is not a whole number, an option is outside its allowed values or contradicts another
-            one, the optimizer cannot be used,
-            or the model has no parameters.
+            one, the optimizer cannot be used, or the model has no parameters.
         DataError: If the model classifies nodes and `data` holds several graphs, or the other way round, or it cannot
             be called with the graph, or does not return one tensor; if there is neither a split nor masks, or a part of
             the split is empty, overlaps another one, or lacks a class; if features are not finite; or if the targets
@@ -235,26 +234,20 @@ def fit_many(
         models: Modules of one architecture on one device, called as `model(x, edge_index)`, or as
             `model(x, edge_index, batch)` to classify graphs. Afterwards each holds the weights of its selected epoch
             and is in evaluation mode.
-        data: One graph, whose nodes are classified, or several graphs (a list, or PyG's `Batch`), which are then the
-            samples themselves.
+        data: As in `fit`.
         splits: The training, validation and test nodes, graphs, or pairs of nodes: one split for all models, or one for
             each. None uses the masks `train_mask`, `val_mask` and `test_mask` of the graph for all models.
         seeds: One seed for each model. It determines the model's dropout masks, whatever it is trained with.
-        awp: How the weights are perturbed; None is plain training.
-        epochs: Number of epochs, at least 1.
-        lr: Learning rate of Adam; None is 0.01.
-        weight_decay: Weight decay of Adam; None is 5e-4.
+        awp: As in `fit`.
+        epochs: As in `fit`.
+        lr: As in `fit`.
+        weight_decay: As in `fit`.
         patience: Number of epochs without improvement after which a model stops, at least 1; None trains all epochs. A
             stack ends when all of its models have stopped.
-        select_on: What must improve on the validation set for an epoch to be selected: "loss", "accuracy", "metric" (if
-            the metric is not the accuracy), or "either" of loss and metric, which is the rule of the released code.
-            "last" selects the last epoch.
-        average: Measures and keeps an average of the weights over epochs in place of those of an epoch: a number is the
-            decay of an exponential moving average, "swa" is the equal mean of the last quarter of the epochs, one of
-            which is then selected.
-        tf32: Whether a GPU may multiply matrices in TF32, which is faster and less precise.
-        augment: Called as `augment(data, epoch)` before each epoch; it returns the graph that the training pass uses.
-            The models have their current weights then.
+        select_on: As in `fit`.
+        average: As in `fit`.
+        tf32: As in `fit`.
+        augment: As in `fit`; the models have their current weights then.
         observe: Called as `observe(models, epoch)` after each epoch, with the models of one stack, which have the
             weights of that epoch, or their averages.
         split_index: Number of the split, if `splits` is None and the masks describe several splits.
@@ -263,13 +256,12 @@ def fit_many(
         scheduler: Builds the scheduler of one optimizer, as in `fit`, likewise.
         loss: The loss of one model, as in `fit`. It is called for one model after another.
         metric: The metric of one model, as in `fit`, likewise.
-        lower_is_better: Whether a lower metric is better.
-        decoder: Makes this a link prediction, as in `fit`.
-        forward: Called as `forward(model, data)` in place of the models, as in `fit`.
+        lower_is_better: As in `fit`.
+        decoder: As in `fit`.
+        forward: As in `fit`.
         checkpoint: A file in which the training is saved, as in `fit`. If there are several stacks, each has a file of
             its own: "runs.pt" becomes "runs-0.pt", "runs-1.pt" and so on.
-        checkpoint_every: Number of epochs between two saves, at least 1; None is 10. The end of the training is always
-            saved.
+        checkpoint_every: As in `fit`.
 
     Returns:
         One result for each model, in the order of `models`.
@@ -288,33 +280,17 @@ def fit_many(
         >>> models = [GCN(13, 3, generator=rng("init", i)) for i in range(2)]
         >>> first, second = fit_many(models, data, stratified(data.y, seed=0), seeds=[0, 1], epochs=3)
     """
-    if isinstance(models, nn.Module) or not isinstance(models, Sequence):
-        raise ValueError(f"models must be a list of modules, got {type(models).__name__}; for one model call fit")
-    if not models:
-        raise ValueError("fit_many needs one model or more, got none")
-    if len({id(model) for model in models}) < len(models):
-        raise ValueError("fit_many trains each model once, and the same model is in the list several times; build each")
-    if not hasattr(seeds, "__len__"):
-        raise ValueError(f"seeds must hold a number for each model, such as range({len(models)}), got {seeds!r}")
-    seeds = [checked_seed(seed, f"seeds[{i}]") for i, seed in enumerate(seeds)]
+    seeds = _checked_seeds(models, seeds)
     for model in models:
         check_data(model, data, forward, "fit")
         check_initialized(model)
     chosen = splits_of(data, splits, split_index, is_of_pairs=decoder is not None)
     split_of = [chosen] * len(models) if isinstance(chosen, Split) else chosen
-    if not len(models) == len(split_of) == len(seeds):
-        raise ValueError(
-            f"each model needs a split and a seed, got {len(models)} models, {len(split_of)} splits, {len(seeds)} seeds"
-        )
+    _check_numbers(models, split_of, seeds)
     _check_options(awp, lr, weight_decay, optimizer, metric, select_on)
     check_functions(loss=loss, metric=metric, scheduler=scheduler, augment=augment, observe=observe, decoder=decoder,
                     forward=forward)  # fmt: skip
-    if checkpoint is None and checkpoint_every is not None:
-        raise ValueError(
-            f"checkpoint_every={checkpoint_every} needs checkpoint=, the file in which the training is saved"
-        )
-    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
-        raise ValueError(f'checkpoint must be the path of a file, such as "run.pt", got {checkpoint!r}')
+    _check_checkpoint(checkpoint, checkpoint_every)
     schedule = Schedule(
         epochs=epochs,
         lr=LR if lr is None else lr,
@@ -327,45 +303,37 @@ def fit_many(
         warn_of_slow_training(awp, schedule.lr)
     if awp is not None and not awp.is_plain and awp.start >= epochs:
         raise ValueError(f"start={awp.start} leaves no perturbed epoch of {epochs}; choose a smaller one")
-    device = device_of_trained(models[0])
-    graph = _on_device(_one_graph(data, any_target=loss is not None), models[0], device)
-    if isinstance(graph, Data):
-        if forward is None:
-            check_kind(models[0], graph)
-        check_graph(graph, models[0], is_adapted=forward is not None)
+    graph = _checked_graph(data, models[0], forward, any_target=loss is not None)
     objective = Objective(loss=loss, metric=metric, lower_is_better=lower_is_better)
     split_of, objective = _check_samples(graph, split_of, objective, decoder)
     if forward is None and not isinstance(data, HeteroData):
         warn_of_unused_edge_inputs(models[0], data)
-    is_batch = isinstance(graph, Data) and is_collection(graph)
-    is_local = isinstance(models[0], StackAwareOnGraphs) and not has_batch_norm(models[0])
-    is_shared = decoder is None and (not is_batch or is_local)
     is_monitored = awp is not None and not awp.is_plain and not awp.is_auto and awp.needs_natural_gradient
     monitor = VanishingMembersMonitor(seeds, awp) if is_monitored else None
     make_optimizer = partial(
         build_optimizer, lr=schedule.lr, weight_decay=schedule.weight_decay, optimizer=optimizer, scheduler=scheduler
     )
+    functions = {"augment": augment, "code of optimizer": optimizer, "code of scheduler": scheduler}
     results: dict[int, Fit] = {}
-    stacks = _stacks(split_of, together=device.type == "cuda" and is_shared)
-    is_one_graph = augment is None and not is_batch and not needs_samples_without_edges(awp)
+    stacks = _stacks(split_of, together=_is_one_stack(models[0], graph, is_of_pairs=decoder is not None))
+    is_one_graph = augment is None and not _is_of_graphs(graph) and not needs_samples_without_edges(awp)
     caches = without_cached_graphs(models, is_one_graph=is_one_graph)
     features = constant_features() if augment is None else nullcontext()
     with _matmul_precision(tf32), caches, features:
         for number, stack in enumerate(stacks):
+            own_seeds = [seeds[i] for i in stack]
             training = StackTraining(
-                [models[i] for i in stack], graph, [split_of[i] for i in stack], seeds=[seeds[i] for i in stack],
-                awp=awp, schedule=schedule, objective=objective, decoder=decoder, forward=forward,
-                make_optimizer=make_optimizer,
+                [models[i] for i in stack], graph, [split_of[i] for i in stack], seeds=own_seeds, awp=awp,
+                schedule=schedule, objective=objective, decoder=decoder, forward=forward, make_optimizer=make_optimizer,
             )  # fmt: skip
             saved = None
             if checkpoint is not None:
                 path = Path(checkpoint) if len(stacks) == 1 else _numbered(Path(checkpoint), number)
-                functions = {"augment": augment, "code of optimizer": optimizer, "code of scheduler": scheduler}
-                identity = _identity(training, [seeds[i] for i in stack], functions, tf32=tf32)
+                identity = _identity(training, own_seeds, functions, tf32=tf32)
                 saved = Checkpoint(path, SAVE_EVERY if checkpoint_every is None else checkpoint_every, identity)
             run = train_stack(
-                training, seeds=[seeds[i] for i in stack], augment=augment, observe=observe, monitor=monitor,
-                positions=stack, checkpoint=saved,
+                training, seeds=own_seeds, augment=augment, observe=observe, monitor=monitor, positions=stack,
+                checkpoint=saved,
             )  # fmt: skip
             results.update({i: _result(run, member, objective) for member, i in enumerate(stack)})
             del training  # before the next stack is built
@@ -377,9 +345,52 @@ def fit_many(
     return [results[i] for i in range(len(models))]
 
 
-def _one_graph(data: Data | HeteroData | Sequence[Data], *, any_target: bool) -> Data | HeteroData:
-    """The graph, or several graphs as one batch."""
-    return data if isinstance(data, HeteroData) else batched(data, any_target=any_target)
+def _checked_seeds(models: Sequence[nn.Module], seeds: Sequence[int]) -> list[int]:
+    """Check that there are different models in a list, and return their seeds as numbers."""
+    if isinstance(models, nn.Module) or not isinstance(models, Sequence):
+        raise ValueError(f"models must be a list of modules, got {type(models).__name__}; for one model call fit")
+    if not models:
+        raise ValueError("fit_many needs one model or more, got none")
+    if len({id(model) for model in models}) < len(models):
+        raise ValueError("fit_many trains each model once, and the same model is in the list several times; build each")
+    if not hasattr(seeds, "__len__"):
+        raise ValueError(f"seeds must hold a number for each model, such as range({len(models)}), got {seeds!r}")
+    return [checked_seed(seed, f"seeds[{i}]") for i, seed in enumerate(seeds)]
+
+
+def _check_numbers(models: Sequence[nn.Module], splits: Sequence[Split], seeds: Sequence[int]) -> None:
+    """Check that each model has a split and a seed."""
+    if not len(models) == len(splits) == len(seeds):
+        raise ValueError(
+            f"each model needs a split and a seed, got {len(models)} models, {len(splits)} splits, {len(seeds)} seeds"
+        )
+
+
+def _check_checkpoint(checkpoint: str | Path | None, every: int | None) -> None:
+    """Check the options of a checkpoint."""
+    if checkpoint is None and every is not None:
+        raise ValueError(f"checkpoint_every={every} needs checkpoint=, the file in which the training is saved")
+    if checkpoint is not None and not isinstance(checkpoint, str | os.PathLike):
+        raise ValueError(f'checkpoint must be the path of a file, such as "run.pt", got {checkpoint!r}')
+
+
+def _checked_graph(
+    data: Data | HeteroData | Sequence[Data], model: nn.Module, forward: Forward | None, *, any_target: bool
+) -> Data | HeteroData:
+    """The graph, or several graphs as one batch, where the model is; checked against what the model takes."""
+    device = device_of_trained(model)
+    graph = data if isinstance(data, HeteroData) else batched(data, any_target=any_target)
+    graph = _on_device(graph, model, device)
+    if isinstance(graph, Data):
+        if forward is None:
+            check_kind(model, graph)
+        check_graph(graph, model, is_adapted=forward is not None)
+    return graph
+
+
+def _is_of_graphs(graph: Data | HeteroData) -> bool:
+    """Whether the samples are the graphs of a batch."""
+    return isinstance(graph, Data) and is_collection(graph)
 
 
 def _on_device(data: Data | HeteroData, model: nn.Module, device: torch.device) -> Data | HeteroData:
@@ -411,8 +422,7 @@ def _check_samples(
     if has_classes and y.dtype != torch.int64 and isinstance(graph, Data):
         y = y.long()
         graph["y" if decoder is None else "edge_label"] = y
-    is_of_graphs = isinstance(graph, Data) and is_collection(graph)
-    samples: Samples = "pairs" if decoder is not None else "graphs" if is_of_graphs else "nodes"
+    samples: Samples = "pairs" if decoder is not None else "graphs" if _is_of_graphs(graph) else "nodes"
     checked = {id(s): checked_split(s, y, has_classes=has_classes and decoder is None, samples=samples) for s in splits}
     parts = [part for split in checked.values() for part in (split.train, split.val, split.test) if len(part)]
     num_classes = max(int(y[part.to(y.device)].max()) for part in parts) + 1 if has_classes else 0
@@ -506,6 +516,13 @@ def _described(awp: AwpConfig | None) -> str:
 def _numbered(path: Path, number: int) -> Path:
     """The file of one stack of several."""
     return path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def _is_one_stack(model: nn.Module, graph: Data | HeteroData, *, is_of_pairs: bool) -> bool:
+    """Whether models of different splits are trained in one stack: on a GPU, if all splits can share one graph."""
+    is_local = isinstance(model, StackAwareOnGraphs) and not has_batch_norm(model)
+    is_shared = not is_of_pairs and (is_local or not _is_of_graphs(graph))
+    return is_shared and device_of_trained(model).type == "cuda"
 
 
 def _stacks(splits: list[Split], *, together: bool) -> list[list[int]]:

@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from wtawp.base import isolated_rng, report_progress
 from wtawp.core import VanishingMembersMonitor
 from wtawp.training.checkpoint import Checkpoint
-from wtawp.training.engine import StackRun, StackTraining
+from wtawp.training.stack_training import StackRun, StackTraining
 from wtawp.training.subsets import Subset
 
 Observe = Callable[[list[nn.Module], int], None]
@@ -50,7 +50,7 @@ def train_stack(
         if checkpoint is not None:
             _continue_from(checkpoint, training, monitor, positions)
         _run_epochs(training, augment, observe, monitor, positions, checkpoint)
-    training.warn_if_held()
+    training.warn_if_never_below_first_loss()
     return training.finish()
 
 

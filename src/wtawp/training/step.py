@@ -50,7 +50,7 @@ class StackGradient:
         gradient: For each parameter that has one, lam * g(theta + delta) + (1 - lam) * g(theta).
         loss: L(theta), including the term that the models add themselves; L(theta + delta) if g(theta) is not needed.
         own_loss: L(theta) without the term that the models add themselves.
-        gap: L(theta + delta) - L(theta), without that term; NaN if g(theta) is not needed.
+        rise: L(theta + delta) - L(theta), without that term; NaN if g(theta) is not needed.
         natural_norm: Norm of g(theta), likewise.
         perturbed_norm: Norm of g(theta + delta), before it is clipped; that of g(theta) without perturbation.
         weight_norm: Norm of theta.
@@ -59,7 +59,7 @@ class StackGradient:
     gradient: Stack
     loss: Tensor
     own_loss: Tensor
-    gap: Tensor
+    rise: Tensor
     natural_norm: Tensor
     perturbed_norm: Tensor
     weight_norm: Tensor
@@ -127,7 +127,7 @@ def stack_gradient(
         else:
             differentiated, perturbed_loss = substitutes.perturbed_losses({**theta, **shifted}, next(passes))
         gradient = _gradient(differentiated, theta)
-        by_products.update(gap=(perturbed_loss - loss).detach(), perturbed_norm=_norm(gradient))
+        by_products.update(rise=(perturbed_loss - loss).detach(), perturbed_norm=_norm(gradient))
         return gradient
 
     with torch.no_grad():
@@ -145,7 +145,7 @@ def stack_gradient(
         )
         gradient = dict(mixed)
         if strength is not None:
-            of_plain = {"gap": torch.zeros_like(natural_norm), "perturbed_norm": natural_norm}
+            of_plain = {"rise": torch.zeros_like(natural_norm), "perturbed_norm": natural_norm}
             by_products = {
                 name: torch.where(strength.lam > 0, value, of_plain[name]) for name, value in by_products.items()
             }

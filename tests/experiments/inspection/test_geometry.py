@@ -221,7 +221,7 @@ def test_the_bound_is_that_of_the_analysis(inspected: InspectedModels, tmp_path:
         terms = ("perturbed loss", "loss"), ("tail", "tail"), ("complexity", "complexity"), ("remainder", "remainder")
         for header, term in (*terms, ("bound", "total")):
             assert shown[header] == pytest.approx(at.bound.terms()[term])
-        assert [shown["bound on the gap"], shown["gap"]] == pytest.approx([at.bounded_gap, at.gap])
+        assert [shown["bound on the gap"], shown["gap"]] == pytest.approx([at.bounded_gap, at.generalisation_gap])
         assert row[-1].text == "vacuous"
         assert at.bound.is_vacuous
 

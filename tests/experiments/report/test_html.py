@@ -69,7 +69,7 @@ print(*(m for m in sys.modules if m.startswith("wtawp.")))
     assert "wtawp.experiments.report.html" in loaded
     trains = (
         "wtawp.training.loop",
-        "wtawp.training.engine",
+        "wtawp.training.stack_training",
         "wtawp.models.gcn",
         "wtawp.analysis.losses",
         "wtawp.experiments.demo.runner",

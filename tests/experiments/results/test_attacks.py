@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from wtawp.attacks import Outcome
+from wtawp.attacks import AttackOutcome
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.paper import plan as plan_of_the_paper
 from wtawp.experiments.plans.robustness import attack_plan
@@ -14,10 +14,10 @@ from wtawp.experiments.spec import Plan, Record, Setting
 MakeRecords = Callable[..., list[Record]]
 HOW = {"awp": AwpConfig(rho=1.0, lam=0.7), "poison": False, "adaptive": True, "splits": 2, "inits": 1}
 OUTCOMES = {  # by row and split
-    ("GCN", 0): Outcome("A", {"A": 0.5, "B": 0.6}),
-    ("GCN", 1): Outcome("A", {"A": 0.4}, {"B": "no gradient"}),
-    ("GCN+WT-AWP", 0): Outcome("B", {"A": 0.7, "B": 0.6}),
-    ("GCN+WT-AWP", 1): Outcome("A", {"A": 0.5, "B": 0.8}),
+    ("GCN", 0): AttackOutcome("A", {"A": 0.5, "B": 0.6}),
+    ("GCN", 1): AttackOutcome("A", {"A": 0.4}, {"B": "no gradient"}),
+    ("GCN+WT-AWP", 0): AttackOutcome("B", {"A": 0.7, "B": 0.6}),
+    ("GCN+WT-AWP", 1): AttackOutcome("A", {"A": 0.5, "B": 0.8}),
 }
 
 

@@ -163,7 +163,7 @@ def test_a_value_that_has_no_logarithm_is_counted_and_not_compared(make_record: 
     (found,) = (
         c for c in geometry_comparisons(report) if (c.column, c.quantity.label) == ("cora", "largest eigenvalue")
     )
-    assert (found.num_gaps, found.log_ratio, found.mean_ratio, found.ratio_interval) == (1, None, None, None)
+    assert (found.num_not_positive, found.log_ratio, found.mean_ratio, found.ratio_interval) == (1, None, None, None)
     assert math.isnan(found.before)
     assert found.verdict(0.01) == ""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from wtawp.base import AnalysisError, DataError
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 from wtawp.graphs.saved_tensors import SavedTensors
 
 WRAPPER_PREFIX = "module."  # DataParallel and DistributedDataParallel put it before every name

@@ -156,7 +156,7 @@ def _rise_table(
     rises = {name: values - loss_at_model[name] for name, values in farthest.items()}
     rows = [
         (Entry(name), _number(loss_at_model[name]), _number(float(rise.mean())), _number(float(rise.max())),
-         Entry(str(analysis.num_gaps(losses[name]))))
+         Entry(str(analysis.num_non_finite(losses[name]))))
         for name, rise in rises.items()
     ]  # fmt: skip
     return Table(
@@ -194,7 +194,7 @@ def between(inspected: InspectedModels, *, reach: float, points: int) -> Artifac
     highest, position = max(inside, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
     apart = float(torch.stack([d.norm() for d in direction.values()]).norm())
     row = (*map(_number, (*ends.values(), highest, position, highest - max(ends.values()), apart)),
-           Entry(str(analysis.num_gaps(losses))))  # fmt: skip
+           Entry(str(analysis.num_non_finite(losses))))  # fmt: skip
     caption = (
         f"The training loss on the line from {first} (0) to {second} (1): at both, the highest between them and where, "
         "how far that is above the higher of the two, and how far apart their weights are. Gaps: points where it is "
@@ -370,7 +370,7 @@ def bound(
         f"{constant:g}. The perturbed loss is found by gradient ascent, so this is an estimate of the bound."
     )
     content = {
-        name: [{**at.bound.terms(), "rho": at.rho, "total_rho": at.total_rho, "gap": at.gap,
+        name: [{**at.bound.terms(), "rho": at.rho, "total_rho": at.total_rho, "gap": at.generalisation_gap,
                 "bounded_gap": at.bounded_gap, "is_vacuous": at.bound.is_vacuous} for at in model_bounds]
         for name, model_bounds in bounds_of.items()
     }  # fmt: skip
@@ -390,7 +390,7 @@ def _bound_table(caption: str, bounds_of: dict[str, list[analysis.BoundAt]]) -> 
              "total": "bound"}  # fmt: skip
     rows = [
         (Entry(name), Entry(f"{at.rho:g}"), *(_number(at.bound.terms()[term]) for term in terms),
-         _number(at.bounded_gap), _number(at.gap), Entry("vacuous" if at.bound.is_vacuous else BELOW))
+         _number(at.bounded_gap), _number(at.generalisation_gap), Entry("vacuous" if at.bound.is_vacuous else BELOW))
         for name, model_bounds in bounds_of.items() for at in model_bounds
     ]  # fmt: skip
     return Table(caption, ("model", "rho", *terms.values(), "bound on the gap", "gap", "verdict"), tuple(rows))

@@ -7,7 +7,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from wtawp.analysis import LossOn, loss_along_random_directions, num_gaps
+from wtawp.analysis import LossOn, loss_along_random_directions, num_non_finite
 from wtawp.analysis.landscape import Scale
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels, rounded
 from wtawp.experiments.measures.shared.option_checks import check_choice, check_count, check_number
@@ -55,7 +55,7 @@ def run(trained: TrainedModels, options: LandscapeOptions) -> list[Result]:
         with torch.no_grad():
             loss_at_weights = rounded(loss())
         results.append({
-            "scale": options.scale, "distances": distances, "loss": loss_at_weights, "gaps": num_gaps(lines),
+            "scale": options.scale, "distances": distances, "loss": loss_at_weights, "gaps": num_non_finite(lines),
             **{name: [rounded(value) for value in curve] for name, curve in curves.items()},
         })  # fmt: skip
     return results

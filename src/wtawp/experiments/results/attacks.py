@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from statistics import fmean
 
-from wtawp.attacks.outcomes import Outcome
+from wtawp.attacks.outcomes import AttackOutcome
 from wtawp.attacks.registry import attack_spec
 from wtawp.experiments.results.summary import CellReport, PlanReport
 from wtawp.experiments.spec import Measure, Plan
@@ -52,17 +52,17 @@ def attack_wins(report: PlanReport) -> list[AttackWins]:
     return wins
 
 
-def _outcomes(cell: CellReport) -> list[Outcome]:
+def _outcomes(cell: CellReport) -> list[AttackOutcome]:
     """The outcomes in the finished runs of a cell that shows the accuracy under an attack after training."""
     index = cell.cell.measure
     if index is None or cell.cell.attack is None:
         return []
     entries = [(record.measured or [])[index].get("provenance", []) for record in cell.records]
-    outcomes = [Outcome.of((str(name), str(value)) for name, value in each) for each in entries]
+    outcomes = [AttackOutcome.of((str(name), str(value)) for name, value in each) for each in entries]
     return [outcome for outcome in outcomes if outcome is not None]
 
 
-def _wins(cell: CellReport, name: str, outcomes: list[Outcome]) -> AttackWins:
+def _wins(cell: CellReport, name: str, outcomes: list[AttackOutcome]) -> AttackWins:
     """The wins of one attack in one cell."""
     left = [100 * outcome.accuracies[name] for outcome in outcomes if name in outcome.accuracies]
     reasons = Counter(outcome.skipped[name] for outcome in outcomes if name in outcome.skipped)

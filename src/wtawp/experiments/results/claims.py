@@ -297,7 +297,7 @@ def flatter_by_every_measure(report: PlanReport) -> Outcome:
         for word in ("flatter", "sharper", "undecided")
     }
     named["not comparable, as not positive numbers,"] = [
-        f"{c.quantity.label} ({c.column})" for c in every if c.num_gaps
+        f"{c.quantity.label} ({c.column})" for c in every if c.num_not_positive
     ]
     # Where most measures agree, the table names them better than a sentence.
     sentences = [

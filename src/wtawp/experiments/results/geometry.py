@@ -128,7 +128,7 @@ class GeometryComparison:
             not a positive number.
         ratio: Second over first for each split; NaN where it does not exist.
         num_smaller: Splits in which the second method's value is smaller.
-        num_gaps: Splits in which a value of either method is not a positive number.
+        num_not_positive: Splits in which a value of either method is not a positive number.
     """
 
     column: str
@@ -138,7 +138,7 @@ class GeometryComparison:
     log_ratio: PairedDifference | None
     ratio: tuple[float, ...]
     num_smaller: int
-    num_gaps: int
+    num_not_positive: int
 
     @property
     def mean_ratio(self) -> float | None:
@@ -218,11 +218,11 @@ def _compare(column: str, quantity: Quantity, one: list[float], two: list[float]
     values = np.array([one, two])  # [2, splits]
     is_positive = np.isfinite(values) & (values > 0)
     logs = np.log(values, where=is_positive, out=np.full_like(values, math.nan))
-    num_gaps = int((~is_positive.all(0)).sum())
-    log_ratio = paired_difference(*logs.tolist()) if len(one) > 1 and not num_gaps else None
+    num_not_positive = int((~is_positive.all(0)).sum())
+    log_ratio = paired_difference(*logs.tolist()) if len(one) > 1 and not num_not_positive else None
     before, after = (math.exp(side.mean()) for side in logs)
     ratio, num_smaller = tuple(np.exp(logs[1] - logs[0]).tolist()), int(np.less(two, one).sum())
-    return GeometryComparison(column, quantity, before, after, log_ratio, ratio, num_smaller, num_gaps)
+    return GeometryComparison(column, quantity, before, after, log_ratio, ratio, num_smaller, num_not_positive)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from wtawp.attacks import Outcome
+from wtawp.attacks import AttackOutcome
 from wtawp.experiments.plans.robustness import attack_plan
 from wtawp.experiments.report.contents import tables_of
 from wtawp.experiments.report.export import export_data
@@ -24,7 +24,7 @@ def report(make_records: MakeRecords) -> PlanReport:
     for record in make_records(plan):
         skipped = {"PGD": "it takes no edge_weight"} if record.split == 2 else {}
         accuracies = {"PRBCD": 0.5, "PGD": 0.25 * (1 + record.split)}
-        outcome = Outcome("PGD" if record.split == 0 else "PRBCD", {
+        outcome = AttackOutcome("PGD" if record.split == 0 else "PRBCD", {
             name: each for name, each in accuracies.items() if name not in skipped
         }, skipped)  # fmt: skip
         provenance = [list(entry) for entry in outcome.provenance()]

@@ -53,7 +53,7 @@ def _flatness_table(report: PlanReport, compared: list[GeometryComparison]) -> T
     rows = []
     for c, p in with_holm(compared):
         interval = NOTHING if c.ratio_interval is None else "{:.3g} to {:.3g}".format(*c.ratio_interval)
-        interval = f"not positive in {c.num_gaps}" if c.num_gaps else interval
+        interval = f"not positive in {c.num_not_positive}" if c.num_not_positive else interval
         smaller = NOTHING if c.log_ratio is None else f"{c.num_smaller} of {c.log_ratio.num_pairs}"
         rows.append((
             Entry(c.column), Entry(c.quantity.label), Entry(f"{c.before:.4g}", c.before),

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import CertificateError, rng
 from wtawp.certificates import Noise, Votes, provenance_of, vote
-from wtawp.certificates.provenance import RANDOM, is_same_model, is_same_origin
+from wtawp.certificates.vote_origin import RANDOM, is_same_model, is_same_origin
 from wtawp.graphs import citation
 from wtawp.models import GCN, RGCN, ElasticGNN
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError
 from wtawp.graphs.archives import Archive, npy_header
-from wtawp.graphs.checked import brief
+from wtawp.graphs.file_checks import brief
 from wtawp.graphs.pickles import as_matrix, as_pairs, as_table, unpickle
 from wtawp.graphs.published_files import PLANETOID_PARTS
 from wtawp.graphs.read_limits import NUMBER_BYTES, check_memory

@@ -11,9 +11,9 @@ import torch
 from scipy.sparse import csr_matrix
 
 from wtawp.base import DataError
-from wtawp.graphs import files, sanitize
-from wtawp.graphs.files import read_graphdata, read_npz, read_planetoid, read_tu
+from wtawp.graphs import published_readers, sanitize
 from wtawp.graphs.published_files import PLANETOID_PARTS
+from wtawp.graphs.published_readers import read_graphdata, read_npz, read_planetoid, read_tu
 from wtawp.graphs.read_limits import VARIABLE
 
 # 0 -> 1 twice as heavy, 1 -> 0, 1 -> 2, a self-loop at 2, node 3 alone: directed, weighted, looped and with an island
@@ -107,7 +107,7 @@ def test_an_npz_whose_indptr_wraps_around_in_its_own_dtype_is_refused(
         for name, parts in {**{name: {"indptr": bad} for name, bad in WRAPPED.items()}, **FORGED}.items():
             changed = {f"{prefix}_{part}": array for part, array in parts.items()}
             paths.append(npz(tmp_path / f"{prefix}_{name}.npz", {**arrays(), **changed}))
-    results = outcomes("wtawp.graphs.files:read_npz", paths)
+    results = outcomes("wtawp.graphs.published_readers:read_npz", paths)
     assert results[0] == "loaded"
     assert [(p.stem, r) for p, r in zip(paths[1:], results[1:], strict=True) if not r.startswith("DataError")] == []
 
@@ -393,7 +393,7 @@ def test_features_of_a_star_do_not_grow_with_the_square_of_its_nodes(tmp_path: P
 
 
 def test_a_list_of_very_many_graphs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "FEATURES_MB", 1)
+    monkeypatch.setattr(published_readers, "FEATURES_MB", 1)
     many = 2000
     with pytest.raises(DataError, match=rf"t.zip, 2,000 graphs: the content needs 2 MB .*{VARIABLE}"):
         read_tu(

@@ -14,11 +14,11 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import find_stack_level, isolated_rng, seed_of
 from wtawp.core import AwpConfig, VanishingGradientMonitor, VanishingMembersMonitor, select
-from wtawp.core.auto import MAX_HELD, Course, effective, follow_gap, follow_rise
+from wtawp.core.auto import MAX_SUSPICIOUS, AutoState, follow_gap, follow_rise, zero_if_negligible
 from wtawp.core.perturb import isolated_buffers
 from wtawp.graphs import Split
+from wtawp.graphs.splitmix64 import splitmix64
 from wtawp.models.calls import Forward
-from wtawp.models.dropout import mixed
 from wtawp.models.ensemble import Ensemble
 from wtawp.training.averages import WeightAverage
 from wtawp.training.best_weights import BestWeights
@@ -114,8 +114,8 @@ class StackTraining:
         )
         dtype = next(w.dtype for w in self.theta.values() if w.requires_grad)
         ones = torch.ones(len(models), dtype=torch.float64, device=self.device)
-        self.course = Course(lam=0 * ones, first_loss=torch.inf * ones, peak=0 * ones) if is_auto else None
-        self.share = ones  # of rho, where lam is "auto"
+        self.auto_state = AutoState(lam=0 * ones, first_loss=torch.inf * ones, peak=0 * ones) if is_auto else None
+        self.rho_share = ones  # of rho, where lam is "auto"
         self.smallest_loss = torch.zeros(len(models), dtype=dtype, device=self.device)  # that lam followed last
         self.columns = (*COLUMNS, "lam", "rho") if is_auto else COLUMNS
         self.history = torch.zeros(schedule.epochs, len(self.columns), len(models), dtype=dtype, device=self.device)
@@ -183,7 +183,7 @@ class StackTraining:
         """
         if self.awp is None or not self.awp.perturbs(number):
             return False
-        return self.course is None or bool(effective(self.course.lam).any())
+        return self.auto_state is None or bool(zero_if_negligible(self.auto_state.lam).any())
 
     def is_checked(self, number: int) -> bool:
         """Whether the gradient at the perturbed weights is checked after a perturbed epoch.
@@ -206,7 +206,9 @@ class StackTraining:
             is_perturbed: Whether the weights are perturbed; otherwise the epoch is plain training.
         """
         ensemble, objective, theta, buffers = self.ensemble, self.objective, self.theta, self.buffers
-        keys_of_pass = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + self.passes)[:, None])  # [passes, b]
+        keys_of_pass = splitmix64(
+            self.dropout_seeds + splitmix64(epoch * MAX_PASSES + self.passes)[:, None]
+        )  # [passes, b]
         awp = self.awp if is_perturbed else None
         is_linearised = awp is not None and awp.perturbed_gradient == "functional"
         passes = TrainingPasses(ensemble, objective, train, buffers, keys_of_pass, is_linearised=is_linearised)
@@ -222,12 +224,12 @@ class StackTraining:
             loss, scores, train_loss = self._measure_monitored(epoch)
             self.selection.update(epoch, loss, objective.goodness(scores), self.schedule.patience)
             norms = result.natural_norm, result.perturbed_norm, result.weight_norm
-            row = [result.loss, result.gap, *norms, loss, scores]
-            if self.course is not None and strength is not None and train_loss is not None:
+            row = [result.loss, result.rise, *norms, loss, scores]
+            if self.auto_state is not None and strength is not None and train_loss is not None:
                 row += [strength.lam if is_perturbed else torch.zeros_like(strength.lam), strength.rho]
                 if is_perturbed:
-                    share = follow_rise(self.share, result.gap, loss)
-                    self.share.copy_(torch.where(strength.lam > 0, share, self.share))
+                    share = follow_rise(self.rho_share, result.rise, loss)
+                    self.rho_share.copy_(torch.where(strength.lam > 0, share, self.rho_share))
                 self._follow_gap(epoch, result.own_loss, train_loss, loss)
                 self.smallest_loss.copy_(torch.minimum(train_loss, loss))
             rows = torch.stack([r.to(self.history.dtype) for r in row])
@@ -246,16 +248,16 @@ class StackTraining:
 
     def _strength(self) -> Strength | None:
         """How strongly each member is perturbed in the next epoch, if that follows the training."""
-        if self.course is None or self.awp is None:
+        if self.auto_state is None or self.awp is None:
             return None
-        return Strength(effective(self.course.lam), (self.awp.rho * self.share).to(self.history.dtype))
+        return Strength(zero_if_negligible(self.auto_state.lam), (self.awp.rho * self.rho_share).to(self.history.dtype))
 
     def _follow_gap(self, epoch: Tensor, step_loss: Tensor, train_loss: Tensor, val_loss: Tensor) -> None:
         """Set lam for the next epoch; the loss of the first step is kept beside it."""
-        assert self.course is not None
-        first_loss = torch.where(epoch == 0, step_loss.to(self.course.lam.dtype), self.course.first_loss)
-        following = follow_gap(self.course._replace(first_loss=first_loss), train_loss, val_loss)
-        for present, value in zip(self.course, following, strict=True):
+        assert self.auto_state is not None
+        first_loss = torch.where(epoch == 0, step_loss.to(self.auto_state.lam.dtype), self.auto_state.first_loss)
+        following = follow_gap(self.auto_state._replace(first_loss=first_loss), train_loss, val_loss)
+        for present, value in zip(self.auto_state, following, strict=True):
             present.copy_(value)
 
     def measure(self, logits: Tensor, y: Tensor, *, is_shared: bool) -> tuple[Tensor, Tensor]:
@@ -276,7 +278,7 @@ class StackTraining:
         """The rows of a part in evaluation mode. Models that draw there, too, draw the same numbers for an epoch."""
         keys = None
         if self.ensemble.draws_in_evaluation:
-            keys = mixed(self.dropout_seeds + mixed(epoch * MAX_PASSES + MAX_PASSES - 1))
+            keys = splitmix64(self.dropout_seeds + splitmix64(epoch * MAX_PASSES + MAX_PASSES - 1))
         return subset.take(self.ensemble.logits(weights, buffers, subset.arguments, keys, is_training=False))
 
     def _measure_monitored(self, epoch: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -321,7 +323,7 @@ class StackTraining:
         Raises:
             ValueError: If a loss of the caller's has such a value.
         """
-        if self.course is None or self.objective.loss is None:
+        if self.auto_state is None or self.objective.loss is None:
             return
         if bool((self.smallest_loss < 0).any()):
             smallest = float(self.smallest_loss.min())
@@ -330,11 +332,11 @@ class StackTraining:
                 f" epoch {self.epochs_run - 1}; choose lam as a number"
             )
 
-    def warn_if_held(self) -> None:
+    def warn_if_never_below_first_loss(self) -> None:
         """Warn where lam stayed 0 because a loss of the caller's was never below that of the first step."""
-        if self.course is None or self.objective.loss is None or self.epochs_run < MAX_HELD:
+        if self.auto_state is None or self.objective.loss is None or self.epochs_run < MAX_SUSPICIOUS:
             return
-        first, losses = self.course.first_loss, self.history[: self.epochs_run, COLUMNS.index("val_loss")]
+        first, losses = self.auto_state.first_loss, self.history[: self.epochs_run, COLUMNS.index("val_loss")]
         held = (losses >= first).all(0)
         if bool(held.any()):
             where = int(held.nonzero()[0])
@@ -365,7 +367,7 @@ class StackTraining:
             "checks": self.checks,
             "rng_states": rng_states,
             "is_mapped": self.ensemble.is_mapped,
-            **({} if self.course is None else {"course": self.course._asdict(), "share": self.share}),
+            **({} if self.auto_state is None else {"course": self.auto_state._asdict(), "share": self.rho_share}),
             **({} if self.average is None else {"average": self.average.state_dict()}),
         }
 
@@ -383,10 +385,10 @@ class StackTraining:
         self.optimizer.load_state_dict(state["optimizer"])
         self.selection.load_state_dict(state["selection"])
         self.history[: self.epochs_run] = state["history"].to(self.device)
-        if self.course is not None:
-            for name, value in self.course._asdict().items():
+        if self.auto_state is not None:
+            for name, value in self.auto_state._asdict().items():
                 value.copy_(state["course"][name])
-            self.share.copy_(state["share"])
+            self.rho_share.copy_(state["share"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         torch.set_rng_state(state["rng_states"]["cpu"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from wtawp.base import DataError
-from wtawp.graphs.checked import (
+from wtawp.graphs.file_checks import (
     REPEATED_LIMIT,
     brief,
     check_ascending,

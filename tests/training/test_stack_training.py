@@ -12,7 +12,7 @@ from wtawp.core import WTAWP, AwpConfig
 from wtawp.graphs import kernels, load, stratified, structure
 from wtawp.models import GAT, GCN, GCNSVD, GIN, MLP, PPNP, GCNJaccard, GraphSAGE, SimPGCN, fused
 from wtawp.models.capabilities import HasExtraLoss
-from wtawp.training import engine, fit, fit_many
+from wtawp.training import fit, fit_many, stack_training
 
 SETTINGS = [None, AwpConfig(rho=0.5, lam=0.7), AwpConfig(rho=0.3, lam=0.5, layers="all", steps=3, balance=1.0)]
 
@@ -162,7 +162,7 @@ def test_the_views_of_training_and_validation_are_freed_before_that_of_testing(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The peak of memory is where the test nodes are, which are nearly the whole graph."""
-    data, make, views, held = load("wine"), engine.build_subset, [], []
+    data, make, views, held = load("wine"), stack_training.build_subset, [], []
 
     def watched(*arguments: object) -> object:
         held.append([view() is not None for view in views])
@@ -170,7 +170,7 @@ def test_the_views_of_training_and_validation_are_freed_before_that_of_testing(
         views.append(ref(view))
         return view
 
-    monkeypatch.setattr(engine, "build_subset", watched)
+    monkeypatch.setattr(stack_training, "build_subset", watched)
     models = [GCN(13, 3, hidden=(4,), generator=rng("init", i)) for i in range(size)]
     results = fit_many(models, data, stratified(data.y, seed=0), seeds=list(range(size)), epochs=2)
     assert held == [[], [True], [False, False]]

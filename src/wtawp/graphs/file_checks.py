@@ -1,4 +1,4 @@
-"""Checks that every reader of files makes before numpy, scipy or torch use what a file declares about itself.
+"""Checks that every file reader makes before it hands declared sizes or indices to numpy, scipy or torch.
 
 A sparse matrix whose pointers or indices leave its arrays makes scipy and torch read and write outside of them, and
 neither library checks. All comparisons here are made in int64 or with Python's integers: the type that a file chose for

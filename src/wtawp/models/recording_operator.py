@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 
-class RecordingView(ABC):
+class RecordingOperator(ABC):
     """Takes the role of an operator V and records its products, with respect to which a loss can be differentiated.
 
     The gradient with respect to V is P = U G^T, where U are the gradients at the products and G are the factors.
@@ -52,7 +52,7 @@ class RecordingView(ABC):
         """
 
     @abstractmethod
-    def slopes(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def adjacency_gradient_factors(self, grads: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Compute the gradient with respect to the adjacency matrix A from the gradients at the products.
 
         Args:

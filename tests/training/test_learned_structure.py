@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from wtawp.base import DataError, progress_receiver, rng
 from wtawp.graphs import EdgeFlips, Split, citation, stratified, undirected_pairs
 from wtawp.models import GAT, GCN
-from wtawp.training import evaluate, fit, learn_structure, structure
+from wtawp.training import evaluate, fit, learn_structure, learned_structure
 
 DATA = citation(seed=0, num_nodes=140, num_words=30)
 SPLIT = stratified(DATA.y, seed=0)
@@ -28,14 +28,14 @@ def test_the_spectrum_shrinks_as_singular_values_do() -> None:
     left, values, right = torch.linalg.svd(matrix)
     for threshold in (0.0, 0.2, 100.0):
         expected = (left * (values - threshold).clamp_min(0)) @ right
-        assert torch.allclose(structure._shrunk_spectrum(matrix, threshold), expected, atol=1e-12)
+        assert torch.allclose(learned_structure._shrunk_spectrum(matrix, threshold), expected, atol=1e-12)
 
 
 def test_roughness_is_a_sum_over_pairs_of_nodes() -> None:
     s, x = symmetric(6, "s"), torch.rand(6, 3, generator=rng("x"), dtype=torch.float64)
-    scaled = x / (s.sum(1) + structure.LEAST_DEGREE).sqrt()[:, None]
+    scaled = x / (s.sum(1) + learned_structure.LEAST_DEGREE).sqrt()[:, None]
     slow = sum(float(s[i, j] * (scaled[i] - scaled[j]).square().sum()) for i in range(6) for j in range(6)) / 2
-    assert float(structure._roughness(s, x @ x.T)) == pytest.approx(slow)
+    assert float(learned_structure._roughness(s, x @ x.T)) == pytest.approx(slow)
 
 
 def test_a_step_follows_the_finite_difference_of_what_is_lowered() -> None:
@@ -45,8 +45,8 @@ def test_a_step_follows_the_finite_difference_of_what_is_lowered() -> None:
     data.y = torch.tensor([0, 1, 0, 1, 0, 1, 0])
     split = Split(torch.arange(5), torch.tensor([5]), torch.tensor([6]))
     model = GCN(3, 2, hidden=(4,), dropout=0.0, generator=g).double()
-    adjacency = structure._dense_adjacency(data)
-    learner = structure._Learner(data, split, adjacency, model, 1e-3, 0.3)
+    adjacency = learned_structure._dense_adjacency(data)
+    learner = learned_structure._Learner(data, split, adjacency, model, 1e-3, 0.3)
     learner.s = (0.5 * adjacency + 0.3 * symmetric(size, "start")).clamp(0.05, 0.95)
     before = learner.s.clone()
 
@@ -55,7 +55,7 @@ def test_a_step_follows_the_finite_difference_of_what_is_lowered() -> None:
         norm = with_loops / (with_loops.sum(1)[:, None] * with_loops.sum(1)).sqrt()
         (first, b1), (last, b2) = model.convolution_weights()
         logits = norm @ (norm @ data.x @ first + b1).relu() @ last + b2
-        scale = (s.sum(1) + structure.LEAST_DEGREE).rsqrt()
+        scale = (s.sum(1) + learned_structure.LEAST_DEGREE).rsqrt()
         laplacian = torch.diag(scale) @ (torch.diag(s.sum(1)) - s) @ torch.diag(scale)
         rough = float((data.x.T @ laplacian @ data.x).trace())
         return float(F.cross_entropy(logits[:5], data.y[:5])) + 0.3 * rough + float((s - adjacency).norm())
@@ -132,7 +132,7 @@ def test_labels_of_every_whole_number_type_give_the_same_graph(dtype: torch.dtyp
 
 def test_the_graph_that_was_passed_is_returned_if_none_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     rising = count()
-    monkeypatch.setattr(structure, "_validation_loss", lambda *_: next(rising))
+    monkeypatch.setattr(learned_structure, "_validation_loss", lambda *_: next(rising))
     kept = learn_structure(DATA, SPLIT, seed=0, epochs=8, every=2)
     assert next(rising) == 5  # the graph as it is, and four others
     assert torch.equal(kept.edge_weight, torch.ones(DATA.edge_index.shape[1]))
