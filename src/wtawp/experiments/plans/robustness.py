@@ -107,7 +107,8 @@ def attack_plan(
             nodes, the flips for each: numbers, or None for its degree plus 2.
         awp: The perturbation of the second row; None leaves that row out.
         poison: Whether the attack is before the training; otherwise it is after it.
-        adaptive: Whether the attack differentiates through the model itself; otherwise it uses a plain GCN.
+        adaptive: Whether the attack is on the model itself; otherwise it uses a plain GCN. Attacks on single nodes are
+            always on the model itself.
         splits: The number of splits.
         inits: The number of initialisations for each split.
         targets: The number of single test nodes to attack, one after another; None for an attack on all of them at
@@ -118,11 +119,22 @@ def attack_plan(
         The plan, with a column without attack and one for each budget.
 
     Raises:
-        ValueError: If the attack cannot be used so, or if budgets are of both kinds.
+        ValueError: If the attack cannot be used so, if budgets are of both kinds, or if an option is named like an
+            argument.
     """
-    spec = attack_spec(attack)
+    spec, own = attack_spec(attack), dict(options or {})
+    if arguments := [name for name in ("attack", "budget", "targets") if name in own]:
+        raise ValueError(f"{arguments[0]} is no option of an attack; use the argument {arguments[0]} instead")
     if spec.has_one_target or targets is not None:
-        return _targeted_plan(base, spec, budgets, awp, TARGETS if targets is None else targets, poison, splits, inits)
+        if poison:
+            raise ValueError(
+                f"poisoning single nodes would need a training for each of them; attack trained models (without"
+                f" --poison), or call wtawp.attack(data, model, method={spec.name!r}, nodes=[node]) and train on the"
+                " result"
+            )
+        if not adaptive:
+            raise ValueError("attacks on single nodes always attack the model itself; leave out --no-adaptive")
+        return _targeted_plan(base, spec, budgets, awp, TARGETS if targets is None else targets, splits, inits, own)
     if any(budget is None for budget in budgets):
         raise ValueError(f"{attack} needs a budget: a share of the edges as in 0.05, or their number")
     if "evasion" not in spec.stages and not poison:
@@ -135,7 +147,7 @@ def attack_plan(
     unit = "edges" if spec.changes == "edges" else "features"
     names = ("no attack", *(budget_name(budget, unit) for budget in given))
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
-    own, cells = dict(options or {}), []
+    cells = []
     for row, method in rows.items():
         setting = replace(base, awp=method)
         if poison:
@@ -164,16 +176,11 @@ def _targeted_plan(
     budgets: Sequence[float | int | None],
     awp: AwpConfig | None,
     targets: int,
-    poison: bool,
     splits: int,
     inits: int,
+    options: Mapping[str, Option],
 ) -> Plan:
     """The plan of attacks on single nodes: the share of targets, all right before, that are still right."""
-    if poison:
-        raise ValueError(
-            f"poisoning single nodes would need a training for each of them; attack trained models (without --poison),"
-            f" or call wtawp.attack(data, model, method={attack.name!r}, nodes=[node]) and train on the result"
-        )
     if not attack.uses_victim or attack.attacks_training:
         raise ValueError(f"{attack.name} attacks a whole graph, not single nodes; leave out --targets")
     if any(isinstance(budget, float) for budget in budgets):
@@ -184,7 +191,7 @@ def _targeted_plan(
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
     cells = []
     for row, method in rows.items():
-        measures = tuple(targeting(attack.name, budget, targets) for budget in numbers)
+        measures = tuple(targeting(attack.name, budget, targets, **options) for budget in numbers)
         setting = replace(base, awp=method, measures=measures)
         cells.append(Cell(row, "all test nodes, no attack", setting, splits, inits))
         for index, budget in enumerate(numbers):
