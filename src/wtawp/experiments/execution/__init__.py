@@ -1,6 +1,6 @@
 """Execution of plans: check them, build models, train and measure them in chunks on an engine, store the records.
 
-This room imports `spec`, `plans`, `store` and `measures`. It knows nothing of tables and figures.
+This room imports `spec`, `store` and `measures`. It knows nothing of plans for particular tables, nor of figures.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """Inspection: train a few models or read their weights, measure them, and show a table and a figure for a command.
 
-This room may import every other room of `experiments` but `demo`.
+This room may import every other room of `experiments` except `audit`, `demo` and `tuning`.
 """
 
 from typing import TYPE_CHECKING
