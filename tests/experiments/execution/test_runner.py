@@ -24,7 +24,7 @@ from wtawp.experiments.measures import poison as poison_measure
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.plans.robustness import evading, poisoning
-from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, Record, Setting
 from wtawp.experiments.spec.record import checked
 from wtawp.experiments.store import Store, StoreError, UnreadableRecordWarning
 
@@ -244,7 +244,7 @@ def test_stored_runs_of_a_chunk_are_trained_with_the_others_but_not_measured(
         right, records = outcomes(store), store.records()
     measured_models = []
 
-    def count(measure: Measure, trained: TrainedModels) -> list[Result]:
+    def count(measure: MeasureRequest, trained: TrainedModels) -> list[Result]:
         measured_models.append(len(trained.models))
         return run_measure(measure, trained)
 

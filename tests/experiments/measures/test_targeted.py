@@ -10,7 +10,7 @@ from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import check_measure, run_measure
 from wtawp.experiments.measures.targeted import chosen_targets
 from wtawp.experiments.plans.robustness import targeting
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 from wtawp.models import GCN, MLP
 
 
@@ -87,6 +87,6 @@ def test_wrong_options_are_refused(trained: TrainedModels) -> None:
         ({"attack": "fga", "steps": 3}, "fga has no option 'steps'; it has attack, budget, direct, loss, targets"),
     ):
         with pytest.raises(ValueError, match=message):
-            check_measure(Measure("targeted", tuple(options.items())), model, data, split)
+            check_measure(MeasureRequest("targeted", tuple(options.items())), model, data, split)
     with pytest.raises(AttackError, match="ignores the graph"):
         check_measure(targeting("fga", 1, 4), MLP(13, 3, generator=rng("init")), data, split)

@@ -31,7 +31,7 @@ from wtawp.experiments.plans.league import league_plans
 from wtawp.experiments.plans.released import released_plans
 from wtawp.experiments.plans.robustness import certificate_plan, certifying, evading, poisoning
 from wtawp.experiments.plans.without_tuning import auto_plans
-from wtawp.experiments.spec import Cell, Claim, Measure, Option, Plan, Setting
+from wtawp.experiments.spec import Cell, Claim, MeasureRequest, Option, Plan, Setting
 from wtawp.graphs.registry import dataset_spec
 from wtawp.models.registry import model_spec
 
@@ -136,7 +136,7 @@ ROBUST: dict[str, tuple[tuple[str, Option], ...]] = {
 
 
 def _poisoned_row(
-    model: str, dataset: str, poison: Measure | None, pair: tuple[float, float], numbers: dict[str, Any], column: str
+    model: str, dataset: str, poison: MeasureRequest | None, pair: tuple[float, float], numbers: dict[str, Any], column: str
 ) -> list[Cell]:
     """A model without and with WT-AWP, if both are printed: RGCN, whose weights are distributions, has no WT-AWP."""
     cells = []

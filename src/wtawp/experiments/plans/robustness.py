@@ -6,13 +6,13 @@ from dataclasses import replace
 from wtawp.attacks.registry import attack_spec, user_attacks
 from wtawp.attacks.spec import AttackSpec
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import SURROGATE, Cell, Measure, Option, Plan, Setting, source_digest
+from wtawp.experiments.spec import SURROGATE, Cell, MeasureRequest, Option, Plan, Setting, source_digest
 
 TARGETS = 40  # of attacks on single nodes, as in Nettack's paper
 PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_del, sec:rand_smooth_details
 
 
-def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
+def poisoning(attack: str, budget: float | int, **options: Option) -> MeasureRequest:
     """Describe an attack on the training, with the paper's options.
 
     Args:
@@ -25,10 +25,10 @@ def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
     """
     spec = attack_spec(attack)
     paper_options: dict[str, Option] = {**dict(spec.poisoning_options), **_code_of(spec)}
-    return Measure("poison", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
+    return MeasureRequest("poison", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
 
 
-def evading(attack: str, budget: float | int, **options: Option) -> Measure:
+def evading(attack: str, budget: float | int, **options: Option) -> MeasureRequest:
     """Describe an attack on trained models, with the paper's options: test nodes with their true labels.
 
     Args:
@@ -41,10 +41,10 @@ def evading(attack: str, budget: float | int, **options: Option) -> Measure:
     """
     spec = attack_spec(attack)
     paper_options: dict[str, Option] = {**dict(spec.evasion_options), **_code_of(spec)}
-    return Measure("evasion", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
+    return MeasureRequest("evasion", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
 
 
-def targeting(attack: str, budget: int | None, targets: int, **options: Option) -> Measure:
+def targeting(attack: str, budget: int | None, targets: int, **options: Option) -> MeasureRequest:
     """Describe attacks on single test nodes of trained models, one after another.
 
     Args:
@@ -59,7 +59,7 @@ def targeting(attack: str, budget: int | None, targets: int, **options: Option) 
     spec = attack_spec(attack)
     stated = {name: value for name, value in spec.evasion_options if name not in ("nodes", "labels")}
     own = {"attack": attack, "budget": budget, "targets": targets, **stated, **_code_of(spec), **options}
-    return Measure("targeted", tuple(own.items()))
+    return MeasureRequest("targeted", tuple(own.items()))
 
 
 def _code_of(attack: AttackSpec) -> dict[str, Option]:
@@ -217,7 +217,7 @@ def certifying(
     p_del: float | None = None,
     alpha: float = 0.01,
     min_confidence: float = 0.0,
-) -> Measure:
+) -> MeasureRequest:
     """Describe a certificate against flips of features or edges.
 
     Args:
@@ -243,10 +243,10 @@ def certifying(
     }  # fmt: skip
     if min_confidence != 0:  # left out otherwise: records without a filter keep their keys
         options["min_confidence"] = min_confidence
-    return Measure("certificate", tuple(options.items()))
+    return MeasureRequest("certificate", tuple(options.items()))
 
 
-def certifying_together(certificate: Measure, *, hops: int | None = None) -> Measure:
+def certifying_together(certificate: MeasureRequest, *, hops: int | None = None) -> MeasureRequest:
     """Describe the collective certificate that follows from the votes of a certificate.
 
     Args:
@@ -256,10 +256,10 @@ def certifying_together(certificate: Measure, *, hops: int | None = None) -> Mea
     Returns:
         The measure that counts how many nodes withstand one attack on all of them.
     """
-    return Measure("collective", (*certificate.options, *([] if hops is None else [("hops", hops)])))
+    return MeasureRequest("collective", (*certificate.options, *([] if hops is None else [("hops", hops)])))
 
 
-def noise_of(certificate: Measure) -> Measure:
+def noise_of(certificate: MeasureRequest) -> MeasureRequest:
     """Take the noise of a certificate, to train under it.
 
     Args:
@@ -269,17 +269,17 @@ def noise_of(certificate: Measure) -> Measure:
         The value of `Setting.noise`.
     """
     options = dict(certificate.options)
-    return Measure("noise", tuple((name, options[name]) for name in ("on", "p_add", "p_del")))
+    return MeasureRequest("noise", tuple((name, options[name]) for name in ("on", "p_add", "p_del")))
 
 
 def certificate_plan(
     base: Setting,
-    certificates: Sequence[Measure],
+    certificates: Sequence[MeasureRequest],
     *,
     awp: AwpConfig | None,
     splits: int,
     inits: int,
-    together: Sequence[Measure] = (),
+    together: Sequence[MeasureRequest] = (),
 ) -> Plan:
     """Build a plan that certifies a model without and with WT-AWP, paired over splits.
 

@@ -7,7 +7,7 @@ from statistics import fmean
 from wtawp.attacks.outcomes import Outcome
 from wtawp.attacks.registry import attack_spec
 from wtawp.experiments.results.summary import CellReport, PlanReport
-from wtawp.experiments.spec import Measure, Plan
+from wtawp.experiments.spec import MeasureRequest, Plan
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def weakness_note(plan: Plan) -> str:
     return "" if has_strong else " ".join(dict.fromkeys(filter(None, sentences)))
 
 
-def _weakness(attack: Measure) -> str:
+def _weakness(attack: MeasureRequest) -> str:
     """The sentence of the registry about an attack; empty where it is not weak."""
     options = dict(attack.options)
     return attack_spec(str(options["attack"])).weakness_with(options)

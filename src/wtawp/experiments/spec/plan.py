@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from wtawp.base import WtawpError, did_you_mean, matching_name
-from wtawp.experiments.spec.measure import Measure
+from wtawp.experiments.spec.measure import MeasureRequest
 from wtawp.experiments.spec.run import MAX_INITS, Run
 from wtawp.experiments.spec.setting import Setting
 
@@ -58,7 +58,7 @@ class Cell:
         return self._runs_of(self.setting)
 
     @property
-    def attack(self) -> Measure | None:
+    def attack(self) -> MeasureRequest | None:
         """The attack under which the accuracy is measured, after the training or before it; None without an attack.
 
         Also None where the accuracy is that of chosen targets, which no test accuracy can be compared with.
