@@ -373,7 +373,7 @@ def sweep(
     with Store(store) as opened:
         try:
             with stop_signals_as_interrupts(), progress_bar("checking", quiet=as_json) as progress:
-                outcome = run_plans(
+                counts = run_plans(
                     plans, opened, engine=engine, device=device, tf32=tf32, fresh=fresh, progress=progress,
                     announce=announce,
                 )  # fmt: skip
@@ -394,13 +394,13 @@ def sweep(
             write_atomic(html, render_html(reports).encode())
             stderr_console.print(f"Written: {html.resolve()}", highlight=False, soft_wrap=True)
         failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
-        surrogates = f" ({outcome.surrogates} of them surrogates)" if outcome.surrogates else ""
-        counts = (
-            f"{outcome.trained} runs trained{surrogates}, {outcome.known} known before, {outcome.failed} failed; in"
+        surrogates = f" ({counts.surrogates} of them surrogates)" if counts.surrogates else ""
+        sentence = (
+            f"{counts.trained} runs trained{surrogates}, {counts.known} known before, {counts.failed} failed; in"
             f" {opened.path}"
         )
-    stderr_console.print(counts, highlight=False, soft_wrap=True)
-    if outcome.failed:
+    stderr_console.print(sentence, highlight=False, soft_wrap=True)
+    if counts.failed:
         if failures:
             reason = escape_controls((failures[0].error or "no reason stored").strip().rpartition("\n")[2])
             stderr_console.print(

@@ -125,7 +125,11 @@ def test_batches_of_graphs_are_trained_with_other_features(archive: str) -> None
 
 
 def test_the_geometry_of_graph_classifiers_is_measured_too(archive: str) -> None:
-    wanted = (MeasureRequest("bound", (("points", 2),)), MeasureRequest("sharpness"), MeasureRequest("spectrum", (("top", 1),)))
+    wanted = (
+        MeasureRequest("bound", (("points", 2),)),
+        MeasureRequest("sharpness"),
+        MeasureRequest("spectrum", (("top", 1),)),
+    )
     setting = Setting(dataset=archive, model="PooledGCN", epochs=2, measures=wanted)
     check_plan(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
     (record,) = train((Run(setting, 0, 0),), device="cpu")

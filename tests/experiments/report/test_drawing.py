@@ -20,7 +20,7 @@ from wtawp.experiments.report.drawing import (
     style_by_index,
     use_log_scale,
 )
-from wtawp.experiments.results.methods import Method
+from wtawp.experiments.results.methods import MethodKind
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLAIN_ROW = {"GCN": None}
@@ -101,8 +101,8 @@ def test_lines_beyond_the_colours_are_dashed() -> None:
 
 
 def test_every_method_has_a_colour_of_its_own_and_balance_is_dashed() -> None:
-    assert set(METHOD_COLOURS) == set(Method)
-    assert len(set(METHOD_COLOURS.values())) == len(Method)
+    assert set(METHOD_COLOURS) == set(MethodKind)
+    assert len(set(METHOD_COLOURS.values())) == len(MethodKind)
     assert method_style(None) == {"color": COLOURS[0], "linestyle": "-"}
     assert method_style(awp(1.0, 0.5)) == {"color": COLOURS[1], "linestyle": "-"}
     assert method_style(awp(1.0, 0.5, balance=1.0)) == {"color": COLOURS[1], "linestyle": "--"}

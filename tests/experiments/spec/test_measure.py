@@ -10,7 +10,9 @@ def test_options_survive_json_and_their_order_does_not_matter() -> None:
     content = json.loads(json.dumps({"name": measure.name, "options": measure.options}))
     assert MeasureRequest.from_content(content) == measure
     assert options_from_json([["a", [1, 2]], ["b", None]]) == (("a", (1, 2)), ("b", None))
-    assert measure.with_options(budget=4) == MeasureRequest("evasion", (("attack", "pgd"), ("budget", 4), ("sizes", (1, 2))))
+    assert measure.with_options(budget=4) == MeasureRequest(
+        "evasion", (("attack", "pgd"), ("budget", 4), ("sizes", (1, 2)))
+    )
 
 
 @pytest.mark.parametrize(

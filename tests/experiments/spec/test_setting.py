@@ -182,7 +182,9 @@ def test_the_key_has_the_split_only_if_it_is_another_than_the_paper_s() -> None:
         assert f"split: {rule}" in str(setting)
         assert not wrong_setting_fields(json.loads(setting.content_json))
     assert wrong_setting_fields({**json.loads(old), "split": {"kind": "other"}}).keys() == {"split"}
-    poisoned = Setting(dataset="cora", split=SplitRule(kind="masks"), poison=MeasureRequest("poison", (("attack", "dice"),)))
+    poisoned = Setting(
+        dataset="cora", split=SplitRule(kind="masks"), poison=MeasureRequest("poison", (("attack", "dice"),))
+    )
     assert poisoned.surrogate is not None
     assert poisoned.surrogate.split == SplitRule(kind="masks")
 

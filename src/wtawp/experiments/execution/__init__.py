@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from wtawp.experiments.execution.engines import Engine, EngineError, local
     from wtawp.experiments.execution.flip_files import save_flips
     from wtawp.experiments.execution.provenance import device_name, versions
-    from wtawp.experiments.execution.runner import Outcome, run_plans
+    from wtawp.experiments.execution.runner import SweepCounts, run_plans
     from wtawp.experiments.execution.training import train, train_model, train_one, untrained_model
 
 __all__ = [
-    "Engine", "EngineError", "Outcome", "attacked_by_prbcd", "check_plan", "device_name", "local", "ray_cluster",
+    "Engine", "EngineError", "SweepCounts", "attacked_by_prbcd", "check_plan", "device_name", "local", "ray_cluster",
     "run_plans", "save_flips", "train", "train_model", "train_one", "untrained_model", "versions",
 ]  # fmt: skip
 _HOMES = {
@@ -28,7 +28,7 @@ _HOMES = {
     **dict.fromkeys(("Engine", "EngineError", "local"), "engines"),
     "save_flips": "flip_files",
     **dict.fromkeys(("device_name", "versions"), "provenance"),
-    **dict.fromkeys(("Outcome", "run_plans"), "runner"),
+    **dict.fromkeys(("SweepCounts", "run_plans"), "runner"),
     **dict.fromkeys(("train", "train_model", "train_one", "untrained_model"), "training"),
 }
 __getattr__ = lazy_exports(__name__, _HOMES)

@@ -26,7 +26,7 @@ Progress = Callable[[float, str], None]  # is called with the share that is done
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepCounts:
     """The numbers of runs of a sweep.
 
     Attributes:
@@ -55,7 +55,7 @@ def run_plans(
     announce: Callable[[str], None] | None = None,
     weights: Path | None = None,
     cost: Callable[[Chunk], float] = cost_of,
-) -> Outcome:
+) -> SweepCounts:
     """Train the runs of plans that are not in the store for this device; failed runs are tried again.
 
     All plans are checked before the first run starts. The surrogates of poisoned settings are trained first, if the
@@ -114,12 +114,12 @@ def run_plans(
             advance(stage[i], share)
 
         with closing(engine(jobs, work, receive)) as results:  # an exception ends the workers now, not at some time
-            for i, outcome in results:
-                if isinstance(outcome, LostChunk):
-                    error = f"The chunk was lost: {outcome.reason}."
-                    records = failed_records(jobs[i], device=device, tf32=tf32, error=error, seconds=outcome.seconds)
+            for i, result in results:
+                if isinstance(result, LostChunk):
+                    error = f"The chunk was lost: {result.reason}."
+                    records = failed_records(jobs[i], device=device, tf32=tf32, error=error, seconds=result.seconds)
                 else:
-                    records = outcome
+                    records = result
                 store.add(records, replace=fresh)
                 num_failed = sum(record.status == "failed" for record in records)
                 failed += num_failed
@@ -127,7 +127,7 @@ def run_plans(
                 advance(stage[i], 1.0)
     total_runs = len(runs) + sum(len(job.new_places) for job in to_attack)
     trained = total_runs - len(known) - failed
-    return Outcome(trained=trained, known=len(known), failed=failed, surrogates=trained_surrogates)
+    return SweepCounts(trained=trained, known=len(known), failed=failed, surrogates=trained_surrogates)
 
 
 def _jobs(runs: tuple[Run, ...], stored: set[str], device: str) -> list[Job]:

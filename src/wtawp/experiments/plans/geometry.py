@@ -8,7 +8,9 @@ from wtawp.training.options import SelectOn
 
 # Measures by their names in tables. The radii are those at which the loss rises by a little, and by much.
 SMOOTHNESS = {
-    f"{matrix}, {definition}": MeasureRequest("smoothness", (("wrt", wrt), ("definition", definition), ("samples", 100)))
+    f"{matrix}, {definition}": MeasureRequest(
+        "smoothness", (("wrt", wrt), ("definition", definition), ("samples", 100))
+    )
     for definition in ("paper", "released")
     for matrix, wrt in (("A", "adjacency"), ("X", "features"))
 }

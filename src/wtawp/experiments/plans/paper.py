@@ -136,7 +136,12 @@ ROBUST: dict[str, tuple[tuple[str, Option], ...]] = {
 
 
 def _poisoned_row(
-    model: str, dataset: str, poison: MeasureRequest | None, pair: tuple[float, float], numbers: dict[str, Any], column: str
+    model: str,
+    dataset: str,
+    poison: MeasureRequest | None,
+    pair: tuple[float, float],
+    numbers: dict[str, Any],
+    column: str,
 ) -> list[Cell]:
     """A model without and with WT-AWP, if both are printed: RGCN, whose weights are distributions, has no WT-AWP."""
     cells = []

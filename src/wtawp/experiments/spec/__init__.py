@@ -10,7 +10,7 @@ from wtawp.experiments.spec.split_rule import SplitKind, SplitRule
 
 __all__ = [
     "BOUND_TERMS", "FORMAT", "ITSELF", "LAST", "MAX_INITS", "MAX_TOGETHER", "SURROGATE",
-    "Cell", "Claim", "Contender", "Keep", "MeasureRequest", "Option", "Plan", "PlanError", "Record", "RecordError", "Run",
-    "Scale", "Setting", "SplitKind", "SplitRule", "add_cwd_to_sys_path", "chunks", "is_option", "key_of",
+    "Cell", "Claim", "Contender", "Keep", "MeasureRequest", "Option", "Plan", "PlanError", "Record", "RecordError",
+    "Run", "Scale", "Setting", "SplitKind", "SplitRule", "add_cwd_to_sys_path", "chunks", "is_option", "key_of",
     "options_from_json", "source_digest",
 ]  # fmt: skip

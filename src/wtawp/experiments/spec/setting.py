@@ -48,7 +48,7 @@ class Setting:
         noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
-        split: How the data are divided into training, validation and test parts; None, if nobody chose, is random.
+        split: How the data are divided into training, validation and test parts; None: at random.
         average: What weights are averaged over, as `fit` takes it; None keeps those of an epoch.
         inductive: Whether test nodes are absent from the graph in training, see `wtawp.graphs.inductive`. Accuracies of
             the test part, and measures, are of the full graph.
@@ -149,7 +149,7 @@ class Setting:
 
     @property
     def split_rule(self) -> SplitRule:
-        """How the data are divided: `split`, or random if nobody chose."""
+        """How the data are divided: `split`, or at random if that is None."""
         return SplitRule() if self.split is None else self.split
 
     @property
@@ -186,13 +186,13 @@ class Setting:
             ValueError: If a value is out of its range, or there is no such model.
         """
         awp, poison, noise = content["awp"], content.get("poison"), content.get("noise")
-        split = content.get("split")
+        split, measures = content.get("split"), tuple(map(MeasureRequest.from_content, content.get("measures", ())))
         return Setting(**{**content, "options": options_from_json(content["options"]), "keep": tuple(content["keep"]),
                           "hash_sources": False, "split": None if split is None else SplitRule(**split),
                           "awp": None if awp is None else AwpConfig.from_content(awp),
                           "poison": None if poison is None else MeasureRequest.from_content(poison),
                           "noise": None if noise is None else MeasureRequest.from_content(noise),
-                          "measures": tuple(map(MeasureRequest.from_content, content.get("measures", ())))})  # fmt: skip
+                          "measures": measures})  # fmt: skip
 
     @property
     def surrogate(self) -> "Setting | None":
@@ -219,7 +219,7 @@ class Setting:
 
     @property
     def poison_draws(self) -> int:
-        """How many surrogates, each with an initialisation of its own, find flips for a split; 1 unless told."""
+        """The number of surrogates, with different initialisations, that find flips for each split; 1 by default."""
         return 1 if self.poison is None else dict(self.poison.options).get("draws", 1)  # type: ignore[return-value]
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import seconds_of, worthwhile_workers
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.jobs import Job
-from wtawp.experiments.execution.runner import Outcome
+from wtawp.experiments.execution.runner import SweepCounts
 from wtawp.experiments.spec import Cell, Plan, PlanError, Run, Setting
 from wtawp.experiments.store import Store
 from wtawp.experiments.tuning.comparison import comparison_plan, run_comparison
@@ -150,7 +150,7 @@ def run_tuning(
     progress: Progress,
     announce: Callable[[str], None],
     includes_untuned: bool = True,
-) -> tuple[TuningReport, Outcome | None]:
+) -> tuple[TuningReport, SweepCounts | None]:
     """Search, then compare what was found on other splits.
 
     Args:
@@ -191,8 +191,8 @@ def run_tuning(
     before, num_trials = budget.share, sum(len(study.trials(arm)) for arm in study.spaces)
     unit = "splits" if base.split_rule.is_random else "trainings of each row"
     announce(f"{num_trials} trials are made; their best are compared on {size} {unit} that the search did not use.")
-    compared, outcome = run_comparison(
+    compared, counts = run_comparison(
         plan_of, size, store, engine=engine, device=device, end=budget.end,
         progress=lambda share, last: progress(before + (1 - before) * share, last),
     )  # fmt: skip
-    return TuningReport(study, base, search.places, compared), outcome
+    return TuningReport(study, base, search.places, compared), counts

@@ -30,7 +30,10 @@ def test_a_name_is_registered_once() -> None:
             MeasureRequest("certificat"),
             "a measure is one of .*certificate, .*spectrum.*, got 'certificat'",
         ),
-        (MeasureRequest("evasion", (("attack", "pdg"), ("budget", 0.1))), "attack must be one of random, dice, .* got 'pdg'"),
+        (
+            MeasureRequest("evasion", (("attack", "pdg"), ("budget", 0.1))),
+            "attack must be one of random, dice, .* got 'pdg'",
+        ),
         (MeasureRequest("evasion", (("attack", "pgd"),)), "needs a budget: a share"),
         (evading("pgd", 0.1, step=3), "pgd has no option 'step'; it has .*attack, budget"),
         (evading("dice", 0.1, steps=3), "dice has no option 'steps'"),
