@@ -31,7 +31,7 @@ def test_the_accuracy_is_that_of_the_targets_each_on_its_own_attacked_graph(
     trained: TrainedModels, attack: str, budget: int | None
 ) -> None:
     some = replace(
-        trained, models=trained.models[:2], splits=trained.splits[:2], places=trained.places[:2], model="GCN"
+        trained, models=trained.models[:2], splits=trained.splits[:2], run_ids=trained.run_ids[:2], model="GCN"
     )
     wanted = targeting(attack, budget, 4)
     results = run_measure(wanted, some)
@@ -55,14 +55,14 @@ def test_the_accuracy_is_that_of_the_targets_each_on_its_own_attacked_graph(
 
 
 def test_a_target_without_a_flip_counts_as_right_and_its_error_is_kept(trained: TrainedModels) -> None:
-    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], places=trained.places[:1])
+    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], run_ids=trained.run_ids[:1])
     (result,) = run_measure(targeting("nettack", 1, 2, likelihood_cutoff=1e-12), one)
     assert result["accuracy"] == 1.0
     assert all("no flip" in each["no_flip"] for each in result["targets"])
 
 
 def test_a_failed_attack_does_not_count_as_robustness(trained: TrainedModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], places=trained.places[:1])
+    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], run_ids=trained.run_ids[:1])
     whole = targeted.find_flips
     monkeypatch.setattr(targeted, "find_flips", lambda *a: [AttackError("flat"), *whole(*a)[1:]])
     (result,) = run_measure(targeting("fga", 3, 4), one)

@@ -131,8 +131,8 @@ def _name(runs: Sequence[Run], data: Data, device: str, tf32: bool) -> str:
     setting = replace(runs[0].setting, measures=(), hash_sources=False)
     software = {name: version for name, version in versions().items() if name != "commit"}
     edges = hashlib.sha256(data.edge_index.cpu().numpy().tobytes()).hexdigest() if setting.poison is not None else ""
-    places = [(run.split, run.init) for run in runs]
-    content = (setting.content_json, places, device_name(device, tf32=tf32), sorted(software.items()), edges)
+    run_ids = [(run.split, run.init) for run in runs]
+    content = (setting.content_json, run_ids, device_name(device, tf32=tf32), sorted(software.items()), edges)
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 

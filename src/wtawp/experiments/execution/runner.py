@@ -103,7 +103,7 @@ def run_plans(
         for sentence in _announcements(store, runs, known, where[0], fresh=fresh):
             announce(sentence)
         if to_attack or to_train:
-            num_surrogates = sum(len(job.new_places) for job in to_attack)
+            num_surrogates = sum(len(job.new_indices) for job in to_attack)
             announce(describe_cost(store, to_attack + to_train, where[0], cost, num_surrogates=num_surrogates))
     advance, failed, trained_surrogates = _meter(to_attack + to_train, progress, cost), 0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect(), weights=weights)
@@ -125,7 +125,7 @@ def run_plans(
                 failed += num_failed
                 trained_surrogates += len(records) - num_failed if stage is to_attack else 0
                 advance(stage[i], 1.0)
-    total_runs = len(runs) + sum(len(job.new_places) for job in to_attack)
+    total_runs = len(runs) + sum(len(job.new_indices) for job in to_attack)
     trained = total_runs - len(known) - failed
     return SweepCounts(trained=trained, known=len(known), failed=failed, surrogates=trained_surrogates)
 
@@ -136,7 +136,7 @@ def _jobs(runs: tuple[Run, ...], stored: set[str], device: str) -> list[Job]:
         Job(chunk, stored=frozenset(run.key for run in chunk if run.key in stored))
         for chunk in chunks(runs, together=device != "cpu")
     ]
-    return [job for job in jobs if job.new_places]
+    return [job for job in jobs if job.new_indices]
 
 
 def _meter(

@@ -26,7 +26,7 @@ from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
 
 ARROW = " -> "  # between the rows of a pair
 Value = TypeVar("Value")
-Place = TypeVar("Place", bound=tuple[str | int, ...])
+Key = TypeVar("Key", bound=tuple[str | int, ...])
 
 RADIUS = re.compile(r"(.*)certified \((\d+), (\d+)\)")  # of a certificate, after what is said of it
 NORM = re.compile(r"norm ratio, (paper|released), ([AX])")  # of gradients, by definition and matrix
@@ -211,8 +211,8 @@ def _one_of(known: Mapping[str, Value], name: str, kind: str) -> Value:
     raise ValueError(f"there is no {kind} {name!r}" + (f"; near it are {', '.join(near)}" if near else ""))
 
 
-def _at(known: Mapping[Place, Value], place: Place) -> Value:
-    """What stands at a place of a table; an unknown one is refused."""
-    if place in known:
-        return known[place]
-    raise ValueError(f"the table has nothing at {', '.join(map(str, place))}")
+def _at(known: Mapping[Key, Value], key: Key) -> Value:
+    """What stands under a key of a table; an unknown one is refused."""
+    if key in known:
+        return known[key]
+    raise ValueError(f"the table has nothing at {', '.join(map(str, key))}")

@@ -6,7 +6,7 @@ from typing import Literal
 
 from wtawp.base import WtawpError, did_you_mean, matching_name
 from wtawp.experiments.spec.measure import MeasureRequest
-from wtawp.experiments.spec.run import MAX_INITS, Run
+from wtawp.experiments.spec.run import MAX_INITS, Run, RunId
 from wtawp.experiments.spec.setting import Setting
 
 Scale = Literal["smoke", "quick", "full"]
@@ -153,11 +153,11 @@ class Plan:
     @property
     def num_runs(self) -> int:
         """How many different runs there are, without making their keys."""
-        places: dict[Setting, set[tuple[int, int]]] = {}
+        run_ids: dict[Setting, set[RunId]] = {}
         for cell in self.cells:
-            grid = ((split, init) for split in range(cell.splits) for init in range(cell.inits))
-            places.setdefault(cell.setting, set()).update(grid)
-        return sum(map(len, places.values()))
+            of_cell = ((split, init) for split in range(cell.splits) for init in range(cell.inits))
+            run_ids.setdefault(cell.setting, set()).update(of_cell)
+        return sum(map(len, run_ids.values()))
 
     def only(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> "Plan":
         """Select a part of the plan.
