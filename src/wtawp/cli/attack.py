@@ -116,7 +116,7 @@ def attack(
     sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh)
     written = []
     if html is not None or flips is not None:
-        from wtawp.experiments.execution.flip_files import save_flips
+        from wtawp.experiments.execution.flip_export import save_flips
         from wtawp.experiments.report.html import render_html
 
         with Store(store, create=False) as opened:

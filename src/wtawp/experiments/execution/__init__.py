@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from wtawp.experiments.execution.checks import check_plan
     from wtawp.experiments.execution.engine_ray import ray_cluster
     from wtawp.experiments.execution.engines import Engine, EngineError, local
-    from wtawp.experiments.execution.flip_files import save_flips
+    from wtawp.experiments.execution.flip_export import save_flips
     from wtawp.experiments.execution.provenance import device_name, versions
     from wtawp.experiments.execution.runner import SweepCounts, run_plans
     from wtawp.experiments.execution.training import train, train_model, train_one, untrained_model
@@ -26,7 +26,7 @@ _HOMES = {
     "check_plan": "checks",
     "ray_cluster": "engine_ray",
     **dict.fromkeys(("Engine", "EngineError", "local"), "engines"),
-    "save_flips": "flip_files",
+    "save_flips": "flip_export",
     **dict.fromkeys(("device_name", "versions"), "provenance"),
     **dict.fromkeys(("SweepCounts", "run_plans"), "runner"),
     **dict.fromkeys(("train", "train_model", "train_one", "untrained_model"), "training"),
