@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from wtawp.base import lazy_exports
 
 if TYPE_CHECKING:
-    from wtawp.experiments.execution.adversarial_training import attacked_by_prbcd
     from wtawp.experiments.execution.checks import check_plan
     from wtawp.experiments.execution.engine_ray import ray_cluster
     from wtawp.experiments.execution.engines import Engine, EngineError, local
@@ -18,11 +17,10 @@ if TYPE_CHECKING:
     from wtawp.experiments.execution.training import train, train_model, train_one, untrained_model
 
 __all__ = [
-    "Engine", "EngineError", "SweepCounts", "attacked_by_prbcd", "check_plan", "device_name", "local", "ray_cluster",
+    "Engine", "EngineError", "SweepCounts", "check_plan", "device_name", "local", "ray_cluster",
     "run_plans", "save_flips", "train", "train_model", "train_one", "untrained_model", "versions",
 ]  # fmt: skip
 _HOMES = {
-    "attacked_by_prbcd": "adversarial_training",
     "check_plan": "checks",
     "ray_cluster": "engine_ray",
     **dict.fromkeys(("Engine", "EngineError", "local"), "engines"),
