@@ -51,7 +51,7 @@ def describe_cost(
 
 
 def _estimate(store: Store, jobs: Sequence[Job], device: str, cost: Callable[[Chunk], float]) -> tuple[float, int]:
-    """The seconds of the jobs of whose kind a readable run is stored, and how many new runs these jobs have."""
+    """Add up the expected seconds of jobs for which a similar run is stored, and count their new runs."""
     newest = {
         _kind(row.setting): row.key
         for row in sorted(store.summary(), key=lambda row: row.last)

@@ -1,8 +1,8 @@
-"""Weights of trained models in files: several plans measure a model that is trained once, or a given checkpoint.
+"""Cache the weights of trained models in files, so that several plans can measure a model that is trained once.
 
 A file holds the models of one chunk and what their training measured. Its name is made of all that the weights depend
 on: the setting without its measures, the seeds, the device, the versions and the poisoned graph. A chunk whose file is
-there is not trained again; its records are those of a training, bit for bit.
+there is not trained again; its records are those of a training, bit for bit. Given checkpoints are kept here, too.
 """
 
 import hashlib

@@ -56,7 +56,7 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
 
 
 def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:
-    """Whether a plan is a study of default settings on many data sets, of which the records hold only some settings.
+    """Whether a plan is a study of default settings on many data sets and the records cover only some of its settings.
 
     Such records are more likely a user's own comparisons than a part of the study.
 

@@ -12,7 +12,7 @@ from wtawp.experiments.spec import MeasureRequest, Plan
 
 @dataclass(frozen=True)
 class AttackWins:
-    """One of several attacks in a cell of which the strongest counts.
+    """How often one of several attacks was the strongest in a cell.
 
     Attributes:
         row: The row of the cell.

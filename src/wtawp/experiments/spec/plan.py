@@ -97,7 +97,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Contender:
-    """A method of a league: several rows, of which in each column the one counts that is best on validation nodes.
+    """A method of a league. In each column, the row with the best validation accuracy counts.
 
     Attributes:
         name: The name of the method.
