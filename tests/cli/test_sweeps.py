@@ -18,7 +18,7 @@ from wtawp.core import AwpConfig
 from wtawp.experiments import Store
 from wtawp.experiments.execution import runner, training
 from wtawp.experiments.inspection import models
-from wtawp.experiments.plans.paper import GRAPHS
+from wtawp.experiments.plans.graph_level import GRAPHS
 from wtawp.experiments.spec import Plan, Record, Run, Setting
 from wtawp.models import GCN
 
@@ -145,7 +145,7 @@ def test_one_model_is_trained_and_its_weights_are_written(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("reproduce", "tab:none"), 1, "the paper has nothing labelled 'tab:none'"),
+        (("reproduce", "tab:none"), 1, "there is no plan 'tab:none'; there are"),
         (("reproduce", "tab:natacc", "--scale", "big"), 2, "Invalid value for '--scale'"),
         (("reproduce", "fig:1", "--engine", "slurm"), 2, "Invalid value for '--engine'"),
         (("compare", "wine", "--time-limit", "0"), 2, "time_limit must be a number of seconds > 0"),

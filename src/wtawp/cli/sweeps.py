@@ -71,7 +71,7 @@ def reproduce(
 
     Without a label, list all labels. Stored runs are not trained again.
     """
-    from wtawp.experiments.plans.paper import PAGES, plans
+    from wtawp.experiments.plans.catalogue import PAGES, plans
 
     if not labels and as_json:
         typer.echo(json.dumps({label: plan.num_runs for label, plan in plans().items()}))
@@ -303,7 +303,7 @@ def _with_own_runs(of_paper: "list[PlanReport]", records: "list[Record]") -> "li
 
 def _plans_of_the_paper(labels: list[str], scale: "Scale") -> "list[Plan]":
     """The plans of labels at a scale; "all" stands for all labels."""
-    from wtawp.experiments.plans.paper import plan, plans
+    from wtawp.experiments.plans.catalogue import plan, plans
     from wtawp.experiments.plans.scale import at_scale
 
     chosen = dict.fromkeys(each for label in labels for each in (plans() if label == "all" else [label]))

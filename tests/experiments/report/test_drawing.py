@@ -145,14 +145,15 @@ def test_ticks_are_round(low: float, high: float, ticks: list[float]) -> None:
 def test_reports_without_figures_load_neither_matplotlib_nor_pytorch_geometric() -> None:
     code = """
 import sys
-from wtawp.experiments.plans import paper
+from wtawp.experiments.plans import catalogue
 from wtawp.experiments.report import html
 from wtawp.experiments.report.contents import tables_of
 from wtawp.experiments.report.export import export_data
 from wtawp.experiments.report.markdown import render_markdown
 from wtawp.experiments.report.reporters import all_reporters
 from wtawp.experiments.results.summary import summarise
-reports = [summarise(paper.plan(name), []) for name in ("tab:natacc", "fig:certcora", "extra:flatness", "extra:bounds")]
+labels = ("tab:natacc", "fig:certcora", "extra:flatness", "extra:bounds")
+reports = [summarise(catalogue.plan(label), []) for label in labels]
 for report in reports:
     assert len(tables_of(report)) == len(export_data(report)["claims"]) + 1 + bool(report.pairs)
 assert "Nothing was trained yet" in render_markdown(reports, figures="figures")

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from wtawp.core import AwpConfig
+from wtawp.experiments.plans.catalogue import plans
 from wtawp.experiments.plans.geometry import bounds_plan, flatness_plan, landscape_plan, smoothness_plan
-from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import certificate_plan, certifying
 from wtawp.experiments.report.quantities import Quantities
 from wtawp.experiments.results.summary import PlanReport, summarise

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from wtawp.experiments.plans.paper import plan, plans
+from wtawp.experiments.plans.catalogue import plan, plans
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.results import claims
 from wtawp.experiments.results.claims import CHECKS, check, vanishing_epoch

@@ -6,8 +6,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
 
+from wtawp.experiments.plans.catalogue import plans
 from wtawp.experiments.plans.league import league_plans
-from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import budget_name
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.plans.without_tuning import auto_plans
