@@ -15,9 +15,8 @@ from statistics import mean
 import torch
 from torch_geometric.data import Data
 
-from wtawp.attacks import prbcd
+from wtawp.attacks import attacked_by_prbcd, prbcd
 from wtawp.base import rng
-from wtawp.experiments.execution.adversarial_training import attacked_by_prbcd
 from wtawp.experiments.plans.defaults import default_awp
 from wtawp.experiments.results.statistics import paired_difference
 from wtawp.graphs import Split, inductive, load, stratified

@@ -151,7 +151,7 @@ SHORT = {  # what is added to a command of a page, so that it takes a second
 OF_ATTACKS = {"strongest": "steps=2", "pgd": "steps=2", "prbcd": "steps=2", "pgd-features": "steps=2"}
 OF_ATTACKS |= {"prbcd-features": "steps=2"}
 NOT_HERE = {  # parts of commands that cannot be run in a second, and the tests that run them in another way
-    "--device cuda": "test_cuda.py", "reproduce tab:": "cli/test_sweeps.py", "tune ": "cli/test_tune.py",
+    "--device cuda": "test_cuda.py", "reproduce tab:": "cli/test_reproduce.py", "tune ": "cli/test_tune.py",
     "--tuned": "cli/test_compare.py", "--checkpoint weights.pt": "cli/test_audit.py",
     "GCNSVD": "models/test_svd.py", "metattack": "cli/test_attack.py",
 }  # fmt: skip

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from wtawp.experiments.plans.catalogue import plans
 from wtawp.experiments.plans.graph_level import NEAREST
-from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.report.figures import figures_of
 from wtawp.experiments.report.markdown import render_markdown
 from wtawp.experiments.report.verification import MARK, verify

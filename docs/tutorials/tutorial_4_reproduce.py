@@ -15,7 +15,7 @@ from pathlib import Path
 from wtawp import AwpConfig
 from wtawp.experiments.execution.engines import local
 from wtawp.experiments.execution.runner import run_plans
-from wtawp.experiments.plans.paper import plans
+from wtawp.experiments.plans import plans
 from wtawp.experiments.report.markdown import render_markdown
 from wtawp.experiments.results.summary import summarise
 from wtawp.experiments.spec import Cell, Plan, Setting

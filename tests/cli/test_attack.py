@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from wtawp.attacks import AttackOutcome
 from wtawp.cli import app
 from wtawp.experiments import Store
+from wtawp.experiments.measures.shared.flips import flips_from_result
 from wtawp.graphs import EdgeFlips, GraphFlips, load_flips
 
 RUN = CliRunner()
@@ -128,6 +129,8 @@ def test_a_model_of_ones_own_is_found_by_its_place(
         (("--model", "MLP"), "ignores the graph"),
         (("--model", "GCNSVD", "--attack", "prbcd"), "no gradient with respect to edge weights"),
         (("--attack", "pgd-features"), "only binary features can be flipped"),
+        (("--attack", "nettack", "--attack-option", "steps=3"), "nettack has no option 'steps'"),
+        (("--attack", "fga", "--targets", 2, "--attack-option", "steps=3"), "fga has no option 'steps'"),
     ],
 )
 def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
@@ -150,6 +153,7 @@ def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
         (("--attack-option", "steps"), "an option is name=value"),
         (("--attack", "nettack", "--poison"), "poisoning single nodes would need a training for each of them"),
         (("--attack", "nettack", "--budget", 0.05), "is a number of flips for each (5), got [0.05]"),
+        (("--attack", "nettack", "--no-adaptive"), "always attack the model itself; leave out --no-adaptive"),
         (("--attack", "dice", "--targets", 3), "dice attacks a whole graph, not single nodes"),
         (("--attack", "pgd-features", "--poison"), "attacks trained models"),
     ],
@@ -193,3 +197,19 @@ def test_single_nodes_are_attacked_one_by_one_and_their_flips_saved(tmp_path: Pa
     files = sorted((tmp_path / "f").iterdir())
     assert len(files) == 8
     assert all(isinstance(load_flips(file), GraphFlips) for file in files)
+
+
+def test_options_of_attacks_on_single_nodes_are_used_and_stored(store: Path) -> None:
+    how = ("wine", "--epochs", 5, "--splits", 1, "--workers", 1, "--plain", "--attack", "nettack", "--targets", 4)
+    for option in ("direct=true", "direct=false"):
+        assert "1 runs trained" in invoke(*how, "--attack-option", option, "--store", store)
+    with Store(store) as kept:
+        records = {dict(r.setting["measures"][0]["options"])["direct"]: r for r in kept.records()}
+    assert records.keys() == {True, False}
+    for direct, record in records.items():
+        assert record.measured is not None
+        for each in record.measured[0]["targets"]:
+            if "flips" in each:
+                flips = flips_from_result(each)
+                assert isinstance(flips, GraphFlips)
+                assert bool((flips.edges.pairs == each["node"]).any(0).all()) is direct

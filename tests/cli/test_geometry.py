@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from wtawp.base import rng
 from wtawp.cli import app
-from wtawp.cli.geometry import Subject
+from wtawp.cli.geometry import InspectionOptions
 from wtawp.cli.shared import stderr_console
 from wtawp.cli.training_options import Training
 from wtawp.models import GCN
@@ -210,10 +210,12 @@ def test_what_is_not_read_is_refused_and_graphs_are_trained_as_in_the_paper(tmp_
                              tmp_path / "GCN", "--json"))  # fmt: skip
     assert wide["distances"] == [-30.0, 0.0, 30.0]
     assert wide["options"] == {"line": "random", "plane": False, "scale": "unit", "points": 3, "directions": 1}
-    subject = Subject(training=Training(dataset="proteins", model="PooledGCN"))
-    assert str(subject.run(perturbed=True).setting.awp) == "rho=0.5, lam=0.3, layers='first'"
-    assert subject.run().setting.select_on == "accuracy"
-    last = Subject(training=Training(dataset="wine", select_on="last", layers="all")).run(perturbed=True).setting
+    inspection = InspectionOptions(training=Training(dataset="proteins", model="PooledGCN"))
+    assert str(inspection.run(perturbed=True).setting.awp) == "rho=0.5, lam=0.3, layers='first'"
+    assert inspection.run().setting.select_on == "accuracy"
+    last = (
+        InspectionOptions(training=Training(dataset="wine", select_on="last", layers="all")).run(perturbed=True).setting
+    )
     assert (last.select_on, str(last.awp)) == ("last", "rho=1.0, lam=0.7, layers='all'")
-    written = Subject(training=Training(dataset="proteins", model="PooledGCN", rho=2.0))
+    written = InspectionOptions(training=Training(dataset="proteins", model="PooledGCN", rho=2.0))
     assert str(written.run(perturbed=True).setting.awp) == "rho=2.0, lam=0.7, layers='first'"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from wtawp.cli import app
 from wtawp.cli.shared import console
 from wtawp.experiments import Store
-from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.spec import Record, key_of
 from wtawp.experiments.store import UnreadableRecordWarning

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from wtawp.base import lazy_exports
 
 if TYPE_CHECKING:
+    from wtawp.attacks.adversarial_training import attacked_by_prbcd
     from wtawp.attacks.dice_attack import dice
     from wtawp.attacks.dispatch import attack
     from wtawp.attacks.eva_attack import eva
@@ -31,16 +32,17 @@ if TYPE_CHECKING:
     from wtawp.attacks.strongest_attack import strongest
 
 __all__ = [
-    "AttackOutcome", "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "dice", "eva", "fga",
-    "grbcd", "inject_at_random", "inject_nodes", "lrbcd", "meta_pgd", "metattack", "metattack_many", "minmax",
-    "nettack", "nettack_many", "pgd", "pgd_features", "pgd_many", "prbcd", "prbcd_features", "project_onto_budget",
-    "random_flips", "register_attack", "self_training_labels", "strongest", "surrogate_weights",
-    "unregister_attack",
+    "AttackOutcome", "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "attacked_by_prbcd", "dice",
+    "eva", "fga", "grbcd", "inject_at_random", "inject_nodes", "lrbcd", "meta_pgd", "metattack", "metattack_many",
+    "minmax", "nettack", "nettack_many", "pgd", "pgd_features", "pgd_many", "prbcd", "prbcd_features",
+    "project_onto_budget", "random_flips", "register_attack", "self_training_labels", "strongest",
+    "surrogate_weights", "unregister_attack",
 ]  # fmt: skip
 
 _HOMES = {
     "AttackOutcome": "outcomes", "AttackRequest": "spec", "AttackSpec": "spec", "attack": "dispatch",
-    "attack_names": "registry", "attack_spec": "registry", "dice": "dice_attack", "eva": "eva_attack",
+    "attack_names": "registry", "attack_spec": "registry",
+    "attacked_by_prbcd": "adversarial_training", "dice": "dice_attack", "eva": "eva_attack",
     "fga": "fga_attack", "grbcd": "prbcd_attack", "inject_at_random": "inject_attack", "inject_nodes": "inject_attack",
     "lrbcd": "lrbcd_attack", "meta_pgd": "meta_pgd_attack", "metattack": "meta_attack", "metattack_many": "meta_attack",
     "minmax": "minmax_attack", "nettack": "nettack_attack", "nettack_many": "nettack_attack", "pgd": "pgd_attack",

@@ -4,9 +4,24 @@ The modules are imported because each adds its commands to the app. They import 
 that `wtawp --help` loads neither torch nor PyTorch Geometric.
 """
 
-from wtawp.cli import attack, audit, certify, compare, data, demo, doctor, geometry, results, sweeps, tune
+from wtawp.cli import (
+    attack,
+    audit,
+    certify,
+    compare,
+    data,
+    demo,
+    doctor,
+    geometry,
+    report,
+    reproduce,
+    results,
+    train,
+    tune,
+)
 from wtawp.cli.shared import app
 
 __all__ = [
-    "app", "attack", "audit", "certify", "compare", "data", "demo", "doctor", "geometry", "results", "sweeps", "tune",
+    "app", "attack", "audit", "certify", "compare", "data", "demo", "doctor", "geometry", "report", "reproduce",
+    "results", "train", "tune",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import typer
 from wtawp.attacks.registry import DEFAULT_ATTACK, attack_names, attack_spec
 from wtawp.base import write_atomic
 from wtawp.cli.completion import complete_attack
+from wtawp.cli.option_values import parse_options
 from wtawp.cli.options import Fresh, Json, Plain, StorePath, Tf32, TimeLimit, Workers, as_bad_parameter, check_outputs
 from wtawp.cli.shared import app, example, stderr_console
 from wtawp.cli.sweeps import make_engine, reports_of, sweep
@@ -94,7 +95,6 @@ def attack(
     """
     with as_bad_parameter("'--attack'"):
         attack = attack_spec(attack or DEFAULT_ATTACK["poisoning" if poison else "evasion"]).name
-    from wtawp.experiments.inspection.model_options import parse_options
     from wtawp.experiments.plans.robustness import attack_plan
     from wtawp.experiments.store import Store, default_path
 
@@ -116,7 +116,7 @@ def attack(
     sweep([plan], store, training.device, tf32, engine, as_json, fresh=fresh)
     written = []
     if html is not None or flips is not None:
-        from wtawp.experiments.execution.flip_files import save_flips
+        from wtawp.experiments.execution.flip_export import save_flips
         from wtawp.experiments.report.html import render_html
 
         with Store(store, create=False) as opened:

@@ -33,14 +33,14 @@ PURPOSES = {  # of the extras for users; the others are for developers
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing that was looked at.
+class Check:
+    """One thing that the command checks.
 
     Attributes:
         topic: What it belongs to: "version", "device", "folder" or "data".
-        name: What was looked at.
+        name: What is checked.
         state: "ok"; "absent" for what is not there and not necessary; or "problem".
-        detail: What was seen.
+        detail: What is there.
         remedy: What to do, for whoever needs it; empty if there is nothing to do.
     """
 
@@ -58,41 +58,41 @@ def doctor(as_json: Json = False) -> None:
     The exit status is 1 if something that every command needs is missing or broken.
     """
     with errors_without_traceback():
-        findings = [*_versions(), *_devices(), *_folders(), *_data()]
-    is_healthy = not any(each.state == "problem" for each in findings)
+        checks = [*_versions(), *_devices(), *_folders(), *_data()]
+    is_healthy = not any(each.state == "problem" for each in checks)
     if as_json:
-        typer.echo(json.dumps({"ok": is_healthy, "findings": [asdict(each) for each in findings]}, indent=1))
+        typer.echo(json.dumps({"ok": is_healthy, "findings": [asdict(each) for each in checks]}, indent=1))
     else:
-        _print(findings)
+        _print(checks)
         sentence = "Everything that the commands need is there." if is_healthy else "Something is wrong; see above."
         console.print(sentence, highlight=False)
     if not is_healthy:
         raise typer.Exit(1)
 
 
-def _print(findings: list[Finding]) -> None:
-    """Print the findings as a table, and below it what to do about those that are not there."""
+def _print(checks: list[Check]) -> None:
+    """Print the checks as a table, and below it what to do about those that are not there."""
     colours = {"ok": "green", "absent": "yellow", "problem": "red"}
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for header in ("what", "state", "detail"):
         table.add_column(header, overflow="fold")
-    for each in findings:
+    for each in checks:
         table.add_row(escape(each.name), f"[{colours[each.state]}]{each.state}[/]", escape(each.detail))
     console.print(table)
-    for remedy in dict.fromkeys(each.remedy for each in findings if each.remedy):
+    for remedy in dict.fromkeys(each.remedy for each in checks if each.remedy):
         console.print(f"- {escape(remedy)}", highlight=False, soft_wrap=True)
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Iterator[Check]:
     """Python, this package, and the packages that it declares, with those of its extras."""
-    yield Finding(topic="version", name="python", state="ok", detail=f"{platform.python_version()}, {sys.executable}")
-    yield Finding(topic="version", name="wtawp", state="ok", detail=__version__)
+    yield Check(topic="version", name="python", state="ok", detail=f"{platform.python_version()}, {sys.executable}")
+    yield Check(topic="version", name="wtawp", state="ok", detail=__version__)
     try:
         declared = requires("wtawp") or []
     except PackageNotFoundError:  # imported from a folder of sources
         remedy = "install the package: pip install . in the folder of its pyproject.toml"
         detail = "it is imported, but not installed, so that its dependencies are not known"
-        yield Finding(topic="version", name="packages", state="absent", detail=detail, remedy=remedy)
+        yield Check(topic="version", name="packages", state="absent", detail=detail, remedy=remedy)
         return
     for requirement in declared:
         name, least, extra = parse_requirement(requirement)
@@ -118,7 +118,7 @@ def parse_requirement(text: str) -> tuple[str, str, str | None]:
     return name[0] if name else text, least[1] if least else "", extra[1] if extra else None
 
 
-def _package(name: str, least: str, extra: str | None) -> Finding:
+def _package(name: str, least: str, extra: str | None) -> Check:
     """Whether a package is installed, and new enough."""
     purpose = "" if extra is None else f", for {PURPOSES[extra]}"
     wanted = f"'{name}>={least}'" if least else name
@@ -127,11 +127,11 @@ def _package(name: str, least: str, extra: str | None) -> Finding:
         installed = version(name)
     except PackageNotFoundError:
         state: State = "problem" if extra is None else "absent"
-        return Finding(topic="version", name=name, state=state, detail=f"not installed{purpose}", remedy=remedy)
+        return Check(topic="version", name=name, state=state, detail=f"not installed{purpose}", remedy=remedy)
     if least and _release(installed) < _release(least):
         detail = f"{installed}, which is older than {least}{purpose}"
-        return Finding(topic="version", name=name, state="problem", detail=detail, remedy=f"pip install {wanted}")
-    return Finding(topic="version", name=name, state="ok", detail=f"{installed}{purpose}")
+        return Check(topic="version", name=name, state="problem", detail=detail, remedy=f"pip install {wanted}")
+    return Check(topic="version", name=name, state="ok", detail=f"{installed}{purpose}")
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -140,7 +140,7 @@ def _release(text: str) -> tuple[int, ...]:
     return tuple(map(int, found[0].split("."))) if found else ()
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[Check]:
     """The processors and threads of this process, and GPUs."""
     try:
         import_torch_geometric()
@@ -148,61 +148,61 @@ def _devices() -> Iterator[Finding]:
     except Exception as error:  # a library of torch can be missing or broken in any way
         detail = f"torch or PyTorch Geometric cannot be imported: {type(error).__name__}: {error}"
         remedy = "reinstall both: pip install --force-reinstall torch torch_geometric"
-        yield Finding(topic="device", name="torch", state="problem", detail=detail, remedy=remedy)
+        yield Check(topic="device", name="torch", state="problem", detail=detail, remedy=remedy)
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = os.environ.get("OMP_NUM_THREADS")
     detail = f"{cores} cores for this process, {torch.get_num_threads()} threads of torch"
     detail += f", OMP_NUM_THREADS={limit}" if limit else ""
-    yield Finding(topic="device", name="cpu", state="ok", detail=detail)
+    yield Check(topic="device", name="cpu", state="ok", detail=detail)
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     if names:
-        yield Finding(topic="device", name="cuda", state="ok", detail=", ".join(names))
+        yield Check(topic="device", name="cuda", state="ok", detail=", ".join(names))
     else:
-        yield Finding(topic="device", name="cuda", state="absent", detail="no GPU that torch can use; --device cpu")
+        yield Check(topic="device", name="cuda", state="absent", detail="no GPU that torch can use; --device cpu")
 
 
-def _folders() -> Iterator[Finding]:
+def _folders() -> Iterator[Check]:
     """The folder of results and downloads, the offline root, and the store."""
     folder = home()
     existing = next(each for each in (folder, *folder.parents) if each.exists())
     is_new = "" if existing == folder else ", which is made when it is needed"
     source = "$WTAWP_HOME" if os.environ.get("WTAWP_HOME") else "the default; $WTAWP_HOME changes it"
     if existing.is_dir() and os.access(existing, os.W_OK):
-        yield Finding(topic="folder", name="home", state="ok", detail=f"{folder}{is_new} ({source})")
+        yield Check(topic="folder", name="home", state="ok", detail=f"{folder}{is_new} ({source})")
     else:
         remedy = "set WTAWP_HOME to a folder in which you may write"
         detail = f"{folder} cannot be written ({source})"
-        yield Finding(topic="folder", name="home", state="problem", detail=detail, remedy=remedy)
+        yield Check(topic="folder", name="home", state="problem", detail=detail, remedy=remedy)
     offline = os.environ.get("WTAWP_DATA")
     if offline and not Path(offline).expanduser().is_dir():
         remedy = "make the folder that WTAWP_DATA names, or unset the variable"
-        yield Finding(topic="folder", name="data root", state="problem", detail=f"no folder {offline}", remedy=remedy)
+        yield Check(topic="folder", name="data root", state="problem", detail=f"no folder {offline}", remedy=remedy)
     else:
         detail = f"{offline} ($WTAWP_DATA)" if offline else "$WTAWP_DATA is not set; it can name a folder of files"
-        yield Finding(topic="folder", name="data root", state="ok" if offline else "absent", detail=detail)
+        yield Check(topic="folder", name="data root", state="ok" if offline else "absent", detail=detail)
     yield _store()
 
 
-def _store() -> Finding:
+def _store() -> Check:
     """The store: whether a record can be read from it. That all of them can is for `wtawp results check` to say."""
     from wtawp.experiments.store import default_path, first_problem
 
     store = default_path()
     if not store.exists():
-        return Finding(topic="folder", name="store", state="absent", detail=f"{store}, made by the first results")
+        return Check(topic="folder", name="store", state="absent", detail=f"{store}, made by the first results")
     if problem := first_problem(store):
         remedy = (
             "to save the records of the store that can still be read: wtawp results export saved.jsonl --salvage; then"
             f" move {store} away and call wtawp results import saved.jsonl. If none can be read, put a copy in its"
             " place, or move it away: the next results make a new one"
         )
-        return Finding(topic="folder", name="store", state="problem", detail=problem, remedy=remedy)
+        return Check(topic="folder", name="store", state="problem", detail=problem, remedy=remedy)
     detail = f"{store}, {store.stat().st_size / 2**20:.1f} MiB; `wtawp results check` verifies it"
-    return Finding(topic="folder", name="store", state="ok", detail=detail)
+    return Check(topic="folder", name="store", state="ok", detail=detail)
 
 
-def _data() -> Iterator[Finding]:
+def _data() -> Iterator[Check]:
     """Which data sets are on this machine; their bytes are not read."""
     from wtawp.graphs import dataset_names, locate_dataset
 
@@ -212,7 +212,7 @@ def _data() -> Iterator[Finding]:
         return
     here = [name for name, place in places.items() if place != "not here"]
     missing = [name for name, place in places.items() if place == "not here"]
-    yield Finding(topic="data", name="data sets", state="ok", detail=", ".join(here))
+    yield Check(topic="data", name="data sets", state="ok", detail=", ".join(here))
     if missing:
         remedy = f"for the data sets that are not here: wtawp data get {' '.join(missing)}"
-        yield Finding(topic="data", name="not here", state="absent", detail=", ".join(missing), remedy=remedy)
+        yield Check(topic="data", name="not here", state="absent", detail=", ".join(missing), remedy=remedy)

@@ -62,7 +62,7 @@ Line = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class InspectionOptions:
     """The options that these commands share: the model, its training, and the output.
 
     Attributes:
@@ -173,9 +173,9 @@ class Subject:
 
 
 @app.command(epilog=example("wtawp landscape wine --points 21", "wtawp landscape cora --plane --out figures"))
-@takes(Subject)
+@takes(InspectionOptions)
 def landscape(
-    subject: Subject,
+    inspection: InspectionOptions,
     *,
     line: Line = "random",
     plane: Annotated[
@@ -211,12 +211,12 @@ def landscape(
                                  ("--other", other, ("between",))):  # fmt: skip
         if value is not None and kind not in kinds:
             raise typer.BadParameter(f"{option} is not for this landscape ({kind}) but for: {', '.join(kinds)}")
-    if kind == "between" and other is None and not subject.is_pair:
+    if kind == "between" and other is None and not inspection.is_pair:
         raise typer.BadParameter(
             "--line between needs a second solution: add its weights, --other FILE, or omit --checkpoint and "
             "--plain to train it with WT-AWP, which is impossible if weights are distributions"
         )
-    inspected = subject.inspect(refuse_distributions if kind == "adversarial" else None, other)
+    inspected = inspection.inspect(refuse_distributions if kind == "adversarial" else None, other)
     default_reach = 30.0 if scale == "unit" else 1.0  # a step of length 1 hardly changes thousands of weights
     with as_bad_parameter():
         if kind == "plane":
@@ -233,13 +233,13 @@ def landscape(
                 points=points,
                 directions=directions or 10,
             )
-    subject.show("landscape", inspected, artifact, kind=kind)
+    inspection.show("landscape", inspected, artifact, kind=kind)
 
 
 @app.command(epilog=example("wtawp smoothness wine --samples 20"))
-@takes(Subject, lam="0.5")
+@takes(InspectionOptions, lam="0.5")
 def smoothness(
-    subject: Subject,
+    inspection: InspectionOptions,
     *,
     noise: Annotated[
         float,
@@ -253,16 +253,16 @@ def smoothness(
     from wtawp.experiments.inspection import geometry
     from wtawp.experiments.inspection.models import refuse_collections
 
-    inspected = subject.inspect(refuse_collections)
+    inspected = inspection.inspect(refuse_collections)
     with as_bad_parameter():
         artifact = geometry.smoothness(inspected, noise=noise, samples=samples)
-    subject.show("smoothness", inspected, artifact)
+    inspection.show("smoothness", inspected, artifact)
 
 
 @app.command(epilog=example("wtawp sharpness wine --top 3"))
-@takes(Subject)
+@takes(InspectionOptions)
 def sharpness(
-    subject: Subject,
+    inspection: InspectionOptions,
     *,
     layer_radius: Annotated[
         float, typer.Option(callback=_finite(0), help="Largest radius of the ball of each layer, relative to its norm.")
@@ -290,16 +290,16 @@ def sharpness(
         if top > (size := geometry.num_weights(model)):
             raise typer.BadParameter(f"must be at most the number of weights, {size}, got {top}", param_hint="'--top'")
 
-    inspected = subject.inspect(check)
+    inspected = inspection.inspect(check)
     with as_bad_parameter():
         artifact = geometry.sharpness(inspected, radii=radii, points=points, top=top, steps=steps)
-    subject.show("sharpness", inspected, artifact)
+    inspection.show("sharpness", inspected, artifact)
 
 
 @app.command(epilog=example("wtawp bound wine --at 0.1 --at 1"))
-@takes(Subject)
+@takes(InspectionOptions)
 def bound(
-    subject: Subject,
+    inspection: InspectionOptions,
     *,
     at: Annotated[
         list[float],
@@ -322,10 +322,10 @@ def bound(
     def check(model: "Module", data: "Data") -> None:
         refuse_distributions(model, data)
         refuse_bound(model, data)
-        if is_collection(data) and "epsilon" in subject.user_set:
+        if is_collection(data) and "epsilon" in inspection.user_set:
             raise typer.BadParameter("--epsilon belongs to Theorem 1; the graph-level bound has none")
 
-    inspected = subject.inspect(check)
+    inspected = inspection.inspect(check)
     with as_bad_parameter():
         artifact = geometry.bound(inspected, rhos=sorted(set(at)), delta=delta, epsilon=epsilon, constant=constant)
-    subject.show("bound", inspected, artifact)
+    inspection.show("bound", inspected, artifact)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import typer
 
 from wtawp.base import DataError, is_reference
+from wtawp.cli.option_values import parse_model_options, parse_options
 from wtawp.cli.options import Dataset, Device, Epochs, Lam, Model, Rho, as_bad_parameter, read_average, read_lam
 from wtawp.cli.shared import errors_without_traceback, import_torch_geometric
 from wtawp.experiments.spec.split_rule import RANDOM, SplitKind, SplitRule
@@ -31,8 +32,6 @@ SPLIT_KINDS: dict[str, SplitKind] = {"masks": "masks", "public": "masks", RANDOM
 
 def _check_options(options: list[str] | None) -> list[str] | None:
     """A callback that refuses texts that are not of the form name=value."""
-    from wtawp.experiments.inspection.model_options import parse_options
-
     with as_bad_parameter():
         parse_options(options or [])
     return options
@@ -247,12 +246,11 @@ class Training:
         Returns:
             The setting.
         """
-        from wtawp.experiments.inspection.model_options import options_of
         from wtawp.experiments.spec import Setting
 
         with as_bad_parameter():
             return Setting(
-                dataset=self.dataset, model=self.model, options=options_of(self.model, self.option or []),
+                dataset=self.dataset, model=self.model, options=parse_model_options(self.model, self.option or []),
                 epochs=self.epochs, lr=self.lr, split=split,
                 weight_decay=self.weight_decay,  # type: ignore[arg-type]  # None: that of the model
                 select_on=self.select_on,  # type: ignore[arg-type]  # likewise

@@ -159,7 +159,7 @@ def search_and_compare(
     with Store(store) as records, open_study(path, search.identity, search.spaces, seed=seed) as trials_so_far:
         try:
             with stop_signals_as_interrupts(), progress_bar("searching", quiet=as_json) as progress:
-                report, outcome = run_tuning(
+                report, counts = run_tuning(
                     search, trials_so_far, records, max_trials=trials, most_compared=splits, budget=budget,
                     workers=processes, device=training.device, engine=engine, progress=progress, announce=announce,
                     includes_untuned=includes_untuned,
@@ -184,10 +184,10 @@ def search_and_compare(
             f"It took {minutes_taken:.1f} minutes instead of {minutes:g}: one trial of each arm and a comparison "
             "on two splits are made in any case, and a training that has begun is ended."
         )
-    elif outcome is None:
+    elif counts is None:
         announce("The time was over before all splits were compared; the same command compares the others.")
-    if outcome is not None and outcome.failed:
-        announce(f"{outcome.failed} runs of the comparison failed: `wtawp results ls --failed` lists them.")
+    if counts is not None and counts.failed:
+        announce(f"{counts.failed} runs of the comparison failed: `wtawp results ls --failed` lists them.")
         raise typer.Exit(1)
 
 

@@ -110,7 +110,7 @@ def test_progress_rises_and_the_page_is_written(
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert result.findings[0].says in page
+    assert result.findings[0].answer in page
     told = [what for what, _ in result.left_out]
     assert told == ["searching attacks", "poisoning", "certificates"]
 

@@ -92,7 +92,7 @@ def test_every_kind_of_section_has_its_say(small_audit: Small) -> None:
     ]  # fmt: skip
     for finding in audit.findings:
         assert len(finding.details) >= 2
-        assert finding.says.endswith((".", ":"))
+        assert finding.answer.endswith((".", ":"))
 
 
 def test_the_first_finding_says_higher_or_lower_only_where_the_difference_is_clear(small_audit: Small) -> None:

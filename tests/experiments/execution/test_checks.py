@@ -8,7 +8,7 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.execution.building import with_default_splits
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.plans.robustness import certifying, noise_of
-from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Setting
 
 SETTING = Setting(dataset="wine", epochs=5, awp=AwpConfig(rho=0.5, lam=0.5))
 
@@ -22,7 +22,7 @@ SETTING = Setting(dataset="wine", epochs=5, awp=AwpConfig(rho=0.5, lam=0.5))
         ({"options": (("widht", 3),)}, "unexpected keyword argument 'widht'"),
         ({"awp": AwpConfig(rho=1.0, lam=0.5, layers="conv9.*")}, "match none of"),
         ({"model": "RGCN"}, "are distributions and cannot be perturbed"),
-        ({"noise": Measure("nose")}, "must be a measure named noise, got 'nose'"),
+        ({"noise": MeasureRequest("nose")}, r"Setting\.noise takes what noise_of\(certificate\) returns, got 'nose'"),
         ({"noise": noise_of(certifying("features", 1))}, "for binary ones"),
     ],
 )

@@ -13,7 +13,7 @@ from wtawp.experiments.execution.costs import (
     worthwhile_workers,
 )
 from wtawp.experiments.execution.jobs import Job
-from wtawp.experiments.spec import Measure, Run, Setting
+from wtawp.experiments.spec import MeasureRequest, Run, Setting
 
 
 def job(**options: object) -> Job:
@@ -32,13 +32,13 @@ def test_a_chunk_costs_its_epochs_passes_and_runs() -> None:
 def test_the_share_of_training_is_what_measures_leave_of_the_time() -> None:
     assert training_share(Setting(dataset="wine", epochs=100)) == 1.0
     attacked = Setting(
-        dataset="wine", epochs=100, measures=(Measure("evasion", (("attack", "pgd"), ("budget", 0.05))),)
+        dataset="wine", epochs=100, measures=(MeasureRequest("evasion", (("attack", "pgd"), ("budget", 0.05))),)
     )
     assert training_share(attacked) == 150 / (150 + 15_000)
 
 
 def test_stored_runs_of_a_chunk_cost_their_training_alone() -> None:
-    measured = Measure("evasion", (("attack", "pgd"), ("budget", 0.05)))
+    measured = MeasureRequest("evasion", (("attack", "pgd"), ("budget", 0.05)))
     setting = Setting(dataset="wine", epochs=100, measures=(measured,))
     runs = tuple(Run(setting, 0, init) for init in range(3))
     share = remaining_share(Job(runs, stored=frozenset({runs[0].key})))

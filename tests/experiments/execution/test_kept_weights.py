@@ -12,12 +12,12 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.execution import kept_weights, training
 from wtawp.experiments.execution.kept_weights import keep_checkpoint
 from wtawp.experiments.execution.training import PlanError, train, train_model
-from wtawp.experiments.spec import Measure, Record, Run, Setting
+from wtawp.experiments.spec import MeasureRequest, Record, Run, Setting
 from wtawp.models.registry import _SPECS, ModelSpec, register_model
 from wtawp.training import Fit, evaluate
 
 SETTING = Setting(dataset="wine", epochs=4, awp=AwpConfig(rho=0.5, lam=0.5), keep=("history",))
-SHARP = replace(SETTING, measures=(Measure("sharpness", (("steps", 2),)),))
+SHARP = replace(SETTING, measures=(MeasureRequest("sharpness", (("steps", 2),)),))
 RUNS = (Run(SETTING, 1, 0), Run(SETTING, 1, 1))
 
 

@@ -18,13 +18,13 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.execution import training
 from wtawp.experiments.execution.engines import LostChunk, local
 from wtawp.experiments.execution.provenance import device_name
-from wtawp.experiments.execution.runner import Outcome, run_plans, surrogate_of
+from wtawp.experiments.execution.runner import SweepCounts, run_plans, surrogate_of
 from wtawp.experiments.execution.training import PlanError
 from wtawp.experiments.measures import poison as poison_measure
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.plans.robustness import evading, poisoning
-from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, Record, Setting
 from wtawp.experiments.spec.record import checked
 from wtawp.experiments.store import Store, StoreError, UnreadableRecordWarning
 
@@ -64,7 +64,7 @@ def outcomes(store: Store) -> list[tuple[object, ...]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[object, ...]]:
     with Store(tmp_path_factory.mktemp("store") / "whole.sqlite") as store:
-        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=14, known=0, failed=0)
+        assert run_plans([PLAN], store, engine=local(1)) == SweepCounts(trained=14, known=0, failed=0)
         return outcomes(store)
 
 
@@ -75,7 +75,7 @@ def test_a_sweep_done_is_not_done_again(tmp_path: Path, undisturbed: list[tuple[
         assert shares[-1] == pytest.approx(1.0)
         assert shares == sorted(shares)
         assert len(set(shares)) > 8, "there are 8 chunks, and the bar moves inside of them"
-        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=0, known=14, failed=0)
+        assert run_plans([PLAN], store, engine=local(1)) == SweepCounts(trained=0, known=14, failed=0)
         assert outcomes(store) == undisturbed
 
 
@@ -102,13 +102,13 @@ def test_lost_chunks_are_recorded_as_failed_the_others_go_on_and_they_are_tried_
             yield i, LostChunk("it was stopped after 5 s", 6.0) if i == 1 else work(chunk)
 
     with Store(tmp_path / "s.sqlite") as store:
-        outcome = run_plans([PLAN], store, engine=loses_the_second)  # type: ignore[arg-type]
-        assert outcome == Outcome(trained=12, known=0, failed=2)
+        counts = run_plans([PLAN], store, engine=loses_the_second)  # type: ignore[arg-type]
+        assert counts == SweepCounts(trained=12, known=0, failed=2)
         for failed in store.records(status="failed"):
             assert failed.error == "The chunk was lost: it was stopped after 5 s."
             assert (failed.seconds, failed.accuracy, failed.versions["stack"]) == (3.0, None, "2")
             assert checked(failed) is failed
-        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=2, known=12, failed=0)
+        assert run_plans([PLAN], store, engine=local(1)) == SweepCounts(trained=2, known=12, failed=0)
         assert outcomes(store) == undisturbed
 
 
@@ -167,10 +167,10 @@ def test_a_failed_run_is_recorded_the_sweep_goes_on_and_it_is_tried_again(
 
     with Store(tmp_path / "s.sqlite") as store:
         monkeypatch.setattr(training, "train", fails_on_gat)
-        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=12, known=0, failed=2)
+        assert run_plans([PLAN], store, engine=local(1)) == SweepCounts(trained=12, known=0, failed=2)
         assert {r.error for r in store.records(status="failed")} == {"Traceback: boom"}
         monkeypatch.setattr(training, "train", real)
-        assert run_plans([PLAN], store, engine=local(1)) == Outcome(trained=2, known=12, failed=0)
+        assert run_plans([PLAN], store, engine=local(1)) == SweepCounts(trained=2, known=12, failed=0)
         assert outcomes(store) == undisturbed
 
 
@@ -179,17 +179,17 @@ def test_poisoned_runs_share_the_flips_of_their_split_and_find_them_again(tmp_pa
     cells = (Cell("GCN", "", poisoned, 2, 2), Cell("GAT", "", replace(poisoned, model="GAT"), 2, 1))
     plan = Plan("poisoned", "", cells)
     with Store(tmp_path / "s.sqlite") as store:
-        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0, surrogates=2)
+        assert run_plans([plan], store, engine=local(1)) == SweepCounts(trained=8, known=0, failed=0, surrogates=2)
         records = store.records(run.key for run in plan.runs())
         assert len({(r.split, r.versions["flips"]) for r in records}) == 2
         first = store.records(surrogate_of(run).key for run in plan.runs() if surrogate_of(run))  # type: ignore[union-attr]
         assert [len(r.measured or []) for r in first] == [1, 1]
-        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=0, known=6, failed=0)
+        assert run_plans([plan], store, engine=local(1)) == SweepCounts(trained=0, known=6, failed=0)
         store.prune(keep=[r.key for r in first])
         elsewhere = [replace(r, device="a GPU") for r in first]
         store.prune(device=HERE)
         store.add(elsewhere)  # flips from another machine are taken as they are
-        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=6, known=0, failed=0)
+        assert run_plans([plan], store, engine=local(1)) == SweepCounts(trained=6, known=0, failed=0)
         again = store.records((run.key for run in plan.runs()), device=HERE)
         assert [r.outcome for r in again] == [r.outcome for r in records]
 
@@ -200,7 +200,7 @@ def test_each_draw_of_a_poisoning_has_flips_of_its_own(tmp_path: Path) -> None:
         "poisoned", "", (Cell("GCN", "", poisoned, 1, 4), Cell("GAT", "", replace(poisoned, model="GAT"), 1, 2))
     )
     with Store(tmp_path / "s.sqlite") as store:
-        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=8, known=0, failed=0, surrogates=2)
+        assert run_plans([plan], store, engine=local(1)) == SweepCounts(trained=8, known=0, failed=0, surrogates=2)
         flips = {(r.init % 2, r.versions["flips"]) for r in store.records(run.key for run in plan.runs())}
     assert len(flips) == len({digest for _, digest in flips}) == 2
 
@@ -244,7 +244,7 @@ def test_stored_runs_of_a_chunk_are_trained_with_the_others_but_not_measured(
         right, records = outcomes(store), store.records()
     measured_models = []
 
-    def count(measure: Measure, trained: TrainedModels) -> list[Result]:
+    def count(measure: MeasureRequest, trained: TrainedModels) -> list[Result]:
         measured_models.append(len(trained.models))
         return run_measure(measure, trained)
 
@@ -252,8 +252,8 @@ def test_stored_runs_of_a_chunk_are_trained_with_the_others_but_not_measured(
     with Store(tmp_path / "part.sqlite") as store:
         stored = next(record for record in records if (record.split, record.init) == (0, 1))
         store.add([replace(stored, created="2020-01-01T00:00:00+00:00")])
-        outcome = run_plans([plan], store, engine=local(1))
-        assert outcome == Outcome(trained=5, known=1, failed=0)
+        counts = run_plans([plan], store, engine=local(1))
+        assert counts == SweepCounts(trained=5, known=1, failed=0)
         assert measured_models == [2, 3]
         assert outcomes(store) == right
         assert store.records([stored.key])[0].created.startswith("2020"), "the record stays as it was"
@@ -268,8 +268,8 @@ def test_row_1_fresh_trains_known_runs_again_and_replaces_their_records(tmp_path
         store.add([replace(r, loss={"test": 9.0}) for r in store.records()], replace=True)
         assert outcomes(store) != right
         assert run_plans([plan], store, engine=local(1)).known == 2
-        outcome = run_plans([plan], store, engine=local(1), fresh=True, announce=sentences.append)
-        assert outcome == Outcome(trained=2, known=0, failed=0)
+        counts = run_plans([plan], store, engine=local(1), fresh=True, announce=sentences.append)
+        assert counts == SweepCounts(trained=2, known=0, failed=0)
         assert outcomes(store) == right
         assert sentences.pop().startswith("2 runs to train in ")
         assert sentences == [SPLIT_OF_WINE]
@@ -287,7 +287,9 @@ def test_malformed_surrogate_records_do_not_stop_a_sweep(tmp_path: Path) -> None
         with Store(tmp_path / f"{number}.sqlite") as store:
             store.add([replace(right, measured=measured)])  # as an import without checks did
             with pytest.warns(UnreadableRecordWarning, match=f"{surrogate.key}.*measured cannot be right"):
-                assert run_plans([plan], store, engine=local(1)) == Outcome(trained=3, known=0, failed=0, surrogates=1)
+                assert run_plans([plan], store, engine=local(1)) == SweepCounts(
+                    trained=3, known=0, failed=0, surrogates=1
+                )
             assert [r.outcome for r in store.records()] == expected
 
 
@@ -299,7 +301,7 @@ def test_runs_whose_poisoning_failed_say_so(tmp_path: Path, monkeypatch: pytest.
     poisoned = replace(PLAIN, poison=poisoning("dice", 0.1))
     plan = Plan("poisoned", "", (Cell("GCN", "", poisoned, 1, 2),))
     with Store(tmp_path / "s.sqlite") as store:
-        assert run_plans([plan], store, engine=local(1)) == Outcome(trained=0, known=0, failed=3)
+        assert run_plans([plan], store, engine=local(1)) == SweepCounts(trained=0, known=0, failed=3)
         errors = [str(r.error) for r in store.records(status="failed")]
     assert sum("no luck" in e for e in errors) == 1
     assert sum("the attack failed that should poison split 0" in e for e in errors) == 2

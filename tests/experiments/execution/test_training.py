@@ -13,7 +13,7 @@ from wtawp.experiments.execution.checks import _check_level, check_plan
 from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.training import train, train_model, train_one
 from wtawp.experiments.plans.robustness import certifying, noise_of
-from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Run, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Run, Setting
 from wtawp.experiments.spec.run import chunks
 from wtawp.graphs import inductive, load, stratified
 from wtawp.models import GCN, PooledGCN
@@ -125,7 +125,11 @@ def test_batches_of_graphs_are_trained_with_other_features(archive: str) -> None
 
 
 def test_the_geometry_of_graph_classifiers_is_measured_too(archive: str) -> None:
-    wanted = (Measure("bound", (("points", 2),)), Measure("sharpness"), Measure("spectrum", (("top", 1),)))
+    wanted = (
+        MeasureRequest("bound", (("points", 2),)),
+        MeasureRequest("sharpness"),
+        MeasureRequest("spectrum", (("top", 1),)),
+    )
     setting = Setting(dataset=archive, model="PooledGCN", epochs=2, measures=wanted)
     check_plan(Plan("mine", "Mine", (Cell("GCN", "rings", setting),)))
     (record,) = train((Run(setting, 0, 0),), device="cpu")
@@ -150,7 +154,7 @@ def test_the_geometry_of_graph_classifiers_is_measured_too(archive: str) -> None
         ({"features": "colour"}, "features must be one of attribute, label, degree, constant, got 'colour'"),
         ({"noise": noise_of(certifying("edges", 1))}, "a list of graphs, and noise is for the nodes of one graph"),
         (
-            {"measures": (Measure("smoothness", (("wrt", "features"),)),)},
+            {"measures": (MeasureRequest("smoothness", (("wrt", "features"),)),)},
             "smoothness is for the nodes of one graph",
         ),
     ],

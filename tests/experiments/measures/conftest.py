@@ -7,7 +7,7 @@ import torch
 from wtawp.base import rng
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN
 from wtawp.training import fit_many
@@ -33,10 +33,10 @@ def untrained() -> TrainedModels:
 
 
 @pytest.fixture
-def beside_diverged(untrained: TrainedModels) -> Callable[[Measure], tuple[Result, Result, Result]]:
+def beside_diverged(untrained: TrainedModels) -> Callable[[MeasureRequest], tuple[Result, Result, Result]]:
     """Measures a diverged model and another one together: their results, and that of the other one without it."""
 
-    def measure(wanted: Measure) -> tuple[Result, Result, Result]:
+    def measure(wanted: MeasureRequest) -> tuple[Result, Result, Result]:
         diverged = GCN(13, 3, hidden=(8,), generator=rng("init"))
         torch.nn.init.constant_(diverged.convs[0].weight, float("nan"))
         both = replace(untrained, models=[diverged, untrained.models[1]])

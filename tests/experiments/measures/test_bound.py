@@ -4,11 +4,11 @@ from wtawp.analysis import bound_over_rho
 from wtawp.experiments.measures.bound import MEASURE
 from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 
 
 def test_the_terms_are_those_of_analysis(untrained: TrainedModels) -> None:
-    results = run_measure(Measure("bound", (("points", 2), ("rho", 1.0))), untrained)
+    results = run_measure(MeasureRequest("bound", (("points", 2), ("rho", 1.0))), untrained)
     model, split = untrained.models[0], untrained.splits[0]
     at = bound_over_rho(model.eval(), untrained.data, split.train, [0.01, 1.0])
     assert results[0]["rhos"] == [0.01, 1.0]

@@ -7,11 +7,11 @@ from wtawp.analysis import LossOn, loss_along_random_directions
 from wtawp.experiments.measures.landscape import MEASURE
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 
 
 def test_the_mean_line_is_that_of_analysis(untrained: TrainedModels) -> None:
-    wanted = Measure("landscape", (("scale", "unit"), ("points", 5), ("directions", 2)))
+    wanted = MeasureRequest("landscape", (("scale", "unit"), ("points", 5), ("directions", 2)))
     for model, split, result in zip(untrained.models, untrained.splits, run_measure(wanted, untrained), strict=True):
         loss = LossOn(model.eval(), untrained.data, split.train)
         lines = loss_along_random_directions(
@@ -30,6 +30,6 @@ def test_bad_options_are_refused() -> None:
 
 
 def test_a_model_that_diverged_spoils_no_other(beside_diverged: Callable[..., tuple[Result, ...]]) -> None:
-    diverged, beside, alone = beside_diverged(Measure("landscape", (("points", 3), ("directions", 1))))
+    diverged, beside, alone = beside_diverged(MeasureRequest("landscape", (("points", 3), ("directions", 1))))
     assert np.isnan(np.hstack([diverged[name] for name in ("loss", "mean")])).all()
     assert beside == alone

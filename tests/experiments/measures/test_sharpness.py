@@ -7,11 +7,11 @@ from wtawp.analysis import LossOn, sharpness
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.measures.sharpness import MEASURE
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 
 
 def test_the_rises_are_those_of_analysis_at_four_radii(untrained: TrainedModels) -> None:
-    results = run_measure(Measure("sharpness", (("radius", "global"), ("rho", 0.4))), untrained)
+    results = run_measure(MeasureRequest("sharpness", (("radius", "global"), ("rho", 0.4))), untrained)
     for model, split, result in zip(untrained.models, untrained.splits, results, strict=True):
         loss = LossOn(model.eval(), untrained.data, split.train)
         assert result["rhos"] == [0.1, 0.2, pytest.approx(0.3), 0.4]
@@ -33,6 +33,6 @@ def test_bad_options_are_refused(options: dict[str, object], message: str) -> No
 
 
 def test_a_model_that_diverged_spoils_no_other(beside_diverged: Callable[..., tuple[Result, ...]]) -> None:
-    diverged, beside, alone = beside_diverged(Measure("sharpness", (("steps", 2),)))
+    diverged, beside, alone = beside_diverged(MeasureRequest("sharpness", (("steps", 2),)))
     assert np.isnan(np.hstack([diverged[name] for name in ("rises",)])).all()
     assert beside == alone

@@ -7,9 +7,9 @@ from wtawp.analysis import input_gradient_norms
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.measures.smoothness import MEASURE
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 
-WANTED = Measure("smoothness", (("wrt", "features"), ("samples", 3)))
+WANTED = MeasureRequest("smoothness", (("wrt", "features"), ("samples", 3)))
 
 
 def test_mean_and_spread_are_those_of_the_norms_of_analysis(untrained: TrainedModels) -> None:
@@ -33,6 +33,6 @@ def test_bad_options_are_refused(options: dict[str, object], message: str) -> No
 
 
 def test_a_model_that_diverged_spoils_no_other(beside_diverged: Callable[..., tuple[Result, ...]]) -> None:
-    diverged, beside, alone = beside_diverged(Measure("smoothness", (("wrt", "features"), ("samples", 2))))
+    diverged, beside, alone = beside_diverged(MeasureRequest("smoothness", (("wrt", "features"), ("samples", 2))))
     assert np.isnan(np.hstack([diverged[name] for name in ("norm", "spread")])).all()
     assert beside == alone

@@ -7,9 +7,9 @@ from wtawp.analysis import LossOn, hessian_trace, top_eigenvalues
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.measures.spectrum import MEASURE
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 
-WANTED = Measure("spectrum", (("top", 2), ("probes", 4)))
+WANTED = MeasureRequest("spectrum", (("top", 2), ("probes", 4)))
 
 
 def test_eigenvalues_and_trace_are_those_of_analysis(untrained: TrainedModels) -> None:
@@ -31,6 +31,6 @@ def test_bad_options_are_refused() -> None:
 
 
 def test_a_model_that_diverged_spoils_no_other(beside_diverged: Callable[..., tuple[Result, ...]]) -> None:
-    diverged, beside, alone = beside_diverged(Measure("spectrum", (("top", 1), ("probes", 2))))
+    diverged, beside, alone = beside_diverged(MeasureRequest("spectrum", (("top", 1), ("probes", 2))))
     assert np.isnan(np.hstack([diverged[name] for name in ("top", "trace")])).all()
     assert beside == alone

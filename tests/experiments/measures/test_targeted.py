@@ -10,7 +10,7 @@ from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import check_measure, run_measure
 from wtawp.experiments.measures.targeted import chosen_targets
 from wtawp.experiments.plans.robustness import targeting
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 from wtawp.models import GCN, MLP
 
 
@@ -31,7 +31,7 @@ def test_the_accuracy_is_that_of_the_targets_each_on_its_own_attacked_graph(
     trained: TrainedModels, attack: str, budget: int | None
 ) -> None:
     some = replace(
-        trained, models=trained.models[:2], splits=trained.splits[:2], places=trained.places[:2], model="GCN"
+        trained, models=trained.models[:2], splits=trained.splits[:2], run_ids=trained.run_ids[:2], model="GCN"
     )
     wanted = targeting(attack, budget, 4)
     results = run_measure(wanted, some)
@@ -55,14 +55,14 @@ def test_the_accuracy_is_that_of_the_targets_each_on_its_own_attacked_graph(
 
 
 def test_a_target_without_a_flip_counts_as_right_and_its_error_is_kept(trained: TrainedModels) -> None:
-    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], places=trained.places[:1])
+    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], run_ids=trained.run_ids[:1])
     (result,) = run_measure(targeting("nettack", 1, 2, likelihood_cutoff=1e-12), one)
     assert result["accuracy"] == 1.0
     assert all("no flip" in each["no_flip"] for each in result["targets"])
 
 
 def test_a_failed_attack_does_not_count_as_robustness(trained: TrainedModels, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], places=trained.places[:1])
+    one = replace(trained, models=trained.models[:1], splits=trained.splits[:1], run_ids=trained.run_ids[:1])
     whole = targeted.find_flips
     monkeypatch.setattr(targeted, "find_flips", lambda *a: [AttackError("flat"), *whole(*a)[1:]])
     (result,) = run_measure(targeting("fga", 3, 4), one)
@@ -87,6 +87,6 @@ def test_wrong_options_are_refused(trained: TrainedModels) -> None:
         ({"attack": "fga", "steps": 3}, "fga has no option 'steps'; it has attack, budget, direct, loss, targets"),
     ):
         with pytest.raises(ValueError, match=message):
-            check_measure(Measure("targeted", tuple(options.items())), model, data, split)
+            check_measure(MeasureRequest("targeted", tuple(options.items())), model, data, split)
     with pytest.raises(AttackError, match="ignores the graph"):
         check_measure(targeting("fga", 1, 4), MLP(13, 3, generator=rng("init")), data, split)

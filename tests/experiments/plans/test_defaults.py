@@ -2,7 +2,7 @@ import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.defaults import default_awp
-from wtawp.experiments.plans.paper import GRAPHS
+from wtawp.experiments.plans.graph_level import GRAPHS
 
 
 @pytest.mark.parametrize("dataset", ["cora", "proteins", "my/graph.npz"])

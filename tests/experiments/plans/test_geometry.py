@@ -1,5 +1,6 @@
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.measures.shared.registry import options_of
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.geometry import (
     FLATNESS,
     bounds_plan,
@@ -9,7 +10,6 @@ from wtawp.experiments.plans.geometry import (
     smoothness_plan,
     vanishing_plan,
 )
-from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.figures import figure_names
 from wtawp.experiments.spec import Plan

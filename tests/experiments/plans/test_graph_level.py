@@ -1,8 +1,8 @@
 from collections import Counter
 
 from wtawp.base import rng
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.graph_level import BASELINES, GRAPHS
-from wtawp.experiments.plans.paper import plan
 from wtawp.models import PooledGCN
 
 

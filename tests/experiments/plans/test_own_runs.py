@@ -2,8 +2,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from wtawp.core import AwpConfig
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.own_runs import is_fragment, own_plans
-from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.plans.robustness import attack_plan
 from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.summary import summarise

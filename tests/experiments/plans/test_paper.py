@@ -3,28 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from wtawp.base import WtawpError
-from wtawp.experiments.plans.paper import plan, plans, printed
-from wtawp.experiments.spec import Plan
+from wtawp.experiments.plans.catalogue import plan
+from wtawp.experiments.plans.paper import paper_plans, printed
 
 LABELS = """tab:natacc tab:ablation tab:ablation2 tab:ablationlast tab:poison tab:dicepoison tab:evasion tab:graphclass
 fig:1 fig:2 fig:awpknnloss fig:lipcora fig:lossland fig:certcora fig:certcite fig:aa fig:aaa fig:gdnorm_all
 fig:lcagg fig:ngrad"""
 SHARED = Path(__file__).parents[4] / "shared" / "paper"
-READY = list(plans().values())
 
 
 def test_every_table_and_figure_is_listed() -> None:
-    assert set(LABELS.split()) <= set(plans())
-
-
-@pytest.mark.parametrize("ready", READY, ids=lambda p: p.name)
-def test_what_is_ready_has_runs_and_unique_places(ready: Plan) -> None:
-    assert ready is plan(ready.name)
-    assert ready.runs()
-    places = [(c.row, c.column) for c in ready.cells]
-    assert len(set(places)) == len(places)
-    assert {row for pair in ready.pairs for row in pair} <= {c.row for c in ready.cells}
+    assert set(LABELS.split()) == set(paper_plans())
 
 
 def test_the_tables_have_the_paper_s_scale_and_settings() -> None:
@@ -40,12 +29,6 @@ def test_the_tables_have_the_paper_s_scale_and_settings() -> None:
     assert ablation["lambda=0.7", "rho=1"].judged
     assert {c.setting.awp.steps for c in plan("tab:ablation2").cells if c.setting.awp} == {5}
     assert {c.setting.awp.layers for c in plan("tab:ablationlast").cells if c.setting.awp} == {"last"}
-
-
-def test_an_unknown_label_is_refused_with_those_that_there_are() -> None:
-    assert plan("TAB:NatAcc") is plan("tab:natacc")
-    with pytest.raises(WtawpError, match=r"nothing labelled 'tab:nat'; there are fig:1.*; did you mean tab:natacc\?"):
-        plan("tab:nat")
 
 
 def test_the_robustness_tables_have_every_row_with_its_own_radius_and_share_the_flips() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from wtawp.attacks.registry import attack_spec
 from wtawp.core import AwpConfig
+from wtawp.experiments.measures.shared.registry import options_of
 from wtawp.experiments.plans.robustness import attack_plan, budget_name, evading, targeting
 from wtawp.experiments.spec import Setting
 
@@ -75,3 +76,34 @@ def test_attacks_on_single_nodes_show_the_accuracy_of_their_targets() -> None:
     assert attack_plan(base, "pgd-features", [4], **how).cells[1].column == "4 features"  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="fga needs a budget"):
         attack_plan(base, "fga", [None], **how)  # type: ignore[arg-type]
+
+
+def test_options_of_attacks_on_single_nodes_reach_the_attack() -> None:
+    how = {"awp": None, "poison": False, "adaptive": True, "splits": 1, "inits": 1}
+    base = Setting(dataset="wine")
+    options = {"direct": False, "influencers": 3}
+    plan = attack_plan(base, "nettack", [None, 3], options=options, **how)  # type: ignore[arg-type]
+    wanted = tuple(targeting("nettack", budget, 40, direct=False, influencers=3) for budget in (None, 3))
+    assert all(cell.setting.measures == wanted for cell in plan.cells)
+    fewer = attack_plan(base, "fga", [2], targets=5, options={"loss": "margin"}, **how)  # type: ignore[arg-type]
+    assert fewer.cells[0].setting.measures == (targeting("fga", 2, 5, loss="margin"),)
+    measure = attack_plan(base, "nettack", [3], options={"no_such_option": 3}, **how)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="nettack has no option 'no_such_option'; it has attack, budget"):
+        options_of(measure.cells[0].setting.measures[0])
+
+
+@pytest.mark.parametrize(("attack", "targets"), [("nettack", None), ("fga", 5)])
+def test_attacks_on_single_nodes_refuse_a_surrogate_and_poisoning(attack: str, targets: int | None) -> None:
+    how = {"awp": None, "targets": targets, "splits": 1, "inits": 1}
+    base = Setting(dataset="wine")
+    with pytest.raises(ValueError, match="single nodes always attack the model itself; leave out --no-adaptive"):
+        attack_plan(base, attack, [3], poison=False, adaptive=False, **how)  # type: ignore[arg-type]
+    for adaptive in (True, False):
+        with pytest.raises(ValueError, match="poisoning single nodes would need a training for each"):
+            attack_plan(base, attack, [3], poison=True, adaptive=adaptive, **how)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("attack", "name"), [("pgd", "budget"), ("nettack", "targets"), ("dice", "attack")])
+def test_an_argument_is_no_option_of_an_attack(attack: str, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is no option of an attack; use the argument {name} instead"):
+        attack_plan(BASE, attack, [3], poison=False, adaptive=True, options={name: 3}, **HOW)

@@ -1,5 +1,5 @@
 from wtawp.experiments.plans.scale import at_scale
-from wtawp.experiments.spec import Cell, Measure, Plan, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, Setting
 
 
 def test_smaller_scales_have_fewer_runs_and_smoke_fewer_epochs() -> None:
@@ -15,9 +15,9 @@ def test_smaller_scales_have_fewer_runs_and_smoke_fewer_epochs() -> None:
 
 def test_a_smoke_test_makes_each_measure_small_in_its_own_way() -> None:
     measures = (
-        Measure("smoothness", (("wrt", "features"), ("samples", 100))),
-        Measure("certificate", (("on", "edges"), ("p_add", 0.1), ("p_del", 0.2), ("samples", 10_000))),
-        Measure("spectrum", (("top", 1),)),
+        MeasureRequest("smoothness", (("wrt", "features"), ("samples", 100))),
+        MeasureRequest("certificate", (("on", "edges"), ("p_add", 0.1), ("p_del", 0.2), ("samples", 10_000))),
+        MeasureRequest("spectrum", (("top", 1),)),
     )
     plan = Plan("p", "P", (Cell("GCN", "cora", Setting(dataset="cora", measures=measures)),))
     small = at_scale(plan, "smoke").cells[0].setting.measures

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.report.answers import answers, is_own
 from wtawp.experiments.results.summary import summarise
 from wtawp.experiments.spec import Cell, Plan, Record, SplitRule

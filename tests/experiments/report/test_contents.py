@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.report.contents import (
     anchors,
     claim_headlines,

@@ -20,7 +20,7 @@ from wtawp.experiments.report.drawing import (
     style_by_index,
     use_log_scale,
 )
-from wtawp.experiments.results.methods import Method
+from wtawp.experiments.results.methods import MethodKind
 
 SVG = "{http://www.w3.org/2000/svg}"
 PLAIN_ROW = {"GCN": None}
@@ -101,8 +101,8 @@ def test_lines_beyond_the_colours_are_dashed() -> None:
 
 
 def test_every_method_has_a_colour_of_its_own_and_balance_is_dashed() -> None:
-    assert set(METHOD_COLOURS) == set(Method)
-    assert len(set(METHOD_COLOURS.values())) == len(Method)
+    assert set(METHOD_COLOURS) == set(MethodKind)
+    assert len(set(METHOD_COLOURS.values())) == len(MethodKind)
     assert method_style(None) == {"color": COLOURS[0], "linestyle": "-"}
     assert method_style(awp(1.0, 0.5)) == {"color": COLOURS[1], "linestyle": "-"}
     assert method_style(awp(1.0, 0.5, balance=1.0)) == {"color": COLOURS[1], "linestyle": "--"}
@@ -145,14 +145,15 @@ def test_ticks_are_round(low: float, high: float, ticks: list[float]) -> None:
 def test_reports_without_figures_load_neither_matplotlib_nor_pytorch_geometric() -> None:
     code = """
 import sys
-from wtawp.experiments.plans import paper
+from wtawp.experiments.plans import catalogue
 from wtawp.experiments.report import html
 from wtawp.experiments.report.contents import tables_of
 from wtawp.experiments.report.export import export_data
 from wtawp.experiments.report.markdown import render_markdown
 from wtawp.experiments.report.reporters import all_reporters
 from wtawp.experiments.results.summary import summarise
-reports = [summarise(paper.plan(name), []) for name in ("tab:natacc", "fig:certcora", "extra:flatness", "extra:bounds")]
+labels = ("tab:natacc", "fig:certcora", "extra:flatness", "extra:bounds")
+reports = [summarise(catalogue.plan(label), []) for label in labels]
 for report in reports:
     assert len(tables_of(report)) == len(export_data(report)["claims"]) + 1 + bool(report.pairs)
 assert "Nothing was trained yet" in render_markdown(reports, figures="figures")

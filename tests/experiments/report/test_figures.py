@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from wtawp.experiments.plans.paper import plan, plans
+from wtawp.experiments.plans.catalogue import plan, plans
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.figures import captions_of, figure_names, figure_spec, figures_of
 from wtawp.experiments.results.summary import summarise

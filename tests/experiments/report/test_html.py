@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.artifacts import StoredArtifact
 from wtawp.experiments.report.contents import headlines
@@ -57,11 +57,11 @@ def shown(reports: list[PlanReport]) -> str:
 def test_it_loads_nothing_that_trains() -> None:
     code = """
 import sys
-from wtawp.experiments.plans import paper
+from wtawp.experiments.plans import catalogue
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report import html as report
 from wtawp.experiments.results import summary
-plans = [at_scale(paper.plan(name), "quick") for name in ("tab:natacc", "fig:2", "claim:vanishing-gradient")]
+plans = [at_scale(catalogue.plan(name), "quick") for name in ("tab:natacc", "fig:2", "claim:vanishing-gradient")]
 assert "Nothing was trained yet" in report.render_html([summary.summarise(plan, []) for plan in plans])
 print(*(m for m in sys.modules if m.startswith("wtawp.")))
 """

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from wtawp.core import AwpConfig
+from wtawp.experiments.plans.catalogue import plans
 from wtawp.experiments.plans.geometry import bounds_plan, flatness_plan, landscape_plan, smoothness_plan
-from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import certificate_plan, certifying
 from wtawp.experiments.report.quantities import Quantities
 from wtawp.experiments.results.summary import PlanReport, summarise
@@ -46,8 +46,8 @@ def test_a_comment_names_a_statistic_of_a_cell_or_of_a_pair(name: str, value: fl
     ("attack; GCN; no attack; drop", "was not measured"),
     ("tab:graphclass; GCN; cora; mean", "there is no plan 'tab:graphclass' among those that are shown"),
     ("fact; nothing", "there is no fact 'nothing'"),
-    ("fact; drops", "this needs the plan tab:poison, of which nothing is shown"),
-    ("fact; league columns", "this needs the plan extra:league, of which nothing is shown"),
+    ("fact; drops", "this needs the plan tab:poison, which is not among those shown"),
+    ("fact; league columns", "this needs the plan extra:league, which is not among those shown"),
     ("mean", "expected 'plan; row; column; statistic' or 'fact; name', got 'mean'"),
 ])  # fmt: skip
 def test_what_cannot_be_computed_is_refused(name: str, message: str, reports: list[PlanReport]) -> None:

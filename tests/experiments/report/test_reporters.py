@@ -20,7 +20,7 @@ from wtawp.experiments.report.reporters import (
 )
 from wtawp.experiments.report.tables import Entry, Table
 from wtawp.experiments.results.summary import PlanReport, summarise
-from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, Record, Setting
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_measure_of_one_s_own_brings_table_figure_and_data(
     make_record: Callable[..., Record], plotted: list[list[Any]]
 ) -> None:
     register_reporter("degree", TOY)
-    setting = Setting(dataset="karate", measures=(Measure("degree"),))
+    setting = Setting(dataset="karate", measures=(MeasureRequest("degree"),))
     plan = Plan("own", "", (Cell("GCN", "karate", setting, 2, 1),), figures=("degree_bars",))
     records = [make_record(key=run.key, setting=run.setting.content, split=run.split,
                            measured=[{"degree": 2.0 + run.split}]) for run in plan.runs()]  # fmt: skip

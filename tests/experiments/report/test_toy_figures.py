@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.drawing import method_style
 from wtawp.experiments.report.toy_figures import decisions, toy_losses

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from wtawp.analysis import SharpnessMonitor
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.geometry import sharpness_plan, vanishing_plan
-from wtawp.experiments.plans.paper import plan
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.report.drawing import method_style
 from wtawp.experiments.report.training_curves import (

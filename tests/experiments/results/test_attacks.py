@@ -5,7 +5,7 @@ import pytest
 
 from wtawp.attacks import AttackOutcome
 from wtawp.core import AwpConfig
-from wtawp.experiments.plans.paper import plan as plan_of_the_paper
+from wtawp.experiments.plans.catalogue import plan as plan_of_the_paper
 from wtawp.experiments.plans.robustness import attack_plan
 from wtawp.experiments.results.attacks import AttackWins, attack_wins, weakness_note
 from wtawp.experiments.results.summary import summarise

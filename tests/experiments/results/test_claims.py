@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from wtawp.experiments.plans.paper import plan, plans
+from wtawp.experiments.plans.catalogue import plan, plans
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.results import claims
 from wtawp.experiments.results.claims import CHECKS, check, vanishing_epoch
@@ -17,7 +17,7 @@ ROWS = tuple(
 )
 
 
-def outcome(make_records: MakeRecords, name: str, means: dict[str, float], noise: float = 0.0) -> claims.Outcome:
+def outcome(make_records: MakeRecords, name: str, means: dict[str, float], noise: float = 0.0) -> claims.ClaimOutcome:
     def accuracy(cell: Cell, split: int, init: int) -> float:
         own = sum(map(ord, cell.row)) % 5 - 2  # the rows do not move together
         return means[cell.row] + noise * own * (-1) ** split + 0.02 * (init - 0.5)

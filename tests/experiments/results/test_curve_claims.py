@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wtawp.experiments.plans.paper import plan
+from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.results import curve_claims
 from wtawp.experiments.results.summary import PlanReport, summarise
 from wtawp.experiments.spec import Record

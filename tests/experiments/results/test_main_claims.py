@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from wtawp.experiments.plans.paper import plans
+from wtawp.experiments.plans.catalogue import plans
 from wtawp.experiments.results.claims import CHECKS
 from wtawp.experiments.results.main_claims import MAIN_CLAIMS, CheckedClaim, check_claims
 from wtawp.experiments.results.summary import PlanReport, summarise

@@ -2,15 +2,17 @@ import json
 
 import pytest
 
-from wtawp.experiments.spec import Measure, is_option, options_from_json
+from wtawp.experiments.spec import MeasureRequest, is_option, options_from_json
 
 
 def test_options_survive_json_and_their_order_does_not_matter() -> None:
-    measure = Measure("evasion", (("sizes", (1, 2)), ("attack", "pgd"), ("budget", 0.05)))
+    measure = MeasureRequest("evasion", (("sizes", (1, 2)), ("attack", "pgd"), ("budget", 0.05)))
     content = json.loads(json.dumps({"name": measure.name, "options": measure.options}))
-    assert Measure.from_content(content) == measure
+    assert MeasureRequest.from_content(content) == measure
     assert options_from_json([["a", [1, 2]], ["b", None]]) == (("a", (1, 2)), ("b", None))
-    assert measure.with_options(budget=4) == Measure("evasion", (("attack", "pgd"), ("budget", 4), ("sizes", (1, 2))))
+    assert measure.with_options(budget=4) == MeasureRequest(
+        "evasion", (("attack", "pgd"), ("budget", 4), ("sizes", (1, 2)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -21,4 +23,4 @@ def test_options_are_finite_numbers_text_or_whole_numbers(value: object, is_plai
     assert is_option(value) == is_plain
     if not is_plain:
         with pytest.raises(ValueError, match="option x must be a finite number"):
-            Measure("evasion", (("x", value),))  # type: ignore[arg-type]
+            MeasureRequest("evasion", (("x", value),))  # type: ignore[arg-type]

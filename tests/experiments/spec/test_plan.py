@@ -6,7 +6,7 @@ import pytest
 
 from wtawp.core import AwpConfig
 from wtawp.experiments.plans.scale import at_scale
-from wtawp.experiments.spec import Cell, Measure, Plan, Run, Setting, chunks
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, Run, Setting, chunks
 
 PLAIN = Setting(dataset="karate", epochs=5)
 PERTURBED = replace(PLAIN, awp=AwpConfig(rho=1.0, lam=0.7))
@@ -36,17 +36,17 @@ def test_a_setting_survives_json() -> None:
 
 
 def test_attacks_and_measures_are_part_of_the_key_and_their_absence_is_not() -> None:
-    attack = Measure("evasion", (("budget", 0.05), ("attack", "pgd")))
+    attack = MeasureRequest("evasion", (("budget", 0.05), ("attack", "pgd")))
     changed = [replace(PLAIN, poison=attack), replace(PLAIN, measures=(attack,)), replace(PLAIN, model="my.module:Net")]
-    changed.append(replace(PLAIN, noise=Measure("noise", (("on", "edges"), ("p_add", 0.1), ("p_del", 0.2)))))
+    changed.append(replace(PLAIN, noise=MeasureRequest("noise", (("on", "edges"), ("p_add", 0.1), ("p_del", 0.2)))))
     assert len({Run(setting, 0, 0).key for setting in (PLAIN, *changed)}) == 5
     for setting in changed:
         assert Setting.from_content(json.loads(json.dumps(setting.content))) == setting
     assert not {"poison", "measures", "code", "digest", "noise", "features", "batch_size"} & set(PLAIN.content)
-    assert attack == Measure("evasion", (("attack", "pgd"), ("budget", 0.05)))
+    assert attack == MeasureRequest("evasion", (("attack", "pgd"), ("budget", 0.05)))
     assert str(changed[0]) == "GCN on karate after evasion (attack='pgd', budget=0.05), plain, epochs=5"
     with pytest.raises(ValueError, match="option budget must be a finite number"):
-        Measure("evasion", (("budget", float("nan")),))
+        MeasureRequest("evasion", (("budget", float("nan")),))
 
 
 def test_a_model_of_ones_own_has_the_digest_of_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_a_model_of_ones_own_has_the_digest_of_its_source(tmp_path: Path, monkey
 
 
 def test_splits_with_a_graph_of_their_own_are_not_trained_together() -> None:
-    attack = Measure("poison", (("attack", "dice"), ("budget", 0.05)))
+    attack = MeasureRequest("poison", (("attack", "dice"), ("budget", 0.05)))
     runs = Plan("mine", "", (Cell("", "", replace(PLAIN, poison=attack), 3, 2),)).runs()
     assert [len(chunk) for chunk in chunks(runs, together=True)] == [2, 2, 2]
     smaller = at_scale(

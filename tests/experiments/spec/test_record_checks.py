@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wtawp.base import DataError, rng
-from wtawp.experiments.spec import Measure, Record, RecordError, Run, Setting, key_of
+from wtawp.experiments.spec import MeasureRequest, Record, RecordError, Run, Setting, key_of
 from wtawp.experiments.spec.record import checked
 from wtawp.experiments.spec.record_checks import (
     are_packed_features,
@@ -85,7 +85,7 @@ def test_a_setting_that_cannot_be_right_is_refused_under_its_right_key(
 
 
 def test_settings_of_every_kind_are_right() -> None:
-    noise = Measure("certificate", (("p_add", 0.1), ("radii", (1, 2))))
+    noise = MeasureRequest("certificate", (("p_add", 0.1), ("radii", (1, 2))))
     setting = Setting(dataset="cora", options=(("hidden", (16,)),), measures=(noise,), noise=noise, batch_size=5)
     assert wrong_setting_fields(setting.content) == {}
     assert wrong_setting_fields({**setting.content, "of_a_later_version": 5}) == {}
@@ -94,7 +94,7 @@ def test_settings_of_every_kind_are_right() -> None:
 def test_malformed_surrogate_records_are_refused(make_record: Make) -> None:
     flips = EdgeFlips.of(torch.tensor([[0, 1], [2, 3]]), 5, (("attack", "random"),))
     result = {"added": 1, "removed": 1, "num_nodes": 5, "flips": flips.packed(), "provenance": [["attack", "random"]]}
-    run = Run(Setting(dataset="karate", measures=(Measure("poison"),)), 0, 0)
+    run = Run(Setting(dataset="karate", measures=(MeasureRequest("poison"),)), 0, 0)
     record = make_record(key=run.key, setting=run.setting.content, measured=[result])
     assert checked(record) is record
     wrong: list[Any] = [None, [], [result, result], [5], [{}], [{**result, "flips": "?"}], [{**result, "flips": None}]]
@@ -147,7 +147,7 @@ def test_flips_in_results_of_measures_must_unpack(make_record: Callable[..., Rec
     both = {"num_nodes": 5, "flips": flips.packed(), "provenance": [], "num_features": 3, "feature_flips": features}
 
     def is_accepted(name: str, result: dict[str, Any]) -> bool:
-        setting = Setting(dataset="karate", measures=(Measure(name, (("attack", "fga"), ("budget", 1))),))
+        setting = Setting(dataset="karate", measures=(MeasureRequest(name, (("attack", "fga"), ("budget", 1))),))
         record = make_record(key=Run(setting, 0, 0).key, setting=setting.content, measured=[result])
         return not wrong_fields(json.loads(record.to_json()))
 

@@ -2,7 +2,7 @@ import gzip
 import json
 from pathlib import Path
 
-from wtawp.experiments.spec import Measure, Run, Setting, key_of
+from wtawp.experiments.spec import MeasureRequest, Run, Setting, key_of
 from wtawp.experiments.spec.run import chunks
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -28,7 +28,7 @@ def test_the_key_is_that_of_the_content() -> None:
 
 
 def test_initialisations_take_turns_with_the_draws_of_their_poisoning_and_train_with_their_own_graph() -> None:
-    poison = Measure("poison", (("attack", "dice"), ("budget", 0.1), ("draws", 2)))
+    poison = MeasureRequest("poison", (("attack", "dice"), ("budget", 0.1), ("draws", 2)))
     runs = tuple(Run(Setting(dataset="karate", poison=poison), split, init) for split in (0, 1) for init in range(4))
     assert [run.poison_draw for run in runs] == [0, 1, 0, 1] * 2
     for together in (True, False):

@@ -9,7 +9,7 @@ from wtawp.attacks.registry import register_attack, unregister_attack
 from wtawp.attacks.spec import AttackSpec
 from wtawp.core import AwpConfig
 from wtawp.core.config import AUTO_RULE
-from wtawp.experiments.spec import Measure, Run, Setting, SplitRule, key_of
+from wtawp.experiments.spec import MeasureRequest, Run, Setting, SplitRule, key_of
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
 
 PLAIN = Setting(dataset="karate", epochs=5)
@@ -38,12 +38,12 @@ def test_what_is_not_given_comes_from_the_registry(model: str, weight_decay: flo
 
 def test_an_attack_that_unrolls_trainings_attacks_the_model_itself_unless_a_surrogate_is_named() -> None:
     options = (("attack", "meta-pgd"), ("budget", 4))
-    setting = replace(PLAIN, model="GNNGuard", options=(("threshold", 0.2),), poison=Measure("poison", options))
+    setting = replace(PLAIN, model="GNNGuard", options=(("threshold", 0.2),), poison=MeasureRequest("poison", options))
     surrogate = setting.surrogate
     assert surrogate is not None
     assert (surrogate.model, surrogate.options) == ("GNNGuard", (("threshold", 0.2),))
-    assert surrogate.measures == (Measure("poison", options),)
-    named = replace(setting, poison=Measure("poison", (*options, ("surrogate", "GCN")))).surrogate
+    assert surrogate.measures == (MeasureRequest("poison", options),)
+    named = replace(setting, poison=MeasureRequest("poison", (*options, ("surrogate", "GCN")))).surrogate
     assert named is not None
     assert named.model == "GCN"
 
@@ -52,9 +52,9 @@ def test_an_attack_that_unrolls_trainings_attacks_the_model_itself_unless_a_surr
 def test_a_model_that_has_options_as_a_surrogate_keeps_its_own_where_it_is_attacked_itself(model: str) -> None:
     options = (("hidden", (64,)), ("norm", "layer"), ("residual", True))
     attack = (("attack", "meta-pgd"), ("budget", 4))
-    poisoned = replace(PERTURBED, model=model, options=options, poison=Measure("poison", attack))
+    poisoned = replace(PERTURBED, model=model, options=options, poison=MeasureRequest("poison", attack))
     itself = poisoned.surrogate
-    named = replace(poisoned, poison=Measure("poison", (*attack, ("surrogate", model)))).surrogate
+    named = replace(poisoned, poison=MeasureRequest("poison", (*attack, ("surrogate", model)))).surrogate
     assert itself is not None
     assert named is not None
     assert (itself.model, itself.options, itself.awp, itself.select_on) == (model, options, None, named.select_on)
@@ -67,7 +67,7 @@ def test_the_surrogate_is_the_same_where_the_attack_is_not_registered() -> None:
     register_attack(AttackSpec(name="unrolling", label="U", function=flip_nothing, unrolls_training=True))  # type: ignore[arg-type]
     try:
         attack = (("attack", "unrolling"), ("budget", 4))
-        setting = replace(PLAIN, model="GAT", options=(("heads", 2),), poison=Measure("poison", attack))
+        setting = replace(PLAIN, model="GAT", options=(("heads", 2),), poison=MeasureRequest("poison", attack))
         registered = setting.surrogate
     finally:
         unregister_attack("unrolling")
@@ -79,7 +79,7 @@ def test_the_surrogate_is_the_same_where_the_attack_is_not_registered() -> None:
 
 
 def test_a_surrogate_that_is_the_users_model_has_the_hash_of_its_code() -> None:
-    poison = Measure("poison", (("attack", "meta-pgd"), ("budget", 4)))
+    poison = MeasureRequest("poison", (("attack", "meta-pgd"), ("budget", 4)))
     content = replace(PLAIN, poison=poison).content | {"model": "my.module:Net", "code": "0123456789abcdef"}
     surrogate = Setting.from_content(content).surrogate
     assert surrogate is not None
@@ -87,20 +87,20 @@ def test_a_surrogate_that_is_the_users_model_has_the_hash_of_its_code() -> None:
 
 
 def test_a_poisoning_that_names_no_attack_can_be_read() -> None:
-    surrogate = replace(PLAIN, poison=Measure("poison")).surrogate
+    surrogate = replace(PLAIN, poison=MeasureRequest("poison")).surrogate
     assert surrogate is not None
     assert surrogate.model == "GCN"
 
 
 def test_the_surrogate_of_a_poisoned_setting_is_a_small_gcn_unless_another_is_named() -> None:
     options = (("attack", "dice"), ("budget", 0.05))
-    poisoned = replace(PERTURBED, model="GAT", options=(("heads", 2),), poison=Measure("poison", options))
+    poisoned = replace(PERTURBED, model="GAT", options=(("heads", 2),), poison=MeasureRequest("poison", options))
     surrogate = poisoned.surrogate
     assert surrogate is not None
     assert (surrogate.model, surrogate.options, surrogate.awp) == ("GCN", (("hidden", (16,)),), None)
     assert surrogate.select_on == "last"
-    assert surrogate.measures == (Measure("poison", options),)
-    other = replace(poisoned, poison=Measure("poison", (*options, ("surrogate", "RGCN")))).surrogate
+    assert surrogate.measures == (MeasureRequest("poison", options),)
+    other = replace(poisoned, poison=MeasureRequest("poison", (*options, ("surrogate", "RGCN")))).surrogate
     assert other is not None
     assert (other.model, other.options, other.weight_decay) == ("RGCN", (("heads", 2),), 0.0)
     assert other.measures == surrogate.measures
@@ -109,20 +109,20 @@ def test_the_surrogate_of_a_poisoned_setting_is_a_small_gcn_unless_another_is_na
 
 def test_the_linear_surrogate_is_selected_on_validation_and_the_number_of_draws_is_none_of_its_options() -> None:
     options = (("attack", "metattack"), ("budget", 0.05))
-    poison = Measure("poison", (*options, ("surrogate", "LinearGCN"), ("draws", 3)))
+    poison = MeasureRequest("poison", (*options, ("surrogate", "LinearGCN"), ("draws", 3)))
     poisoned = replace(PLAIN, poison=poison)
     assert poisoned.poison_draws == 3
     assert PLAIN.poison_draws == 1
     surrogate = poisoned.surrogate
     assert surrogate is not None
     assert (surrogate.model, surrogate.options, surrogate.select_on) == ("LinearGCN", (("hidden", (16,)),), "either")
-    assert surrogate.measures == (Measure("poison", options),)
+    assert surrogate.measures == (MeasureRequest("poison", options),)
 
 
 @pytest.mark.parametrize("draws", [0, 1.5, True, "3"])
 def test_a_wrong_number_of_draws_is_refused(draws: object) -> None:
     with pytest.raises(ValueError, match="draws of a poisoning must be a whole number >= 1, got"):
-        replace(PLAIN, poison=Measure("poison", (("attack", "dice"), ("draws", draws))))  # type: ignore[arg-type]
+        replace(PLAIN, poison=MeasureRequest("poison", (("attack", "dice"), ("draws", draws))))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,9 @@ def test_the_key_has_the_split_only_if_it_is_another_than_the_paper_s() -> None:
         assert f"split: {rule}" in str(setting)
         assert not wrong_setting_fields(json.loads(setting.content_json))
     assert wrong_setting_fields({**json.loads(old), "split": {"kind": "other"}}).keys() == {"split"}
-    poisoned = Setting(dataset="cora", split=SplitRule(kind="masks"), poison=Measure("poison", (("attack", "dice"),)))
+    poisoned = Setting(
+        dataset="cora", split=SplitRule(kind="masks"), poison=MeasureRequest("poison", (("attack", "dice"),))
+    )
     assert poisoned.surrogate is not None
     assert poisoned.surrogate.split == SplitRule(kind="masks")
 
@@ -222,14 +224,14 @@ def test_a_lam_that_follows_the_training_survives_the_way_through_a_record() -> 
 def test_names_in_another_case_are_the_same_setting_and_the_same_key() -> None:
     def setting(dataset: str, model: str, attack: str, surrogate: str) -> Setting:
         options = (("attack", attack), ("budget", 0.05))
-        poison = Measure("poison", (*options, ("surrogate", surrogate)))
-        return Setting(dataset=dataset, model=model, poison=poison, measures=(Measure("evasion", options),))
+        poison = MeasureRequest("poison", (*options, ("surrogate", surrogate)))
+        return Setting(dataset=dataset, model=model, poison=poison, measures=(MeasureRequest("evasion", options),))
 
     registered = setting("karate", "SoftMedianGCN", "dice", "GAT")
     written = setting("Karate", "softmediangcn", "DICE", "gat")
     assert written == registered
     assert written.content_json == registered.content_json
-    unknown = Setting(dataset="No-Such", measures=(Measure("evasion", (("attack", "No-Such"),)),))
+    unknown = Setting(dataset="No-Such", measures=(MeasureRequest("evasion", (("attack", "No-Such"),)),))
     assert (unknown.dataset, unknown.measures[0].options) == ("No-Such", (("attack", "No-Such"),))
 
 

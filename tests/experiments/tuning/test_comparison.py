@@ -67,9 +67,9 @@ def test_masks_that_describe_one_split_are_compared_with_several_initialisations
 
 def test_runs_are_stored_as_ordinary_records_and_paired(tmp_path: Path) -> None:
     with Store(tmp_path / "r.sqlite") as store:
-        report, outcome = _run(store, 3, math.inf)
-        assert outcome is not None
-        assert outcome.trained == 12
+        report, counts = _run(store, 3, math.inf)
+        assert counts is not None
+        assert counts.trained == 12
         assert [pair.gain.num_pairs for pair in report.pairs] == [3] * 5
         assert {record.split for record in store.records()} == {0, 1, 2}
         _, again = _run(store, 3, math.inf)
@@ -79,8 +79,8 @@ def test_runs_are_stored_as_ordinary_records_and_paired(tmp_path: Path) -> None:
 
 def test_a_comparison_whose_time_is_over_keeps_the_splits_that_all_rows_have(tmp_path: Path) -> None:
     with Store(tmp_path / "r.sqlite") as store:
-        report, outcome = _run(store, 5, time.monotonic() - 1)
-        assert outcome is None
+        report, counts = _run(store, 5, time.monotonic() - 1)
+        assert counts is None
         assert [(cell.num_finished, cell.is_complete) for cell in report.cells] == [(2, True)] * 4
         assert len(store.records()) == 8
 

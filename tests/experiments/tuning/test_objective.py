@@ -15,7 +15,7 @@ from wtawp.experiments.tuning.objective import (
     ValidationView,
     halve_validation,
     hide_test_labels,
-    search_places,
+    search_run_ids,
     train_view,
     validation_view,
 )
@@ -74,10 +74,10 @@ def test_the_half_of_the_validation_part_that_selects_the_epoch_measures_nothing
 
 
 def test_a_trial_is_the_mean_over_its_splits_whatever_process_trains_them() -> None:
-    places = search_places(SETTING, 0)[:4]
-    expected = [accuracy_of(validation_view(SETTING, split))[0] for split, _ in places]
+    run_ids = search_run_ids(SETTING, 0)[:4]
+    expected = [accuracy_of(validation_view(SETTING, split))[0] for split, _ in run_ids]
     for workers in (1, 2):
-        trainer = Trainer(SETTING, places, device="cpu", workers=workers)
+        trainer = Trainer(SETTING, run_ids, device="cpu", workers=workers)
         try:
             assert trainer.accuracy(SETTING, 0, 2) == pytest.approx(sum(expected[:2]) / 2)
             assert trainer.accuracy(SETTING, 1, 4) == pytest.approx(sum(expected[1:]) / 3)
@@ -92,15 +92,15 @@ def test_a_model_that_cannot_be_trained_is_named() -> None:
 
 
 def test_a_search_uses_other_splits_than_a_comparison(tmp_path: Path) -> None:
-    first, second = search_places(SETTING, 0), search_places(SETTING, 1)
+    first, second = search_run_ids(SETTING, 0), search_run_ids(SETTING, 1)
     assert min(split for split, _ in first + second) >= FIRST_SPLIT
     assert not set(first) & set(second)
     masks = Setting(dataset=str(_graph(tmp_path, columns=None)), split=SplitRule(kind="masks"))
-    assert search_places(masks, 0) == tuple((0, 500 + i) for i in range(8))
+    assert search_run_ids(masks, 0) == tuple((0, 500 + i) for i in range(8))
     several = Setting(dataset=str(_graph(tmp_path, columns=3)), split=SplitRule(kind="masks"))
-    assert search_places(several, 0) == tuple((2, 500 + i) for i in range(8))
+    assert search_run_ids(several, 0) == tuple((2, 500 + i) for i in range(8))
     many = Setting(dataset=str(_graph(tmp_path, columns=5)), split=SplitRule(kind="masks"))
-    assert search_places(many, 0)[:4] == ((3, 500), (4, 500), (3, 501), (4, 501))
+    assert search_run_ids(many, 0)[:4] == ((3, 500), (4, 500), (3, 501), (4, 501))
 
 
 def _graph(folder: Path, columns: int | None) -> Path:

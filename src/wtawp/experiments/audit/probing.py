@@ -25,7 +25,7 @@ from wtawp.experiments.measures.shared.interface import TrainedModels
 from wtawp.experiments.measures.shared.registry import run_measure
 from wtawp.experiments.plans.geometry import LANDSCAPES, SHARPNESS, SMOOTHNESS, SPECTRUM
 from wtawp.experiments.plans.robustness import PAPER_NOISE, evading, poisoning
-from wtawp.experiments.spec import Measure, Option, Run
+from wtawp.experiments.spec import MeasureRequest, Option, Run
 from wtawp.graphs import Split
 from wtawp.models.calls import is_out_of_memory
 from wtawp.training import fit
@@ -222,7 +222,7 @@ class _Prober:
                 raise
             self.left_out.append((what, shortened(str(error), 400)))
 
-    def try_flatness(self, name: str, measure: Measure) -> None:
+    def try_flatness(self, name: str, measure: MeasureRequest) -> None:
         """Try a measure of flatness or smoothness, which takes a few seconds at most."""
         with self._trying(name):
             start = time.perf_counter()

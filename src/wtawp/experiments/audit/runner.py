@@ -324,7 +324,7 @@ def _prepare(
 
 
 def _read(path: Path) -> Preparation:
-    """What a file of sizes says."""
+    """Read the sizes that an earlier start of this audit stored."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:

@@ -9,7 +9,7 @@ from wtawp.experiments.audit.probing import FLATNESS, Abilities
 from wtawp.experiments.audit.sizes import Sizes
 from wtawp.experiments.audit.subject import Subject
 from wtawp.experiments.plans.robustness import budget_name, certifying, evading, poisoning
-from wtawp.experiments.spec import Cell, Measure, Option, Plan, Run, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Option, Plan, Run, Setting
 
 POISON_BUDGET = 0.05  # share of the edges
 ACCURACY, EVASION, POISONING, CERTIFICATE, FLAT = "accuracy", "evasion", "poisoning", "certificate", "flatness"
@@ -207,7 +207,7 @@ class _Maker:
         )  # fmt: skip
 
     def _measured(
-        self, kind: str, key: str, title: str, measures: tuple[Measure, ...],
+        self, kind: str, key: str, title: str, measures: tuple[MeasureRequest, ...],
         columns: Sequence[tuple[str, int | None]], seconds: float, tells: str,
     ) -> Section:  # fmt: skip
         """A section that measures the trained models of every row."""

@@ -1,4 +1,4 @@
-"""The summary of an audit in plain words: a finding for each question, with what every row says to it."""
+"""The summary of an audit in plain words: a finding for each question, with a sentence about every other row."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -35,20 +35,20 @@ GEOMETRY = {  # the quantities of the summary, with their topics and sentences
 
 @dataclass(frozen=True)
 class Finding:
-    """What an audit says to one question.
+    """The answer of an audit to one question.
 
     Attributes:
         topic: The question, in a word or two.
-        says: The answer in a sentence.
-        details: What each of the other rows says to it.
+        answer: The answer in a sentence.
+        details: A sentence about each of the other rows.
     """
 
     topic: str
-    says: str
+    answer: str
     details: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return " ".join((f"{self.topic}: {self.says}", *self.details))
+        return " ".join((f"{self.topic}: {self.answer}", *self.details))
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ def findings_of(subject: Subject, parts: Sequence[Part]) -> Iterator[Finding]:
     for _, report in of_kind[ACCURACY]:
         yield _given_weights(subject, _accuracy(report, rows)) if subject.is_checkpoint else _accuracy(report, rows)
     if worst is not None:
-        yield _attacked(worst, rows)
+        yield _attack_finding(worst, rows)
     for section, report in of_kind[POISONING]:
-        yield from _poisoned(section, report, rows)
+        yield from _poisoning_finding(section, report, rows)
     for section, report in of_kind[CERTIFICATE]:
-        yield from _guaranteed(section, report, rows)
+        yield from _certificate_finding(section, report, rows)
     for _, report in of_kind[FLAT]:
-        yield from _flat(report, rows)
+        yield from _flatness_findings(report, rows)
 
 
 def _given_weights(subject: Subject, accuracy: Finding) -> Finding:
@@ -109,16 +109,16 @@ def _cells(report: PlanReport, column: str) -> dict[str, CellReport]:
     return {c.cell.row: c for c in report.column(column) if c.mean is not None}
 
 
-def _over(report: PlanReport) -> str:
-    """Over how many splits, or initialisations, means are taken."""
+def _describe_sample(report: PlanReport) -> str:
+    """The number of splits, or of initialisations, over which means are taken."""
     cell = report.cells[0].cell
     if cell.splits > 1 or cell.inits == 1:
         return f"{cell.splits} split{'s' * (cell.splits > 1)}"
     return f"{cell.inits} initialisations of one split"
 
 
-def _judged(lead: Lead | None, higher: str, lower: str) -> str:
-    """What a lead says, in a word."""
+def _verdict_of(lead: Lead | None, higher: str, lower: str) -> str:
+    """A lead in a word: `higher`, `lower`, or that there is no clear difference."""
     if lead is None or not lead.is_clear:
         return UNCLEAR
     return higher if lead.mean > 0 else lower
@@ -129,15 +129,15 @@ def _in_short(clean: Sequence[Part], worst: _Worst | None, flat: Sequence[Part],
     details = []
     sharpness = [_geometry_leads(report, rows) for _, report in flat]
     for row in rows[1:]:
-        judged = [f"clean accuracy: {_judged(accuracy_lead(r, 'clean', row, rows[0]), 'higher', 'lower')}"
+        judged = [f"clean accuracy: {_verdict_of(accuracy_lead(r, 'clean', row, rows[0]), 'higher', 'lower')}"
                   for _, r in clean]  # fmt: skip
         if worst is not None:
             lead = worst.leads.get(row)
-            judged.append(f"accuracy under the worst of the attacks: {_judged(lead, 'higher', 'lower')}")
-        judged += [f"training loss: {_judged(leads[SHARPNESS, row], 'sharper', 'flatter')}"
+            judged.append(f"accuracy under the worst of the attacks: {_verdict_of(lead, 'higher', 'lower')}")
+        judged += [f"training loss: {_verdict_of(leads[SHARPNESS, row], 'sharper', 'flatter')}"
                    for leads in sharpness if (SHARPNESS, row) in leads]  # fmt: skip
         details.append(f"{row} – {'; '.join(judged)}.")  # noqa: RUF001, a dash between a row and what it says
-    num = _over(clean[0][1]) if clean else "the splits"
+    num = _describe_sample(clean[0][1]) if clean else "the splits"
     return Finding("In short", f"against {rows[0]}, plain training, paired over {num}:", tuple(details))
 
 
@@ -150,7 +150,7 @@ def _accuracy(report: PlanReport, rows: tuple[str, ...]) -> Finding:
     others = [row for row in rows if row in cells and row != best]
     text = f"on clean data {best} classifies {cells[best].mean:.1f} % of the test nodes correctly"
     if not others:
-        return Finding("Accuracy", f"{text} (mean over {_over(report)}).")
+        return Finding("Accuracy", f"{text} (mean over {_describe_sample(report)}).")
     leads = {row: accuracy_lead(report, "clean", best, row) for row in others}
     is_best = all(lead is not None and lead.is_clear for lead in leads.values())
     head = "the most of all rows" if is_best else "the highest mean, but it is not clearly the best row"
@@ -158,7 +158,7 @@ def _accuracy(report: PlanReport, rows: tuple[str, ...]) -> Finding:
         f"Against {row} ({cells[row].mean:.1f} %): {'too few splits to compare' if lead is None else lead.describe()}."
         for row, lead in leads.items()
     )
-    return Finding("Accuracy", f"{text}, {head} (means over {_over(report)}).", details)
+    return Finding("Accuracy", f"{text}, {head} (means over {_describe_sample(report)}).", details)
 
 
 def _worst(parts: Sequence[Part], rows: tuple[str, ...]) -> _Worst | None:
@@ -196,7 +196,7 @@ def _name(section: Section) -> str:
     return section.title.rpartition(": ")[2]
 
 
-def _attacked(worst: _Worst, rows: tuple[str, ...]) -> Finding:
+def _attack_finding(worst: _Worst, rows: tuple[str, ...]) -> Finding:
     """What the worst of the attacks leaves of every row, and which attack takes the most on average."""
     means = {row: fmean(values.values()) for row, values in worst.accuracies.items()}
     strongest = {row: max(drops, key=lambda name: drops[name]) for row, drops in worst.drops.items() if drops}
@@ -235,7 +235,7 @@ def _against_plain(report: PlanReport, column: str, rows: tuple[str, ...]) -> It
         yield f"{text}."
 
 
-def _poisoned(section: Section, report: PlanReport, rows: tuple[str, ...]) -> Iterator[Finding]:
+def _poisoning_finding(section: Section, report: PlanReport, rows: tuple[str, ...]) -> Iterator[Finding]:
     """What a training on a poisoned graph costs."""
     column = report.columns[-1]
     cell = _cells(report, column).get(rows[0])
@@ -243,12 +243,13 @@ def _poisoned(section: Section, report: PlanReport, rows: tuple[str, ...]) -> It
         return
     text = (
         f"trained on a graph of which {_name(section)} changed {column} of the edges, {rows[0]} reaches "
-        f"{cell.mean:.1f} %, {cell.mean_drop:.1f} points less than on the clean graph (means over {_over(report)})."
+        f"{cell.mean:.1f} %, {cell.mean_drop:.1f} points less than on the clean graph (means over "
+        f"{_describe_sample(report)})."
     )
     yield Finding("Poisoning", text, tuple(_against_plain(report, column, rows)))
 
 
-def _guaranteed(section: Section, report: PlanReport, rows: tuple[str, ...]) -> Iterator[Finding]:
+def _certificate_finding(section: Section, report: PlanReport, rows: tuple[str, ...]) -> Iterator[Finding]:
     """What no attacker can change."""
     cells = _cells(report, "smoothed")
     if rows[0] not in cells:
@@ -259,8 +260,8 @@ def _guaranteed(section: Section, report: PlanReport, rows: tuple[str, ...]) -> 
     votes = dict(cells[rows[0]].cell.setting.measures[0].options)["samples"]
     text = (
         f"whichever {one} an attacker removes, the smoothed {rows[0]} keeps the right class of at least {removed:.1f} "
-        f"% of the test nodes; whichever {one} is added, of {added:.1f} % (means over {_over(report)}; {votes:,} votes,"
-        " and more votes can guarantee more)."
+        f"% of the test nodes; whichever {one} is added, of {added:.1f} % (means over "
+        f"{_describe_sample(report)}; {votes:,} votes, and more votes can guarantee more)."
     )
     certified = {row: certified_at(cells[row], 0, 1) for row in rows if row in cells}
     compared: dict[str, Compared] = {
@@ -289,7 +290,7 @@ def _geometry_leads(report: PlanReport, rows: tuple[str, ...]) -> dict[tuple[str
     return values_leads(compared)
 
 
-def _flat(report: PlanReport, rows: tuple[str, ...]) -> Iterator[Finding]:
+def _flatness_findings(report: PlanReport, rows: tuple[str, ...]) -> Iterator[Finding]:
     """How flat the loss is around the weights, or how smooth in the inputs."""
     values = {row: geometry_values(cell) for row, cell in _cells(report, "clean").items()}
     leads = _geometry_leads(report, rows)

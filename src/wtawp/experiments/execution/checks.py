@@ -13,7 +13,7 @@ from wtawp.certificates.noise import Augment
 from wtawp.core import select
 from wtawp.experiments.execution.building import build_model, data_of, default_split, split_of
 from wtawp.experiments.measures.shared.registry import check_measure, measure_spec
-from wtawp.experiments.spec import Measure, Plan, PlanError, Run, Setting
+from wtawp.experiments.spec import MeasureRequest, Plan, PlanError, Run, Setting
 from wtawp.graphs import fetch_dataset, is_collection
 from wtawp.models.calls import arguments_of, check_initialized, checked_call, explain_failure, is_out_of_memory
 from wtawp.models.inputs import check_kind
@@ -55,7 +55,7 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
     data = data_of(setting, 0)
     if setting.split is None and default_split(setting.dataset).kind == "masks":
         raise DataError(
-            f"{setting.dataset} has masks, and nobody chose between them and random splits; add "
+            f"{setting.dataset} has masks, but the plan does not say whether to use them; add "
             'split=SplitRule(kind="masks") or split=SplitRule(kind="random")'
         )
     split = split_of(setting, data, 0)
@@ -73,7 +73,7 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
     for owner in (setting,) if surrogate is None else (setting, surrogate):
         for measure in owner.measures:
 
-            def check(owner: Setting = owner, measure: Measure = measure) -> None:
+            def check(owner: Setting = owner, measure: MeasureRequest = measure) -> None:
                 check_measure(measure, build_model(Run(owner, 0, 0), data), data, split)
 
             once(check, owner.dataset, owner.model, owner.options, measure)
@@ -138,11 +138,11 @@ def noise_augmentation(setting: Setting) -> Augment | None:
         The argument `augment` of `fit` and `fit_many`; None if the setting has no noise.
 
     Raises:
-        PlanError: If the noise of the setting is a measure of another name than "noise".
+        PlanError: If the noise of the setting is a request of another name than "noise".
     """
     if setting.noise is None:
         return None
     if setting.noise.name != "noise":
-        raise PlanError(f"noise must be a measure named noise, got {setting.noise.name!r}")
+        raise PlanError(f"Setting.noise takes what noise_of(certificate) returns, got {setting.noise.name!r}")
     options = dict(setting.noise.options)
     return noisy_training(**{str(options.pop("on")): Noise(**options)}, seed=0)  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ def remaining_share(job: Job) -> float:
         The share, from 0 to 1.
     """
     training = training_share(job.runs[0].setting)
-    return training + (1 - training) * len(job.new_places) / len(job.runs)
+    return training + (1 - training) * len(job.new_indices) / len(job.runs)
 
 
 def seconds_of(job: Job) -> float:

@@ -29,7 +29,7 @@ def describe_cost(
     Returns:
         A sentence or two. The estimate leaves out runs that have no like among the stored ones, and says how many.
     """
-    num_runs = sum(len(job.new_places) for job in jobs)
+    num_runs = sum(len(job.new_indices) for job in jobs)
     seconds, num_estimated = _estimate(store, jobs, device, cost)
     amount = f"{num_runs:,} runs to train in {len(jobs):,} chunks"
     if (num_stored := sum(len(job.runs) for job in jobs) - num_runs) > 0:
@@ -51,7 +51,7 @@ def describe_cost(
 
 
 def _estimate(store: Store, jobs: Sequence[Job], device: str, cost: Callable[[Chunk], float]) -> tuple[float, int]:
-    """The seconds of the jobs of whose kind a readable run is stored, and how many new runs these jobs have."""
+    """Add up the expected seconds of jobs for which a similar run is stored, and count their new runs."""
     newest = {
         _kind(row.setting): row.key
         for row in sorted(store.summary(), key=lambda row: row.last)
@@ -73,7 +73,7 @@ def _estimate(store: Store, jobs: Sequence[Job], device: str, cost: Callable[[Ch
         rate = rates[kind]
         if rate is not None:
             total += rate * cost(job.runs) * remaining_share(job)
-            num_runs += len(job.new_places)
+            num_runs += len(job.new_indices)
     return total, num_runs
 
 

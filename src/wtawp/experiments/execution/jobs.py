@@ -24,6 +24,6 @@ class Job:
     stored: frozenset[str] = frozenset()
 
     @property
-    def new_places(self) -> list[int]:
-        """The places in the chunk of the runs that are measured and recorded."""
+    def new_indices(self) -> list[int]:
+        """The indices in the chunk of the runs that are measured and recorded."""
         return [i for i, run in enumerate(self.runs) if run.key not in self.stored]

@@ -1,8 +1,8 @@
-"""Weights of trained models in files: several plans measure a model that is trained once, or a given checkpoint.
+"""Cache the weights of trained models in files, so that several plans can measure a model that is trained once.
 
 A file holds the models of one chunk and what their training measured. Its name is made of all that the weights depend
 on: the setting without its measures, the seeds, the device, the versions and the poisoned graph. A chunk whose file is
-there is not trained again; its records are those of a training, bit for bit.
+there is not trained again; its records are those of a training, bit for bit. Given checkpoints are kept here, too.
 """
 
 import hashlib
@@ -131,8 +131,8 @@ def _name(runs: Sequence[Run], data: Data, device: str, tf32: bool) -> str:
     setting = replace(runs[0].setting, measures=(), hash_sources=False)
     software = {name: version for name, version in versions().items() if name != "commit"}
     edges = hashlib.sha256(data.edge_index.cpu().numpy().tobytes()).hexdigest() if setting.poison is not None else ""
-    places = [(run.split, run.init) for run in runs]
-    content = (setting.content_json, places, device_name(device, tf32=tf32), sorted(software.items()), edges)
+    run_ids = [(run.split, run.init) for run in runs]
+    content = (setting.content_json, run_ids, device_name(device, tf32=tf32), sorted(software.items()), edges)
     return hashlib.sha256(repr(content).encode()).hexdigest()[:16]
 
 

@@ -26,7 +26,7 @@ Progress = Callable[[float, str], None]  # is called with the share that is done
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepCounts:
     """The numbers of runs of a sweep.
 
     Attributes:
@@ -55,7 +55,7 @@ def run_plans(
     announce: Callable[[str], None] | None = None,
     weights: Path | None = None,
     cost: Callable[[Chunk], float] = cost_of,
-) -> Outcome:
+) -> SweepCounts:
     """Train the runs of plans that are not in the store for this device; failed runs are tried again.
 
     All plans are checked before the first run starts. The surrogates of poisoned settings are trained first, if the
@@ -103,7 +103,7 @@ def run_plans(
         for sentence in _announcements(store, runs, known, where[0], fresh=fresh):
             announce(sentence)
         if to_attack or to_train:
-            num_surrogates = sum(len(job.new_places) for job in to_attack)
+            num_surrogates = sum(len(job.new_indices) for job in to_attack)
             announce(describe_cost(store, to_attack + to_train, where[0], cost, num_surrogates=num_surrogates))
     advance, failed, trained_surrogates = _meter(to_attack + to_train, progress, cost), 0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect(), weights=weights)
@@ -114,20 +114,20 @@ def run_plans(
             advance(stage[i], share)
 
         with closing(engine(jobs, work, receive)) as results:  # an exception ends the workers now, not at some time
-            for i, outcome in results:
-                if isinstance(outcome, LostChunk):
-                    error = f"The chunk was lost: {outcome.reason}."
-                    records = failed_records(jobs[i], device=device, tf32=tf32, error=error, seconds=outcome.seconds)
+            for i, result in results:
+                if isinstance(result, LostChunk):
+                    error = f"The chunk was lost: {result.reason}."
+                    records = failed_records(jobs[i], device=device, tf32=tf32, error=error, seconds=result.seconds)
                 else:
-                    records = outcome
+                    records = result
                 store.add(records, replace=fresh)
                 num_failed = sum(record.status == "failed" for record in records)
                 failed += num_failed
                 trained_surrogates += len(records) - num_failed if stage is to_attack else 0
                 advance(stage[i], 1.0)
-    total_runs = len(runs) + sum(len(job.new_places) for job in to_attack)
+    total_runs = len(runs) + sum(len(job.new_indices) for job in to_attack)
     trained = total_runs - len(known) - failed
-    return Outcome(trained=trained, known=len(known), failed=failed, surrogates=trained_surrogates)
+    return SweepCounts(trained=trained, known=len(known), failed=failed, surrogates=trained_surrogates)
 
 
 def _jobs(runs: tuple[Run, ...], stored: set[str], device: str) -> list[Job]:
@@ -136,7 +136,7 @@ def _jobs(runs: tuple[Run, ...], stored: set[str], device: str) -> list[Job]:
         Job(chunk, stored=frozenset(run.key for run in chunk if run.key in stored))
         for chunk in chunks(runs, together=device != "cpu")
     ]
-    return [job for job in jobs if job.new_places]
+    return [job for job in jobs if job.new_indices]
 
 
 def _meter(

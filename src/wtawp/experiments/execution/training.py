@@ -126,7 +126,7 @@ def _records(
     provenance = versions() | {"stack": str(len(job.runs))}  # stacks of other sizes round differently
     if job.flips is not None:
         provenance |= {"flips": hashlib.sha256(job.flips.packed().encode()).hexdigest()[:12]}
-    new = [(job.runs[i], outcomes[i]) for i in job.new_places]
+    new = [(job.runs[i], outcomes[i]) for i in job.new_indices]
     return [
         Record(
             key=run.key, setting=run.setting.content, split=run.split, init=run.init,
@@ -268,10 +268,10 @@ def _train(job: Job, device: str, tf32: bool, weights: Path | None) -> list[_Mea
     scores = [_scores(model, data, device) if "scores" in setting.keep else None for model in models]
     measured: list[list[Result] | None] = [None] * len(runs)
     if setting.measures:
-        new = job.new_places
-        numbers = [(runs[i].split, runs[i].init) for i in new]
+        new = job.new_indices
+        run_ids = [(runs[i].split, runs[i].init) for i in new]
         trained = TrainedModels(
-            [models[i] for i in new], copy.copy(data).to(device), setting.dataset, [splits[i] for i in new], numbers,
+            [models[i] for i in new], copy.copy(data).to(device), setting.dataset, [splits[i] for i in new], run_ids,
             setting.model, str(setting.awp),
         )  # fmt: skip
         results, step = [], (1.0 - trained_at) / len(setting.measures)

@@ -21,7 +21,7 @@ class BoundOptions:
     Attributes:
         rho: The largest radius, relative to each layer.
         least: The smallest radius.
-        points: Radii between them, in geometric progression.
+        points: The number of radii from `least` to `rho`, both included, in geometric progression.
         delta: The probability with which the bound may fail.
         constant: The factor that the theorem leaves unnamed.
     """

@@ -86,12 +86,12 @@ def run(
     folder = home() / "votes" if folder is None else folder
     results: list[Result] = []
     models = zip(trained.models, trained.splits, trained.seeds, strict=True)
-    for place, (model, split, seed) in enumerate(models):
+    for index, (model, split, seed) in enumerate(models):
 
-        def report(share: float, what: str, place: int = place) -> None:
-            report_progress((place + share) / len(trained.models))
+        def report(share: float, what: str, index: int = index) -> None:
+            report_progress((index + share) / len(trained.models))
             if progress is not None:
-                progress((place + share) / len(trained.models), what)
+                progress((index + share) / len(trained.models), what)
 
         votes = kept_votes(
             trained.data, model, options.on, options.noise, options.samples, seed, folder, report,

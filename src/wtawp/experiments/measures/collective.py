@@ -97,10 +97,10 @@ def run(
     """
     folder = home() / "votes" if folder is None else folder
     results: list[Result] = []
-    for place, (model, split, seed) in enumerate(zip(trained.models, trained.splits, trained.seeds, strict=True)):
+    for index, (model, split, seed) in enumerate(zip(trained.models, trained.splits, trained.seeds, strict=True)):
 
-        def report(share: float, what: str, place: int = place) -> None:
-            done = (place + VOTING * share) / len(trained.models)
+        def report(share: float, what: str, index: int = index) -> None:
+            done = (index + VOTING * share) / len(trained.models)
             report_progress(done)
             if progress is not None:
                 progress(done, what)
@@ -119,9 +119,9 @@ def run(
             "curves": {flips: _curve(certificate, fields, labels, nodes, flips) for flips in FLIPS[options.on]},
             **filter_results(votes, nodes),
         })  # fmt: skip
-        report_progress((place + 1) / len(trained.models))
+        report_progress((index + 1) / len(trained.models))
         if progress is not None:
-            progress((place + 1) / len(trained.models), "collective certificate")
+            progress((index + 1) / len(trained.models), "collective certificate")
     return results
 
 

@@ -96,8 +96,8 @@ def run(trained: TrainedModels, options: TargetedOptions) -> list[Result]:
             logits = model(data.x, data.edge_index)
         g = rng("targets", trained.dataset, trained.seeds[i])
         targets = chosen_targets(logits, data.y, split.test, options.targets, g).tolist()
-        place = zip(("split", "init"), map(str, trained.places[i]), strict=True)
-        origin = (("dataset", trained.dataset), ("model", trained.model), ("awp", trained.awp), *place)
+        run_id = zip(("split", "init"), map(str, trained.run_ids[i]), strict=True)
+        origin = (("dataset", trained.dataset), ("model", trained.model), ("awp", trained.awp), *run_id)
         attacked = []
         with part_of_progress(i / len(trained.models), (i + 1) / len(trained.models)):
             flips = find_flips(model, data, split, targets, data.y, trained.seeds[i], options)

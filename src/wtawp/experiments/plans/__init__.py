@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from wtawp.base import lazy_exports
 
 if TYPE_CHECKING:
+    from wtawp.experiments.plans.catalogue import plan, plans
     from wtawp.experiments.plans.defaults import default_awp
-    from wtawp.experiments.plans.paper import plan, plans
     from wtawp.experiments.plans.robustness import (
         attack_plan,
         certificate_plan,
@@ -29,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 _HOMES = {
     "default_awp": "defaults",
-    **dict.fromkeys(("plan", "plans"), "paper"),
+    **dict.fromkeys(("plan", "plans"), "catalogue"),
     **dict.fromkeys(
         ("attack_plan", "certificate_plan", "certifying", "certifying_together", "evading", "noise_of", "poisoning"),
         "robustness",

@@ -3,25 +3,27 @@
 from dataclasses import replace
 
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import LAST, Cell, Claim, Measure, Option, Plan, Setting
+from wtawp.experiments.spec import LAST, Cell, Claim, MeasureRequest, Option, Plan, Setting
 from wtawp.training.options import SelectOn
 
 # Measures by their names in tables. The radii are those at which the loss rises by a little, and by much.
 SMOOTHNESS = {
-    f"{matrix}, {definition}": Measure("smoothness", (("wrt", wrt), ("definition", definition), ("samples", 100)))
+    f"{matrix}, {definition}": MeasureRequest(
+        "smoothness", (("wrt", wrt), ("definition", definition), ("samples", 100))
+    )
     for definition in ("paper", "released")
     for matrix, wrt in (("A", "adjacency"), ("X", "features"))
 }
 LANDSCAPES = {
-    "layer": Measure("landscape", (("scale", "layer"), ("reach", 1.0))),
-    "unit": Measure("landscape", (("scale", "unit"), ("reach", 30.0))),
+    "layer": MeasureRequest("landscape", (("scale", "layer"), ("reach", 1.0))),
+    "unit": MeasureRequest("landscape", (("scale", "unit"), ("reach", 30.0))),
 }
 SHARPNESS = {
-    "layer": Measure("sharpness", (("radius", "layer"), ("rho", 0.1))),
-    "adaptive": Measure("sharpness", (("radius", "adaptive"), ("rho", 2.0))),
-    "global": Measure("sharpness", (("radius", "global"), ("rho", 0.5))),
+    "layer": MeasureRequest("sharpness", (("radius", "layer"), ("rho", 0.1))),
+    "adaptive": MeasureRequest("sharpness", (("radius", "adaptive"), ("rho", 2.0))),
+    "global": MeasureRequest("sharpness", (("radius", "global"), ("rho", 0.5))),
 }
-SPECTRUM = Measure("spectrum", (("top", 1), ("probes", 30)))
+SPECTRUM = MeasureRequest("spectrum", (("top", 1), ("probes", 30)))
 FLATNESS = (*SHARPNESS.values(), SPECTRUM, *LANDSCAPES.values())
 PAIR = ("GCN", "GCN+WT-AWP")
 # Suffixes of columns, and the epoch whose weights are measured there. Validation may select epoch 14 of a plain GCN,
@@ -119,7 +121,7 @@ def bounds_plan(nodes: dict[str, tuple[float, float]], graphs: dict[str, tuple[f
     """
     cells = []
     for dataset, (lam, rho) in {**nodes, **graphs}.items():
-        plain = Setting(dataset=dataset, measures=(Measure("bound"),))
+        plain = Setting(dataset=dataset, measures=(MeasureRequest("bound"),))
         if dataset in graphs:
             plain = replace(plain, model="PooledGCN", select_on="accuracy")
         perturbed = AwpConfig(lam=lam, rho=rho, layers="first" if dataset in graphs else "all-but-last")

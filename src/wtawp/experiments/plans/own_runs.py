@@ -6,12 +6,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache
 
+from wtawp.experiments.plans.catalogue import plans
 from wtawp.experiments.plans.league import league_plans
-from wtawp.experiments.plans.paper import plans
 from wtawp.experiments.plans.robustness import budget_name
 from wtawp.experiments.plans.scale import at_scale
 from wtawp.experiments.plans.without_tuning import auto_plans
-from wtawp.experiments.spec import Cell, Measure, Plan, Record, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, Record, Setting
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
 from wtawp.graphs.composed_names import short_name
 
@@ -56,7 +56,7 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
 
 
 def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:
-    """Whether a plan is a study of default settings on many data sets, of which the records hold only some settings.
+    """Whether a plan is a study of default settings on many data sets and the records cover only some of its settings.
 
     Such records are more likely a user's own comparisons than a part of the study.
 
@@ -106,7 +106,7 @@ def _plan(base: Setting, group: list[Setting], sizes: dict[Setting, tuple[int, i
         row = base.model if setting.awp is None else f"{base.model}, {setting.awp}"
         attacks = [index for index, measure in enumerate(setting.measures) if "attack" in dict(measure.options)]
         cells += [Cell(row, "", setting, *sizes[setting], measure=index) for index in (None, *attacks)]
-    attacks_by_name: dict[str, set[Measure]] = {}
+    attacks_by_name: dict[str, set[MeasureRequest]] = {}
     for cell in cells:
         if cell.attack is not None:
             attacks_by_name.setdefault(_attack_name(cell), set()).add(cell.attack)
@@ -119,7 +119,7 @@ def _plan(base: Setting, group: list[Setting], sizes: dict[Setting, tuple[int, i
     return Plan(name, f"your own runs{', ' * bool(details)}{details}", tuple(named), pairs)
 
 
-def _column(cell: Cell, base: Setting, attacks_by_name: dict[str, set[Measure]]) -> str:
+def _column(cell: Cell, base: Setting, attacks_by_name: dict[str, set[MeasureRequest]]) -> str:
     """The name of a cell's column: the data set, or the attack, with all its options where its name is not enough."""
     if cell.attack is None:
         return "no attack" if attacks_by_name else base.dataset

@@ -1,8 +1,4 @@
-"""Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers.
-
-Labels that begin with "claim:" are plans that check sentences of the text; "released:" plans follow the released code
-where it differs from the text; "deviation:" plans explain a difference from the paper; "extra:" plans go beyond it.
-"""
+"""Every table and figure of the paper under its LaTeX label, with its hyperparameters and the printed numbers."""
 
 import json
 from dataclasses import replace
@@ -11,27 +7,11 @@ from importlib.resources import files
 from typing import Any
 
 from wtawp.attacks.registry import attack_spec
-from wtawp.base import WtawpError, did_you_mean, matching_name
 from wtawp.core import AwpConfig
-from wtawp.experiments.plans.geometry import (
-    bounds_plan,
-    flatness_plan,
-    landscape_plan,
-    sharpness_plan,
-    smoothness_plan,
-    vanishing_plan,
-)
-from wtawp.experiments.plans.graph_level import (
-    GRAPHS,
-    baseline_search_plan,
-    graph_classification_plan,
-    graph_variants_plan,
-)
-from wtawp.experiments.plans.league import league_plans
-from wtawp.experiments.plans.released import released_plans
+from wtawp.experiments.plans.geometry import landscape_plan, smoothness_plan
+from wtawp.experiments.plans.graph_level import graph_classification_plan
 from wtawp.experiments.plans.robustness import certificate_plan, certifying, evading, poisoning
-from wtawp.experiments.plans.without_tuning import auto_plans
-from wtawp.experiments.spec import Cell, Claim, Measure, Option, Plan, Setting
+from wtawp.experiments.spec import Cell, Claim, MeasureRequest, Option, Plan, Setting
 from wtawp.graphs.registry import dataset_spec
 from wtawp.models.registry import model_spec
 
@@ -56,7 +36,6 @@ EVASION = {  # (lam, rho) of tab:evasion
 }
 RHOS = (0.05, 0.1, 0.5, 1.0, 2.5, 5.0)  # of the ablations
 LAMS = (0.1, 0.3, 0.5, 0.7, 1.0)
-PAGES = {"tab:dataset": "Node-level data sets", "tab:cladataset": "Graph-level data sets"}  # nothing is trained
 DATASET_TABLE = {  # tab:dataset as printed: nodes, edges, features, classes
     "cora": (2708, 5429, 1433, 7), "citeseer": (3327, 4732, 3703, 6), "polblogs": (1222, 16714, None, 2),
 }  # fmt: skip
@@ -99,8 +78,14 @@ def natacc() -> Plan:
     return Plan("tab:natacc", "Clean accuracy", tuple(cells), pairs)
 
 
-def _selection() -> Plan:
-    """Two baselines of tab:natacc on Citeseer, with the epoch selected on validation loss alone as in released code."""
+def selection_plan() -> Plan:
+    """Build deviation:selection: two baselines on Citeseer, with the epoch selected on validation loss alone.
+
+    This is how the released code selects it.
+
+    Returns:
+        The plan.
+    """
     cells = []
     for model in ("GAT", "PPNP"):
         for row, awp in ((model, None), (f"{model}+WT-AWP", _awp(*CLEAN["citeseer"][model]))):
@@ -136,7 +121,12 @@ ROBUST: dict[str, tuple[tuple[str, Option], ...]] = {
 
 
 def _poisoned_row(
-    model: str, dataset: str, poison: Measure | None, pair: tuple[float, float], numbers: dict[str, Any], column: str
+    model: str,
+    dataset: str,
+    poison: MeasureRequest | None,
+    pair: tuple[float, float],
+    numbers: dict[str, Any],
+    column: str,
 ) -> list[Cell]:
     """A model without and with WT-AWP, if both are printed: RGCN, whose weights are distributions, has no WT-AWP."""
     cells = []
@@ -184,27 +174,6 @@ def _evasion() -> Plan:
     return Plan("tab:evasion", "Evasion with DICE and PGD", tuple(cells), (("GCN", "GCN+WT-AWP"),))
 
 
-def _strength() -> Plan:
-    """Not in the paper: every attack against as many random flips, on a GCN on Cora with 5 % of edges, 20 splits."""
-    order = ("random", "dice", "pgd", "prbcd", "grbcd", "minmax", "metattack")
-    names = {name: attack_spec(name).label for name in order}
-    evasion_attacks = tuple(name for name in names if "evasion" in attack_spec(name).stages)
-    few: dict[str, Option] = {
-        "steps": 40,
-        "block_size": 50_000,
-    }  # a tenth of the cost of the defaults, and strong enough
-    steps: dict[str, dict[str, Option]] = {"pgd": {"steps": 200}, "prbcd": few, "grbcd": few}
-    measures = tuple(evading(name, 0.05, **steps.get(name, {})) for name in evasion_attacks)
-    evaded = Setting(dataset="cora", measures=measures)
-    cells = [Cell(names[name], "evasion, cora", evaded, 20, 1, judged=False, measure=index)
-             for index, name in enumerate(evasion_attacks)]  # fmt: skip
-    for name in ("random", "dice", "pgd", "minmax", "metattack"):
-        poisoned = Setting(dataset="cora", options=ROBUST["GCN"], poison=poisoning(name, 0.05))
-        cells.append(Cell(names[name], "poisoning, cora", poisoned, 20, 1, judged=False))
-    pairs = tuple(("random", label) for label in list(names.values())[1:])
-    return Plan("extra:attacks", "Attacks against as many random flips", tuple(cells), pairs)
-
-
 def _certified(dataset: str) -> Plan:
     """GCN without and with WT-AWP, certified under the paper's noise on features and edges; trained without noise."""
     label = "fig:certcora" if dataset == "cora" else "fig:certcite"
@@ -213,26 +182,6 @@ def _certified(dataset: str) -> Plan:
     claim = Claim("Performance is comparable when perturbations of the graph structure are certified.",
                   "edges_are_certified_alike")  # fmt: skip
     return replace(plan, name=label, title=f"Certified accuracy on {dataset.title()}", claims=(claim,))
-
-
-def _midsize() -> Plan:
-    """Not in the paper: a GCN on larger graphs with the setting of Cora, untuned, alone and with a limited gradient."""
-    methods = {"GCN": None, "GCN+WT-AWP": _awp(0.7, 1.0), "GCN+WT-AWP, balance=1": _awp(0.7, 1.0, balance=1.0)}
-    datasets = ("planetoid-pubmed", "amazon-computers", "coauthor-physics")
-    cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp), 20, 1, judged=False)
-             for dataset in datasets for row, awp in methods.items()]  # fmt: skip
-    pairs = tuple(("GCN", row) for row in tuple(methods)[1:])
-    return Plan("extra:midsize", "Larger graphs with the setting of Cora", tuple(cells), pairs)
-
-
-def _seldom() -> Plan:
-    """Not in the paper: the perturbation at every k-th step alone, with plain training between."""
-    methods = {"GCN": None, "every step": _awp(0.7, 1.0)}
-    methods |= {f"every {k} steps": _awp(0.7, 1.0, every=k) for k in (2, 5, 10)}
-    cells = [Cell(row, dataset, Setting(dataset=dataset, awp=awp), 20, 1, judged=False)
-             for dataset in ("cora", "citeseer") for row, awp in methods.items()]  # fmt: skip
-    pairs = tuple(("GCN", row) for row in tuple(methods)[1:])
-    return Plan("extra:every", "Perturbing at some steps only", tuple(cells), pairs)
 
 
 TOY = Setting(dataset="toy-linear")
@@ -304,15 +253,13 @@ MOONS = {"natural": None, "AWP": _awp(1.0, 0.4, layers="all"), "T-AWP": _awp(1.0
          "W-AWP lam=0.9": _awp(0.9, 0.4, layers="all")}  # fmt: skip
 
 
-@cache
-def plans() -> dict[str, Plan]:
-    """Build all plans.
+def paper_plans() -> dict[str, Plan]:
+    """Build the tables and figures of the paper.
 
     Returns:
-        The plans by label: tables and figures in the order of the paper, deviations, claims and extras, then tables as
-        the released code makes them.
+        The plans by label, in the order of the paper.
     """
-    labelled = {
+    return {
         "fig:1": _toy("fig:1", "AWP on the linearly separable toy", tuple(TOY_METHODS)[:4], ("decisions",)),
         "fig:awpknnloss": _toy("fig:awpknnloss", "Learning curves on the toy", tuple(TOY_METHODS), ("toy_losses",)),
         "fig:2": _toy("fig:2", "Truncated and weighted AWP on the toy",
@@ -339,88 +286,4 @@ def plans() -> dict[str, Plan]:
                              {**dict(list(SMALL.items())[:2]), "WT-AWP rho=1": _awp(0.5, 1.0)}, ("cora",)),
         "tab:ablationlast": _ablation("tab:ablationlast", "Perturbing the last layer only", "ablation_last_layer",
                                       layers="last"),
-        "deviation:selection": _selection(),
-        "deviation:graphclass": baseline_search_plan(printed()["graph_classification"]),
-        "extra:attacks": _strength(),
-        "extra:graphclass": graph_variants_plan(),
-        **{claim.name: claim for claim in claims()},
-        "extra:flatness": flatness_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}),
-        "extra:sharpness": sharpness_plan(),
-        "extra:bounds": bounds_plan({name: CLEAN[name]["GCN"] for name in ("cora", "citeseer")}, GRAPHS),
-        "extra:vanishing": vanishing_plan(),
-        "extra:midsize": _midsize(),
-        "extra:every": _seldom(),
-        **{each.name: each for each in auto_plans()},
-        **{each.name: each for each in league_plans()},
     }  # fmt: skip
-    return labelled | {each.name: each for each in released_plans(labelled)}
-
-
-def claims() -> tuple[Plan, ...]:
-    """Build a small plan for each checked sentence of the paper's text.
-
-    Returns:
-        The plans, whose names begin with "claim:".
-    """
-    last = replace(TOY, awp=_awp(1.0, 2.5, layers="last"))
-    first = replace(TOY, awp=_awp(1.0, 2.5))
-    moons = replace(MLP, dataset="toy-moons", options=(*MLP.options, ("linear", False)))
-    left_out = {
-        "first two layers": "all-but-last",
-        "all but the middle": ("lins.0.weight", "lins.2.weight"),
-        "all but the first": ("lins.1.weight", "lins.2.weight"),
-    }
-    # The first layer has 303^2 weights: an adaptive rho = 303 moves each weight by its size, as a relative rho = 1
-    # moves the layer by its norm.
-    radii = {"relative to the layer, rho=1": _awp(0.7, 1.0)}
-    radii |= {f"adaptive, rho={r:g}": _awp(0.7, r, radius="adaptive") for r in (10.0, 30.0, 100.0, 300.0, 1000.0)}
-
-    def trained(row: str, column: str, awp: AwpConfig) -> Cell:
-        return Cell(row, column, Setting(dataset="cora", awp=awp), judged=False)
-
-    return (
-        Plan("claim:second-layer", "Perturbing only the second layer of the toy",
-             tuple(Cell(row, "accuracy", setting, judged=False)
-                   for row, setting in (("first layer", first), ("second layer", last))),
-             claims=(Claim("Perturbing only the second layer instead performs similarly.", "rows_agree_within_3"),)),
-        Plan("claim:left-out-layer", "T-AWP on the MLP with another layer left out",
-             tuple(Cell(row, "accuracy", replace(moons, awp=_awp(1.0, 0.4, layers=layers)), judged=False)
-                   for row, layers in left_out.items()),
-             claims=(Claim("The results are similar when the middle or the first layer is left out.",
-                           "rows_agree_within_3"),)),
-        Plan("claim:exact-gradient", "Exact against first-order gradient",
-             tuple(trained(row, f"rho={rho:g}", _awp(0.7, rho, exact=row == "exact"))
-                   for rho in (0.1, 1.0) for row in ("first order", "exact")),
-             claims=(Claim("The exact gradient gives almost the same accuracy.", "rows_agree_within_half"),)),
-        Plan("claim:adaptive-radius", "A scale-invariant radius",
-             tuple(trained(row, "cora", awp) for row, awp in radii.items()),
-             claims=(Claim("A scale-invariant radius brings no benefit.", "first_row_is_not_beaten"),)),
-        Plan("claim:vanishing-gradient", "AWP with rho = 20 loses its gradient",
-             tuple(Cell("AWP rho=20", d, Setting(dataset=d, awp=_awp(1.0, 20.0, layers="all"), keep=("history",)),
-                        20, 1, judged=False) for d in DATASETS),
-             claims=(Claim("The gradient vanishes from about epoch 20 on Cora and Citeseer, 80 on PolBlogs.",
-                           "gradient_vanishes"),)),
-    )  # fmt: skip
-
-
-def plan(label: str) -> Plan:
-    """Find the plan of a label.
-
-    Args:
-        label: A label of `plans`, such as "tab:natacc", in upper or lower case.
-
-    Returns:
-        The plan.
-
-    Raises:
-        WtawpError: If there is no such label.
-
-    Example:
-        >>> plan("tab:natacc").title
-        'Clean accuracy'
-    """
-    known = plans()
-    if (spelled := matching_name(label, known)) is None:
-        hint = did_you_mean(label, known)
-        raise WtawpError(f"the paper has nothing labelled {label!r}; there are {', '.join(known)}{hint}")
-    return known[spelled]

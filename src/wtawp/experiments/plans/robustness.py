@@ -6,13 +6,13 @@ from dataclasses import replace
 from wtawp.attacks.registry import attack_spec, user_attacks
 from wtawp.attacks.spec import AttackSpec
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import SURROGATE, Cell, Measure, Option, Plan, Setting, source_digest
+from wtawp.experiments.spec import SURROGATE, Cell, MeasureRequest, Option, Plan, Setting, source_digest
 
 TARGETS = 40  # of attacks on single nodes, as in Nettack's paper
 PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_del, sec:rand_smooth_details
 
 
-def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
+def poisoning(attack: str, budget: float | int, **options: Option) -> MeasureRequest:
     """Describe an attack on the training, with the paper's options.
 
     Args:
@@ -25,10 +25,10 @@ def poisoning(attack: str, budget: float | int, **options: Option) -> Measure:
     """
     spec = attack_spec(attack)
     paper_options: dict[str, Option] = {**dict(spec.poisoning_options), **_code_of(spec)}
-    return Measure("poison", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
+    return MeasureRequest("poison", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
 
 
-def evading(attack: str, budget: float | int, **options: Option) -> Measure:
+def evading(attack: str, budget: float | int, **options: Option) -> MeasureRequest:
     """Describe an attack on trained models, with the paper's options: test nodes with their true labels.
 
     Args:
@@ -41,10 +41,10 @@ def evading(attack: str, budget: float | int, **options: Option) -> Measure:
     """
     spec = attack_spec(attack)
     paper_options: dict[str, Option] = {**dict(spec.evasion_options), **_code_of(spec)}
-    return Measure("evasion", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
+    return MeasureRequest("evasion", tuple({"attack": spec.name, "budget": budget, **paper_options, **options}.items()))
 
 
-def targeting(attack: str, budget: int | None, targets: int, **options: Option) -> Measure:
+def targeting(attack: str, budget: int | None, targets: int, **options: Option) -> MeasureRequest:
     """Describe attacks on single test nodes of trained models, one after another.
 
     Args:
@@ -59,7 +59,7 @@ def targeting(attack: str, budget: int | None, targets: int, **options: Option) 
     spec = attack_spec(attack)
     stated = {name: value for name, value in spec.evasion_options if name not in ("nodes", "labels")}
     own = {"attack": attack, "budget": budget, "targets": targets, **stated, **_code_of(spec), **options}
-    return Measure("targeted", tuple(own.items()))
+    return MeasureRequest("targeted", tuple(own.items()))
 
 
 def _code_of(attack: AttackSpec) -> dict[str, Option]:
@@ -107,7 +107,8 @@ def attack_plan(
             nodes, the flips for each: numbers, or None for its degree plus 2.
         awp: The perturbation of the second row; None leaves that row out.
         poison: Whether the attack is before the training; otherwise it is after it.
-        adaptive: Whether the attack differentiates through the model itself; otherwise it uses a plain GCN.
+        adaptive: Whether the attack is on the model itself; otherwise it uses a plain GCN. Attacks on single nodes are
+            always on the model itself.
         splits: The number of splits.
         inits: The number of initialisations for each split.
         targets: The number of single test nodes to attack, one after another; None for an attack on all of them at
@@ -118,11 +119,22 @@ def attack_plan(
         The plan, with a column without attack and one for each budget.
 
     Raises:
-        ValueError: If the attack cannot be used so, or if budgets are of both kinds.
+        ValueError: If the attack cannot be used so, if budgets are of both kinds, or if an option is named like an
+            argument.
     """
-    spec = attack_spec(attack)
+    spec, own = attack_spec(attack), dict(options or {})
+    if arguments := [name for name in ("attack", "budget", "targets") if name in own]:
+        raise ValueError(f"{arguments[0]} is no option of an attack; use the argument {arguments[0]} instead")
     if spec.has_one_target or targets is not None:
-        return _targeted_plan(base, spec, budgets, awp, TARGETS if targets is None else targets, poison, splits, inits)
+        if poison:
+            raise ValueError(
+                f"poisoning single nodes would need a training for each of them; attack trained models (without"
+                f" --poison), or call wtawp.attack(data, model, method={spec.name!r}, nodes=[node]) and train on the"
+                " result"
+            )
+        if not adaptive:
+            raise ValueError("attacks on single nodes always attack the model itself; leave out --no-adaptive")
+        return _targeted_plan(base, spec, budgets, awp, TARGETS if targets is None else targets, splits, inits, own)
     if any(budget is None for budget in budgets):
         raise ValueError(f"{attack} needs a budget: a share of the edges as in 0.05, or their number")
     if "evasion" not in spec.stages and not poison:
@@ -135,7 +147,7 @@ def attack_plan(
     unit = "edges" if spec.changes == "edges" else "features"
     names = ("no attack", *(budget_name(budget, unit) for budget in given))
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
-    own, cells = dict(options or {}), []
+    cells = []
     for row, method in rows.items():
         setting = replace(base, awp=method)
         if poison:
@@ -164,16 +176,11 @@ def _targeted_plan(
     budgets: Sequence[float | int | None],
     awp: AwpConfig | None,
     targets: int,
-    poison: bool,
     splits: int,
     inits: int,
+    options: Mapping[str, Option],
 ) -> Plan:
     """The plan of attacks on single nodes: the share of targets, all right before, that are still right."""
-    if poison:
-        raise ValueError(
-            f"poisoning single nodes would need a training for each of them; attack trained models (without --poison),"
-            f" or call wtawp.attack(data, model, method={attack.name!r}, nodes=[node]) and train on the result"
-        )
     if not attack.uses_victim or attack.attacks_training:
         raise ValueError(f"{attack.name} attacks a whole graph, not single nodes; leave out --targets")
     if any(isinstance(budget, float) for budget in budgets):
@@ -184,7 +191,7 @@ def _targeted_plan(
     rows = {base.model: None} if awp is None else {base.model: None, f"{base.model}+WT-AWP": awp}
     cells = []
     for row, method in rows.items():
-        measures = tuple(targeting(attack.name, budget, targets) for budget in numbers)
+        measures = tuple(targeting(attack.name, budget, targets, **options) for budget in numbers)
         setting = replace(base, awp=method, measures=measures)
         cells.append(Cell(row, "all test nodes, no attack", setting, splits, inits))
         for index, budget in enumerate(numbers):
@@ -210,7 +217,7 @@ def certifying(
     p_del: float | None = None,
     alpha: float = 0.01,
     min_confidence: float = 0.0,
-) -> Measure:
+) -> MeasureRequest:
     """Describe a certificate against flips of features or edges.
 
     Args:
@@ -236,10 +243,10 @@ def certifying(
     }  # fmt: skip
     if min_confidence != 0:  # left out otherwise: records without a filter keep their keys
         options["min_confidence"] = min_confidence
-    return Measure("certificate", tuple(options.items()))
+    return MeasureRequest("certificate", tuple(options.items()))
 
 
-def certifying_together(certificate: Measure, *, hops: int | None = None) -> Measure:
+def certifying_together(certificate: MeasureRequest, *, hops: int | None = None) -> MeasureRequest:
     """Describe the collective certificate that follows from the votes of a certificate.
 
     Args:
@@ -249,10 +256,10 @@ def certifying_together(certificate: Measure, *, hops: int | None = None) -> Mea
     Returns:
         The measure that counts how many nodes withstand one attack on all of them.
     """
-    return Measure("collective", (*certificate.options, *([] if hops is None else [("hops", hops)])))
+    return MeasureRequest("collective", (*certificate.options, *([] if hops is None else [("hops", hops)])))
 
 
-def noise_of(certificate: Measure) -> Measure:
+def noise_of(certificate: MeasureRequest) -> MeasureRequest:
     """Take the noise of a certificate, to train under it.
 
     Args:
@@ -262,17 +269,17 @@ def noise_of(certificate: Measure) -> Measure:
         The value of `Setting.noise`.
     """
     options = dict(certificate.options)
-    return Measure("noise", tuple((name, options[name]) for name in ("on", "p_add", "p_del")))
+    return MeasureRequest("noise", tuple((name, options[name]) for name in ("on", "p_add", "p_del")))
 
 
 def certificate_plan(
     base: Setting,
-    certificates: Sequence[Measure],
+    certificates: Sequence[MeasureRequest],
     *,
     awp: AwpConfig | None,
     splits: int,
     inits: int,
-    together: Sequence[Measure] = (),
+    together: Sequence[MeasureRequest] = (),
 ) -> Plan:
     """Build a plan that certifies a model without and with WT-AWP, paired over splits.
 

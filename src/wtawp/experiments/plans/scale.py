@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from wtawp.experiments.measures.shared.registry import measure_spec
-from wtawp.experiments.spec import Measure, Plan, Scale, Setting
+from wtawp.experiments.spec import MeasureRequest, Plan, Scale, Setting
 
 _SIZES = {"quick": (5, 2, None), "smoke": (2, 1, 30)}  # splits, initialisations, epochs (None: unchanged)
 
@@ -41,7 +41,7 @@ def _smoke(setting: Setting, epochs: int) -> Setting:
                    poison=None if setting.poison is None else _smaller(setting.poison))  # fmt: skip
 
 
-def _smaller(measure: Measure) -> Measure:
+def _smaller(measure: MeasureRequest) -> MeasureRequest:
     """A measure with its options for smoke tests, where it has others."""
     smoke = measure_spec(measure.name).smoke_options
     return measure.with_options(**{name: value for name, value in smoke.items() if name in dict(measure.options)})

@@ -40,7 +40,7 @@ from wtawp.base import did_you_mean, matching_name
 from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
 from wtawp.experiments.plans.robustness import evading, poisoning
-from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting, SplitRule
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Setting, SplitRule
 from wtawp.experiments.spec.run import MAX_INITS
 
 MAX_BYTES = 2**20  # of a plan: thousands of cells
@@ -148,7 +148,7 @@ class _Reader:
         except (ValueError, TypeError) as error:
             raise PlanError(f"{self.path}: {where.rstrip('.')}: {error}") from error
 
-    def attack(self, content: dict[str, Any], kind: str, where: str) -> Measure | None:
+    def attack(self, content: dict[str, Any], kind: str, where: str) -> MeasureRequest | None:
         """The attack under the key "poison" or "evasion"; options that are not given are the paper's."""
         if kind not in content:
             return None
@@ -161,14 +161,14 @@ class _Reader:
             raise self.error(f"{where}{kind}.attack", names, f"{attack!r}{did_you_mean(attack, attack_names())}")
         return (poisoning if kind == "poison" else evading)(**options)
 
-    def measure(self, content: object, where: str) -> Measure:
+    def measure(self, content: object, where: str) -> MeasureRequest:
         """The measure of a table: its name, and its options under the other keys."""
         if not isinstance(content, dict) or content.get("name") not in measure_names():
             got = content.get("name") if isinstance(content, dict) else content
             raise self.error(where, f"a table with a name, one of {', '.join(measure_names())}", repr(got))
         options = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content.items() if k != "name")
         measure_spec(content["name"]).parse(dict(options))
-        return Measure(content["name"], options)
+        return MeasureRequest(content["name"], options)
 
     def split(self, content: str | dict[str, Any], where: str) -> SplitRule:
         """How the data are divided: a kind, or a table of it with its shares or folds."""

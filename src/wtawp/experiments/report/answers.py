@@ -5,7 +5,7 @@ Only comparisons of plain training with a perturbation get an answer; tables and
 
 from statistics import fmean
 
-from wtawp.experiments.plans.paper import plans
+from wtawp.experiments.plans.catalogue import plans
 from wtawp.experiments.results.drops import compare_drops
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL
 from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, has_only_split

@@ -15,7 +15,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from wtawp.experiments.results.methods import Method, method_of
+from wtawp.experiments.results.methods import MethodKind, method_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,13 +28,13 @@ COLOURS = (  # of Okabe and Ito, which colour-blind readers can distinguish
     "#0072b2", "#d55e00", "#e69f00", "#cc79a7", "#009e73", "#56b4e9", "#000000",
 )  # fmt: skip
 METHOD_COLOURS = {
-    Method.PLAIN: COLOURS[0],
-    Method.WT_AWP: COLOURS[1],
-    Method.W_AWP: COLOURS[2],
-    Method.T_AWP: COLOURS[3],
-    Method.AWP: COLOURS[4],
-    Method.SAM: COLOURS[5],
-    Method.ASAM: COLOURS[6],
+    MethodKind.PLAIN: COLOURS[0],
+    MethodKind.WT_AWP: COLOURS[1],
+    MethodKind.W_AWP: COLOURS[2],
+    MethodKind.T_AWP: COLOURS[3],
+    MethodKind.AWP: COLOURS[4],
+    MethodKind.SAM: COLOURS[5],
+    MethodKind.ASAM: COLOURS[6],
 }
 GREY = "#767676"  # for auxiliary lines
 DASHES = ("-", "--", ":", "-.")  # once the colours are used up

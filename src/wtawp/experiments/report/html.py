@@ -58,7 +58,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Section:
+class PlanSection:
     """A plan as the page shows it.
 
     Attributes:
@@ -119,13 +119,13 @@ def render_html(
     )
 
 
-def _section(number: int, anchor: str, report: PlanReport) -> Section:
+def _section(number: int, anchor: str, report: PlanReport) -> PlanSection:
     """A plan with everything that the page shows of it."""
     figures = [
         Figure(name, Markup(embed(svg, prefix=f"p{number}f{i}", label=caption) if svg else ""), caption)
         for i, (name, svg, caption) in enumerate(figures_of(report))  # drawn by us, with names escaped
     ]
-    return Section(
+    return PlanSection(
         anchor=anchor,
         report=report,
         answers=answers(report) if is_own(report) else [],

@@ -26,7 +26,7 @@ from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport
 
 ARROW = " -> "  # between the rows of a pair
 Value = TypeVar("Value")
-Place = TypeVar("Place", bound=tuple[str | int, ...])
+Key = TypeVar("Key", bound=tuple[str | int, ...])
 
 RADIUS = re.compile(r"(.*)certified \((\d+), (\d+)\)")  # of a certificate, after what is said of it
 NORM = re.compile(r"norm ratio, (paper|released), ([AX])")  # of gradients, by definition and matrix
@@ -128,10 +128,10 @@ class Quantities:
         """A statistic of a cell or of a pair."""
         if ARROW not in row:
             cells = {(c.cell.row, c.cell.column): c for c in report.cells}
-            if found := RADIUS.fullmatch(statistic):
-                return _certified(report, _at(cells, (row, column)), found)
-            if found := RISE.fullmatch(statistic):
-                return _one_of(_at(landscape_ends(report), (column, found[1])), row, "row")
+            if match := RADIUS.fullmatch(statistic):
+                return _certified(report, _at(cells, (row, column)), match)
+            if match := RISE.fullmatch(statistic):
+                return _one_of(_at(landscape_ends(report), (column, match[1])), row, "row")
             return _one_of(CELL, statistic, "statistic of a cell")(_at(cells, (row, column)))
         before, after = (part.strip() for part in row.split(ARROW))
         if statistic in DROP:
@@ -139,16 +139,16 @@ class Quantities:
                 self._drops[report.plan.name] = compare_drops(report)
             drops = {(d.before, d.after, d.column): d for d in self._drops[report.plan.name]}
             return DROP[statistic](_at(drops, (before, after, column)))
-        if found := RADIUS.fullmatch(statistic):
-            return _certified_gain(report, column, found)
+        if match := RADIUS.fullmatch(statistic):
+            return _certified_gain(report, column, match)
         if statistic in SPREAD:
             changes = {(p.before, p.after, p.column): change for p, change in spread_changes(report)}
             change = _at(changes, (before, after, column))
             return None if change is None else SPREAD[statistic](change)
-        if found := NORM.fullmatch(statistic):
-            return _norm_ratio(report, column, found[1], found[2])
-        if found := RATIO.fullmatch(statistic):
-            return _flatness_ratio(report, column, found[1], found[2])
+        if match := NORM.fullmatch(statistic):
+            return _norm_ratio(report, column, match[1], match[2])
+        if match := RATIO.fullmatch(statistic):
+            return _flatness_ratio(report, column, match[1], match[2])
         return _one_of(PAIR, statistic, "statistic of a pair")(_pair(report, before, after, column))
 
 
@@ -168,19 +168,19 @@ def _pair(report: PlanReport, before: str, after: str, column: str) -> PairRepor
     return PairReport(before, after, column, is_complete, None, paired_over_splits(one, two), None)
 
 
-def _certified(report: PlanReport, cell: CellReport, found: re.Match[str]) -> float:
+def _certified(report: PlanReport, cell: CellReport, match: re.Match[str]) -> float:
     """The mean over runs of the certified accuracy at a radius, or its standard deviation ("std of")."""
     grids = certified_grids(report, cell.cell.column)
-    values = at_radius(_one_of(grids, cell.cell.row, "certified row"), (int(found[2]), int(found[3])))
+    values = at_radius(_one_of(grids, cell.cell.row, "certified row"), (int(match[2]), int(match[3])))
     statistics = {"": lambda: values.mean(), "std of ": lambda: values.std(ddof=1)}
-    return float(_one_of(statistics, found[1], "statistic of a certified accuracy")())
+    return float(_one_of(statistics, match[1], "statistic of a certified accuracy")())
 
 
-def _certified_gain(report: PlanReport, column: str, found: re.Match[str]) -> float:
+def _certified_gain(report: PlanReport, column: str, match: re.Match[str]) -> float:
     """What the second row of a column certifies more than the first at a radius, or in how many splits ("won of")."""
     gains = {c.radius: c.gain for c in compare_certified(report, column)}
-    gain = _at(gains, (int(found[2]), int(found[3])))
-    return float(_one_of({"gain of ": gain.mean, "won of ": gain.won}, found[1], "statistic of a certified gain"))
+    gain = _at(gains, (int(match[2]), int(match[3])))
+    return float(_one_of({"gain of ": gain.mean, "won of ": gain.won}, match[1], "statistic of a certified gain"))
 
 
 def _flatness_ratio(report: PlanReport, column: str, which: str, label: str) -> float | None:
@@ -189,11 +189,11 @@ def _flatness_ratio(report: PlanReport, column: str, which: str, label: str) -> 
     if which == "ratio at matched loss":
         matched = {c.quantity.label: c.ratio for c in ratios_at_matched_loss(report) if c.column == column}
         return _one_of(matched, label, "measure of flatness")
-    found = _one_of({c.quantity.label: c for c in compared if c.column == column}, label, "measure of flatness")
+    comparison = _one_of({c.quantity.label: c for c in compared if c.column == column}, label, "measure of flatness")
     if which == "ratio":
-        return found.mean_ratio
+        return comparison.mean_ratio
     modes = _one_of(find_modes(compared), column, "column with two modes")
-    return modes.mean_ratios(found)[which == "upper mode"]
+    return modes.mean_ratios(comparison)[which == "upper mode"]
 
 
 def _norm_ratio(report: PlanReport, column: str, definition: str, matrix: str) -> float:
@@ -211,8 +211,8 @@ def _one_of(known: Mapping[str, Value], name: str, kind: str) -> Value:
     raise ValueError(f"there is no {kind} {name!r}" + (f"; near it are {', '.join(near)}" if near else ""))
 
 
-def _at(known: Mapping[Place, Value], place: Place) -> Value:
-    """What stands at a place of a table; an unknown one is refused."""
-    if place in known:
-        return known[place]
-    raise ValueError(f"the table has nothing at {', '.join(map(str, place))}")
+def _at(known: Mapping[Key, Value], key: Key) -> Value:
+    """What stands under a key of a table; an unknown one is refused."""
+    if key in known:
+        return known[key]
+    raise ValueError(f"the table has nothing at {', '.join(map(str, key))}")

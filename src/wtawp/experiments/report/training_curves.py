@@ -21,7 +21,7 @@ Curves = Callable[[CellReport], list[list[float]]]
 
 
 @dataclass(frozen=True)
-class Curve:
+class HistoryColumn:
     """A column of the history as a panel shows it.
 
     Attributes:
@@ -36,16 +36,16 @@ class Curve:
 
 
 SATURATION = (
-    Curve("logit_scale", "logit scale"),
-    Curve("perturbed_logit_scale", "logit scale, perturbed"),
-    Curve("perturbed_saturation", "p of the likeliest, perturbed", is_log=False),
-    Curve("gradient_norm", "gradient norm"),
-    Curve("perturbed_norm", "gradient norm, perturbed"),
+    HistoryColumn("logit_scale", "logit scale"),
+    HistoryColumn("perturbed_logit_scale", "logit scale, perturbed"),
+    HistoryColumn("perturbed_saturation", "p of the likeliest, perturbed", is_log=False),
+    HistoryColumn("gradient_norm", "gradient norm"),
+    HistoryColumn("perturbed_norm", "gradient norm, perturbed"),
 )
 
 
 @dataclass(frozen=True)
-class Panel:
+class CurvePanel:
     """A quantity over the epochs.
 
     Attributes:
@@ -92,7 +92,9 @@ def losses_and_gap(report: PlanReport) -> str:
         The figure as SVG text; "" where no run has a history.
     """
     loss, gap = (partial(CellReport.histories, column=column) for column in ("train_loss", "gap"))
-    return _panels(report, [Panel("training loss", loss), Panel("rise of the loss by the perturbation", gap, False)])
+    return _panels(
+        report, [CurvePanel("training loss", loss), CurvePanel("rise of the loss by the perturbation", gap, False)]
+    )
 
 
 def relative_gradient_norms(report: PlanReport) -> str:
@@ -109,10 +111,10 @@ def relative_gradient_norms(report: PlanReport) -> str:
         both = zip(cell.histories("gradient_norm"), cell.histories("weight_norm"), strict=False)
         return [(np.asarray(gradient) / np.asarray(weight)).tolist() for gradient, weight in both]
 
-    return _panels(report, [Panel("gradient norm / weight norm", ratio)])
+    return _panels(report, [CurvePanel("gradient norm / weight norm", ratio)])
 
 
-def _panels(report: PlanReport, panels: Sequence[Panel]) -> str:
+def _panels(report: PlanReport, panels: Sequence[CurvePanel]) -> str:
     """Draw a row of panels for each column of the plan."""
     columns = [name for name in report.columns if any(p.curves(c) for p in panels for c in report.column(name))]
     if not columns:

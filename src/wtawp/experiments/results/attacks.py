@@ -7,12 +7,12 @@ from statistics import fmean
 from wtawp.attacks.outcomes import AttackOutcome
 from wtawp.attacks.registry import attack_spec
 from wtawp.experiments.results.summary import CellReport, PlanReport
-from wtawp.experiments.spec import Measure, Plan
+from wtawp.experiments.spec import MeasureRequest, Plan
 
 
 @dataclass(frozen=True)
 class AttackWins:
-    """One of several attacks in a cell of which the strongest counts.
+    """How often one of several attacks was the strongest in a cell.
 
     Attributes:
         row: The row of the cell.
@@ -93,7 +93,7 @@ def weakness_note(plan: Plan) -> str:
     return "" if has_strong else " ".join(dict.fromkeys(filter(None, sentences)))
 
 
-def _weakness(attack: Measure) -> str:
+def _weakness(attack: MeasureRequest) -> str:
     """The sentence of the registry about an attack; empty where it is not weak."""
     options = dict(attack.options)
     return attack_spec(str(options["attack"])).weakness_with(options)

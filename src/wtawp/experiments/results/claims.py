@@ -20,7 +20,7 @@ from wtawp.experiments.results.geometry import (
     smoothness_comparisons,
     with_holm,
 )
-from wtawp.experiments.results.outcomes import Outcome, Verdict, judge
+from wtawp.experiments.results.outcomes import ClaimOutcome, Verdict, judge
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm, paired_difference
 from wtawp.experiments.results.summary import CellReport, PairReport, PlanReport, paired_over_splits
 from wtawp.experiments.spec import Claim
@@ -34,7 +34,7 @@ MIN_VANISHED_EPOCHS = 10  # epochs that the norm must stay small: the last epoch
 PRINTED_EPOCHS = {"cora": 20, "citeseer": 20, "polblogs": 80}  # from which the paper sees no gradient, fig:gdnorm_all
 
 
-def check(claim: Claim, report: PlanReport) -> Outcome:
+def check(claim: Claim, report: PlanReport) -> ClaimOutcome:
     """Check a claim against the measurements of its plan.
 
     Args:
@@ -46,21 +46,21 @@ def check(claim: Claim, report: PlanReport) -> Outcome:
     """
     missing = report.num_runs - len(report.records)
     if missing:
-        return Outcome("incomplete", f"{missing} of {report.num_runs} runs are missing.")
+        return ClaimOutcome("incomplete", f"{missing} of {report.num_runs} runs are missing.")
     return CHECKS[claim.check](report)
 
 
-def rows_agree_within_3(report: PlanReport) -> Outcome:
+def rows_agree_within_3(report: PlanReport) -> ClaimOutcome:
     """In every column, all rows have means within 3 points of each other."""
     return _rows_agree(report, SIMILAR)
 
 
-def rows_agree_within_half(report: PlanReport) -> Outcome:
+def rows_agree_within_half(report: PlanReport) -> ClaimOutcome:
     """In every column, all rows have means within half a point of each other."""
     return _rows_agree(report, 0.5)
 
 
-def _rows_agree(report: PlanReport, limit: float) -> Outcome:
+def _rows_agree(report: PlanReport, limit: float) -> ClaimOutcome:
     """Whether the means of the rows differ by at most `limit` points, in every column."""
     widest, sentences = 0.0, []
     for column in report.columns:
@@ -70,10 +70,10 @@ def _rows_agree(report: PlanReport, limit: float) -> Outcome:
         numbers = ", ".join(f"{row} {mean:.2f}" for row, mean in means.items())
         sentences.append(f"{column}: {numbers}, {spread:.2f} points apart")
     agrees = round(widest, 9) <= limit
-    return Outcome("holds" if agrees else "does not hold", f"{'; '.join(sentences)} (at most {limit:g} allowed).")
+    return ClaimOutcome("holds" if agrees else "does not hold", f"{'; '.join(sentences)} (at most {limit:g} allowed).")
 
 
-def first_row_is_not_beaten(report: PlanReport) -> Outcome:
+def first_row_is_not_beaten(report: PlanReport) -> ClaimOutcome:
     """No other row has a significantly higher mean than the first one, paired over splits."""
     compared = []
     for column in report.columns:
@@ -81,12 +81,12 @@ def first_row_is_not_beaten(report: PlanReport) -> Outcome:
         compared += [(column, other.cell.row, paired_over_splits(first, other)) for other in others]
     gains = [(column, row, gain) for column, row, gain in compared if gain is not None]
     if not gains or len(gains) < len(compared):
-        return Outcome("incomplete", "A comparison needs two rows and two splits.")
+        return ClaimOutcome("incomplete", "A comparison needs two rows and two splits.")
     corrected = holm([gain.p_value for *_, gain in gains])
     judged = [(gain, p, f"{row} ({column})") for (column, row, gain), p in zip(gains, corrected, strict=True)]
     beaten = [j for j in judged if j[0].mean > 0 and j[1] < SIGNIFICANCE_LEVEL]
     best, p, where = max(beaten or judged, key=lambda j: j[0].mean)
-    return Outcome(
+    return ClaimOutcome(
         "does not hold" if beaten else "holds",
         f"The best of the others is {where}: {best.mean:+.2f} points against the first row (95 % interval "
         f"{best.interval('+.2f')}, p = {p:.2g} after Holm's correction over {len(judged)} rows, "
@@ -94,19 +94,19 @@ def first_row_is_not_beaten(report: PlanReport) -> Outcome:
     )
 
 
-def every_pair_gains(report: PlanReport) -> Outcome:
+def every_pair_gains(report: PlanReport) -> ClaimOutcome:
     """In every column, the second row of a pair has a significantly higher mean, paired over splits."""
     gains = [(pair.column, pair.gain, pair.holm_p_value) for pair in report.pairs]
     return _all_significant(gains, 1.0, "points of accuracy")
 
 
-def every_pair_is_higher(report: PlanReport) -> Outcome:
+def every_pair_is_higher(report: PlanReport) -> ClaimOutcome:
     """In every column the second row of a pair has a higher mean, by chance or not."""
     gains = [(f"{p.after}, {p.column}", p.gain, p.holm_p_value) for p in report.pairs]
     return higher_everywhere(gains)
 
 
-def higher_everywhere(gains: Sequence[tuple[str, PairedDifference | None, float | None]]) -> Outcome:
+def higher_everywhere(gains: Sequence[tuple[str, PairedDifference | None, float | None]]) -> ClaimOutcome:
     """Check whether all gains are positive.
 
     Args:
@@ -117,7 +117,7 @@ def higher_everywhere(gains: Sequence[tuple[str, PairedDifference | None, float 
     """
     judged = [(where, gain, p) for where, gain, p in gains if gain is not None and p is not None]
     if not judged or len(judged) < len(gains):
-        return Outcome("incomplete", "A comparison needs two splits.")
+        return ClaimOutcome("incomplete", "A comparison needs two splits.")
     higher = sum(gain.mean > 0 for _, gain, _ in judged)
     clearly = sum(gain.mean > 0 and p < SIGNIFICANCE_LEVEL for _, gain, p in judged)
     where, least, _ = min(judged, key=lambda each: each[1].mean)
@@ -128,7 +128,7 @@ def higher_everywhere(gains: Sequence[tuple[str, PairedDifference | None, float 
     )
 
 
-def significant_everywhere(gains: Sequence[tuple[str, PairedDifference | None, float | None]]) -> Outcome:
+def significant_everywhere(gains: Sequence[tuple[str, PairedDifference | None, float | None]]) -> ClaimOutcome:
     """Check whether all gains are positive and significant.
 
     Args:
@@ -139,7 +139,7 @@ def significant_everywhere(gains: Sequence[tuple[str, PairedDifference | None, f
     """
     judged = [(where, gain, p) for where, gain, p in gains if gain is not None and p is not None]
     if not judged or len(judged) < len(gains):
-        return Outcome("incomplete", "A comparison needs two splits.")
+        return ClaimOutcome("incomplete", "A comparison needs two splits.")
     failing = [where for where, gain, p in judged if gain.mean <= 0 or p >= SIGNIFICANCE_LEVEL]
     names = f": not {'; '.join(failing)}" if 0 < len(failing) <= MAX_LISTED else ""
     return judge(
@@ -149,7 +149,7 @@ def significant_everywhere(gains: Sequence[tuple[str, PairedDifference | None, f
     )
 
 
-def every_pair_varies_less(report: PlanReport) -> Outcome:
+def every_pair_varies_less(report: PlanReport) -> ClaimOutcome:
     """In every column, the second row of a pair varies significantly less over the initialisations of a split."""
     spreads = spread_changes(report)
     corrected = iter(holm([change.p_value for _, change in spreads if change is not None]))
@@ -186,21 +186,21 @@ def _spreads(cell: CellReport) -> list[float]:
 
 def _all_significant(
     changes: list[tuple[str, PairedDifference | None, float | None]], sign: float, unit: str
-) -> Outcome:
+) -> ClaimOutcome:
     """Whether every change has the given sign and is significant."""
     holds, sentences = True, []
     for column, change, p in changes:
         if change is None or p is None:
-            return Outcome("incomplete", f"{column}: a comparison needs two splits, and two runs in each.")
+            return ClaimOutcome("incomplete", f"{column}: a comparison needs two splits, and two runs in each.")
         holds &= sign * change.mean > 0 and p < SIGNIFICANCE_LEVEL
         interval = f"95 % interval {change.interval('+.2f')}"
         sentences.append(f"{column} {change.mean:+.2f} ({interval}, p = {p:.2g})")
-    return Outcome(
+    return ClaimOutcome(
         "holds" if holds else "does not hold", f"{unit.capitalize()}, paired over splits: {'; '.join(sentences)}."
     )
 
 
-def gradient_vanishes(report: PlanReport) -> Outcome:
+def gradient_vanishes(report: PlanReport) -> ClaimOutcome:
     """In every cell the gradient at the perturbed weights falls below a thousandth of its initial norm for good.
 
     Norms are medians over the runs, epoch by epoch; the initial norm is their mean over the first five epochs.
@@ -209,13 +209,13 @@ def gradient_vanishes(report: PlanReport) -> Outcome:
     for cell in report.cells:
         curves = cell.histories("perturbed_norm")
         if not curves:
-            return Outcome("incomplete", f"The runs on {cell.cell.column} kept no history.")
+            return ClaimOutcome("incomplete", f"The runs on {cell.cell.column} kept no history.")
         epoch = vanishing_epoch(np.median(curves, axis=0).tolist())
         vanished &= epoch is not None
         printed = PRINTED_EPOCHS.get(cell.cell.column)
         beside = "" if printed is None else f" (paper: about {printed})"
         sentences.append(f"{cell.cell.column} {'never' if epoch is None else f'from epoch {epoch}'}{beside}")
-    return Outcome(
+    return ClaimOutcome(
         "holds" if vanished else "does not hold",
         f"Median gradient norm for good under {VANISHED:g} of that over the first {FIRST_EPOCHS} epochs: "
         f"{', '.join(sentences)}; asked is that it gets there before training ends, not at the printed epoch.",
@@ -242,7 +242,7 @@ def vanishing_epoch(norms: list[float]) -> int | None:
     return epoch if epoch <= len(norms) - MIN_VANISHED_EPOCHS else None
 
 
-def more_accurate_and_smoother(report: PlanReport) -> Outcome:
+def more_accurate_and_smoother(report: PlanReport) -> ClaimOutcome:
     """In more than half of all pairs the second row is both more accurate and smoother.
 
     This is judged in the paper's definition at the selected weights. The counts in the other definition, and at the
@@ -256,22 +256,22 @@ def more_accurate_and_smoother(report: PlanReport) -> Outcome:
         totals[key] += len(compared.pairs)
     judged = False, "paper"
     if not totals[judged]:
-        return Outcome("incomplete", "Nothing was measured in the paper's definition.")
+        return ClaimOutcome("incomplete", "Nothing was measured in the paper's definition.")
     words = {(False, "released"): "in the released code's definition", (True, "paper"): "at the last epoch",
              (True, "released"): "in the released code's definition at the last epoch"}  # fmt: skip
     beside = "; ".join(f"{words[key]} {counts[key]} of {totals[key]}" for key in words if totals[key])
-    return Outcome(
+    return ClaimOutcome(
         "holds" if 2 * counts[judged] > totals[judged] else "does not hold",
         f"{counts[judged]} of {totals[judged]} pairs, data set by data set and by A and X (paper: 37 of 40; asked is "
         f"more than half){'; ' if beside else ''}{beside}.",
     )
 
 
-def landscapes_in_order(report: PlanReport) -> Outcome:
+def landscapes_in_order(report: PlanReport) -> ClaimOutcome:
     """For every scale of the directions, the loss rises most for the first row and least for the last."""
     ends = landscape_ends(report)
     if not ends or any(len(rises) < 2 for rises in ends.values()):
-        return Outcome("incomplete", "A comparison needs two rows.")
+        return ClaimOutcome("incomplete", "A comparison needs two rows.")
     in_order = {key: all(a > b for a, b in pairwise(rises.values())) for key, rises in ends.items()}
     sentences = [
         f"{column}, {scale} directions: {', '.join(f'{row} {rise:.3g}' for row, rise in rises.items())}"
@@ -279,18 +279,18 @@ def landscapes_in_order(report: PlanReport) -> Outcome:
         for (column, scale), rises in ends.items()
     ]
     verdict: Verdict = "holds" if all(in_order.values()) else "does not hold"
-    return Outcome(
+    return ClaimOutcome(
         verdict,
         f"Rise of the training loss at the ends of the lines (geometric means over runs), {'; '.join(sentences)}.",
     )
 
 
-def flatter_by_every_measure(report: PlanReport) -> Outcome:
+def flatter_by_every_measure(report: PlanReport) -> ClaimOutcome:
     """On every data set and by every measure of flatness, the second row is significantly flatter."""
     every = [c for c in geometry_comparisons(report) if c.is_flatness]
     compared = [(c, p) for c, p in with_holm(every) if p is not None]
     if not compared:
-        return Outcome("incomplete", "A comparison needs two splits.")
+        return ClaimOutcome("incomplete", "A comparison needs two splits.")
     verdicts = [(c, c.verdict(p)) for c, p in compared]
     named = {
         word: [f"{c.quantity.label} ({c.column})" for c, verdict in verdicts if verdict == word]
@@ -306,14 +306,14 @@ def flatter_by_every_measure(report: PlanReport) -> Outcome:
         if by
     ]
     agrees = len(compared) == len(every) and all(verdict == "flatter" for _, verdict in verdicts)
-    return Outcome("holds" if agrees else "does not hold", f"{'. '.join(sentences)}.")
+    return ClaimOutcome("holds" if agrees else "does not hold", f"{'. '.join(sentences)}.")
 
 
-def features_are_certified_more(report: PlanReport) -> Outcome:
+def features_are_certified_more(report: PlanReport) -> ClaimOutcome:
     """Against flips of features the second row certifies more nodes at every radius."""
     compared = compare_certified(report, FEATURES)
     if not compared:
-        return Outcome("incomplete", "A comparison needs two rows and two splits.")
+        return ClaimOutcome("incomplete", "A comparison needs two rows and two splits.")
     more, clearly = sum(c.gain.mean > 0 for c in compared), sum(c.is_higher for c in compared)
     least, most = (f(c.gain.mean for c in compared) for f in (min, max))
     return judge(
@@ -323,11 +323,11 @@ def features_are_certified_more(report: PlanReport) -> Outcome:
     )
 
 
-def edges_are_certified_alike(report: PlanReport) -> Outcome:
+def edges_are_certified_alike(report: PlanReport) -> ClaimOutcome:
     """Against flips of edges the two rows certify shares of nodes within 3 points of each other, at every radius."""
     compared = compare_certified(report, EDGES)
     if not compared:
-        return Outcome("incomplete", "A comparison needs two rows and two splits.")
+        return ClaimOutcome("incomplete", "A comparison needs two rows and two splits.")
     less, clearly = sum(c.gain.mean < 0 for c in compared), sum(c.is_lower for c in compared)
     least, most = (f(c.gain.mean for c in compared) for f in (min, max))
     return judge(
@@ -337,7 +337,7 @@ def edges_are_certified_alike(report: PlanReport) -> Outcome:
     )
 
 
-CHECKS: dict[str, Callable[[PlanReport], Outcome]] = {
+CHECKS: dict[str, Callable[[PlanReport], ClaimOutcome]] = {
     "edges_are_certified_alike": edges_are_certified_alike,
     "every_pair_gains": every_pair_gains,
     "every_pair_varies_less": every_pair_varies_less,

@@ -8,16 +8,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from wtawp.experiments.results.outcomes import Outcome, judge
+from wtawp.experiments.results.outcomes import ClaimOutcome, judge
 from wtawp.experiments.results.summary import CellReport, PlanReport
 
 Curves = NDArray[np.float64]  # [runs, epochs]
-NO_HISTORY = Outcome("incomplete", "The runs kept no history.")
+NO_HISTORY = ClaimOutcome("incomplete", "The runs kept no history.")
 SETTLED = 100  # the epoch from which on the paper compares gradients, and from which fluctuations are measured
 ENDS = 20  # epochs at the beginning and at the end that are averaged
 
 
-def last_row_ends_highest(report: PlanReport) -> Outcome:
+def last_row_ends_highest(report: PlanReport) -> ClaimOutcome:
     """The training loss of every row falls, and in the last epochs that of the last row is the largest.
 
     Args:
@@ -41,7 +41,7 @@ def last_row_ends_highest(report: PlanReport) -> Outcome:
     )
 
 
-def last_gap_fluctuates_more(report: PlanReport) -> Outcome:
+def last_gap_fluctuates_more(report: PlanReport) -> ClaimOutcome:
     """The rise of the loss by the perturbation fluctuates more, and falls by a smaller factor, in the last row.
 
     It is compared with the row before it. Fluctuation is the standard deviation of changes from epoch to epoch.
@@ -67,7 +67,7 @@ def last_gap_fluctuates_more(report: PlanReport) -> Outcome:
     )
 
 
-def last_gap_falls(report: PlanReport) -> Outcome:
+def last_gap_falls(report: PlanReport) -> ClaimOutcome:
     """The rise of the loss by the perturbation is smaller in the last epochs than in the first ones, in the last row.
 
     Args:
@@ -89,7 +89,7 @@ def last_gap_falls(report: PlanReport) -> Outcome:
     )
 
 
-def relative_gradients_are_smaller(report: PlanReport) -> Outcome:
+def relative_gradients_are_smaller(report: PlanReport) -> ClaimOutcome:
     """After epoch 100 the gradient norm over that of the weights is smaller in every other row than in the first.
 
     Args:

@@ -49,7 +49,9 @@ class Reports(UserDict[str, PlanReport]):
 
     def __getitem__(self, name: str) -> PlanReport:
         if name not in self.data:
-            raise ValueError(f"this needs the plan {name}, of which nothing is shown; ask for its label, too")
+            raise ValueError(
+                f"this needs the plan {name}, which is not among those shown; add its label to the command"
+            )
         return with_records(self.data[name])
 
 
@@ -237,10 +239,10 @@ def _times(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, Ca
         times = [datetime.fromisoformat(r.created) for name in names for r in reports[name].records]
         return (max(times) - min(times)).total_seconds() / 60
 
-    found: dict[str, Callable[[], float]] = {f"minutes of {g}": partial(minutes, n) for g, n in TIMED.items()}
+    numbers: dict[str, Callable[[], float]] = {f"minutes of {g}": partial(minutes, n) for g, n in TIMED.items()}
     for name in of_plans:
-        found[f"seconds of {name}"] = partial(lambda n: sum(r.seconds for r in reports[n].records), name)
-    return found
+        numbers[f"seconds of {name}"] = partial(lambda n: sum(r.seconds for r in reports[n].records), name)
+    return numbers
 
 
 def _smoothness(reports: Reports) -> dict[str, Callable[[], float]]:
@@ -259,17 +261,17 @@ def _smoothness(reports: Reports) -> dict[str, Callable[[], float]]:
 
 def _certificates(reports: Reports) -> dict[str, Callable[[], float]]:
     """At how many radii WT-AWP certifies more nodes than plain training, and at how many fewer."""
-    found: dict[str, Callable[[], float]] = {}
+    numbers: dict[str, Callable[[], float]] = {}
     for data, name in (("Cora", "fig:certcora"), ("Citeseer", "fig:certcite")):
         for part in ("features", "edges"):
             compared = cache(partial(lambda n, p: compare_certified(reports[n], f"smoothed, {p}"), name, part))
             where = f"radii of {part} on {data}"
-            found[where] = partial(lambda c: len(c()), compared)
-            found[f"{where}, higher"] = partial(lambda c: sum(r.gain.mean > 0 for r in c()), compared)
-            found[f"{where}, lower"] = partial(lambda c: sum(r.gain.mean < 0 for r in c()), compared)
-            found[f"{where}, significantly higher"] = partial(lambda c: sum(r.is_higher for r in c()), compared)
-            found[f"{where}, significantly lower"] = partial(lambda c: sum(r.is_lower for r in c()), compared)
-    return found
+            numbers[where] = partial(lambda c: len(c()), compared)
+            numbers[f"{where}, higher"] = partial(lambda c: sum(r.gain.mean > 0 for r in c()), compared)
+            numbers[f"{where}, lower"] = partial(lambda c: sum(r.gain.mean < 0 for r in c()), compared)
+            numbers[f"{where}, significantly higher"] = partial(lambda c: sum(r.is_higher for r in c()), compared)
+            numbers[f"{where}, significantly lower"] = partial(lambda c: sum(r.is_lower for r in c()), compared)
+    return numbers
 
 
 def _gradients(reports: Reports) -> dict[str, Callable[[], float]]:
@@ -287,10 +289,10 @@ def _gradients(reports: Reports) -> dict[str, Callable[[], float]]:
             raise ValueError(f"the gradient never vanishes on {dataset}")
         return epoch
 
-    places = [(dataset, epoch) for dataset in ("cora", "citeseer", "polblogs") for epoch in (20, 80, 199)]
+    measured = [(dataset, epoch) for dataset in ("cora", "citeseer", "polblogs") for epoch in (20, 80, 199)]
     falls: dict[str, Callable[[], float]]
-    falls = {f"fall of the gradient on {d} by epoch {e}": partial(fall, d, e) for d, e in places}
-    return falls | {f"epoch of the vanished gradient on {d}": partial(vanished, d) for d, _ in places}
+    falls = {f"fall of the gradient on {d} by epoch {e}": partial(fall, d, e) for d, e in measured}
+    return falls | {f"epoch of the vanished gradient on {d}": partial(vanished, d) for d, _ in measured}
 
 
 def _drops(reports: Reports) -> dict[str, Callable[[], float]]:
@@ -298,8 +300,8 @@ def _drops(reports: Reports) -> dict[str, Callable[[], float]]:
 
     @cache
     def drops() -> list[DropComparison]:
-        places = {(d.before, d.after, d.column): d for name in ROBUSTNESS for d in compare_drops(reports[name])}
-        return list(places.values())
+        distinct = {(d.before, d.after, d.column): d for name in ROBUSTNESS for d in compare_drops(reports[name])}
+        return list(distinct.values())
 
     return {
         "drops": lambda: len(drops()),
@@ -350,17 +352,17 @@ def _without_tuning(reports: Reports) -> dict[str, Callable[[], float]]:
             raise ValueError("no fixed setting gains anything in a column of extra:auto-best")
         return [100 * column.pop("auto") / max(column.values()) for column in columns.values()]
 
-    found: dict[str, Callable[[], float]] = {
+    numbers: dict[str, Callable[[], float]] = {
         "study pairs": lambda: len(gains("WT-AWP")),
         "least kept of the best": lambda: min(kept()),
         "most kept of the best": lambda: max(kept()),
     }
     for short, method in (("fixed", "WT-AWP"), ("auto", "WT-AWP auto")):
-        found[f"{short} improves"] = partial(num_better, method)
-        found[f"{short} harms"] = partial(num_worse, method)
-        found[f"{short} mean gain"] = partial(lambda m: fmean(g.mean for g in gains(m)), method)
-        found[f"{short} worst gain"] = partial(lambda m: min(g.mean for g in gains(m)), method)
-    return found
+        numbers[f"{short} improves"] = partial(num_better, method)
+        numbers[f"{short} harms"] = partial(num_worse, method)
+        numbers[f"{short} mean gain"] = partial(lambda m: fmean(g.mean for g in gains(m)), method)
+        numbers[f"{short} worst gain"] = partial(lambda m: min(g.mean for g in gains(m)), method)
+    return numbers
 
 
 def _leagues(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, Callable[[], float]]:
@@ -372,14 +374,14 @@ def _leagues(reports: Reports, of_plans: Mapping[str, PlanReport]) -> dict[str, 
             raise ValueError(f"{name} has no gain of {method}")
         return rank_correlation([x for x, _, _ in points], [y for _, y, _ in points])[0]
 
-    found: dict[str, Callable[[], float]] = {}
+    numbers: dict[str, Callable[[], float]] = {}
     for label in {"extra:league", *(name for name, report in of_plans.items() if report.plan.league)}:
         name = label.removeprefix("extra:").replace("-", " ")
-        found |= {f"{name} {what}": count for what, count in _standings(reports, of_plans, label).items()}
+        numbers |= {f"{name} {what}": count for what, count in _standings(reports, of_plans, label).items()}
     for label in ("extra:league", "extra:auto-small"):
         for method in ("WT-AWP", "WT-AWP auto"):
-            found[f"correlation of {method} in {label}"] = partial(rank_correlation_in, label, method)
-    return found
+            numbers[f"correlation of {method} in {label}"] = partial(rank_correlation_in, label, method)
+    return numbers
 
 
 def _standings(reports: Reports, of_plans: Mapping[str, PlanReport], label: str) -> dict[str, Callable[[], float]]:
@@ -395,7 +397,7 @@ def _standings(reports: Reports, of_plans: Mapping[str, PlanReport], label: str)
     def mean_gain(method: str) -> float:
         return fmean(s.gain.mean for s in league().of(method) if s.gain is not None)
 
-    found: dict[str, Callable[[], float]] = {
+    numbers: dict[str, Callable[[], float]] = {
         "columns": lambda: len(league().columns),
         "methods": lambda: len(reports[label].plan.league),
         "trials": lambda: len(reports[label].plan.league[0].rows),
@@ -405,8 +407,8 @@ def _standings(reports: Reports, of_plans: Mapping[str, PlanReport], label: str)
     }
     contenders = of_plans[label].plan.league if label in of_plans else ()
     for method in (contender.name for contender in contenders):
-        found[f"rank of {method}"] = partial(lambda m: league().mean_ranks[m], method)
-        found[f"gain of {method}"] = partial(mean_gain, method)
-        found[f"better: {method}"] = partial(lambda m: sum(s.is_better for s in league().of(m)), method)
-        found[f"worse: {method}"] = partial(lambda m: sum(s.is_worse for s in league().of(m)), method)
-    return found
+        numbers[f"rank of {method}"] = partial(lambda m: league().mean_ranks[m], method)
+        numbers[f"gain of {method}"] = partial(mean_gain, method)
+        numbers[f"better: {method}"] = partial(lambda m: sum(s.is_better for s in league().of(m)), method)
+        numbers[f"worse: {method}"] = partial(lambda m: sum(s.is_worse for s in league().of(m)), method)
+    return numbers

@@ -9,9 +9,8 @@ import numpy as np
 
 from wtawp.experiments.results.statistics import SIGNIFICANCE_LEVEL, PairedDifference, holm, paired_difference
 from wtawp.experiments.results.summary import CellReport, PlanReport
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest, RunId
 
-RunId = tuple[int, int]  # split, initialisation
 MATCHED_LOSS_FACTOR = 1.5  # two training losses match if neither is more than this factor times the other
 MODE_GAP = 3.0  # factor between neighbouring ratios of training losses that separates two kinds of splits
 MIN_MODE = 3  # splits of each kind
@@ -362,7 +361,7 @@ def bounds_of(cell: CellReport) -> dict[RunId, dict[str, Any]]:
     return results_of(cell, indices[0]) if indices else {}
 
 
-def measures_of(report: PlanReport, column: str) -> list[tuple[int, Measure]]:
+def measures_of(report: PlanReport, column: str) -> list[tuple[int, MeasureRequest]]:
     """The measures of a column, taken from its first cell.
 
     Args:

@@ -16,7 +16,7 @@ from wtawp.experiments.results.claims import (
 )
 from wtawp.experiments.results.distinct import ROBUSTNESS, distinct_pairs
 from wtawp.experiments.results.drops import compare_drops
-from wtawp.experiments.results.outcomes import Outcome, judge
+from wtawp.experiments.results.outcomes import ClaimOutcome, judge
 from wtawp.experiments.results.statistics import PairedDifference, holm
 from wtawp.experiments.results.summary import PlanReport
 
@@ -44,7 +44,7 @@ class MainClaim:
     text: str
     place: str
     plans: tuple[str, ...]
-    judge: Callable[[Reports], Outcome]
+    judge: Callable[[Reports], ClaimOutcome]
     check: str = ""
 
 
@@ -62,7 +62,7 @@ class CheckedClaim:
     subject: str
     text: str
     place: str
-    outcome: Outcome
+    outcome: ClaimOutcome
 
     @property
     def is_main(self) -> bool:
@@ -91,10 +91,10 @@ def check_claims(reports: Reports) -> list[CheckedClaim]:
     ]
 
 
-def _outcome(claim: MainClaim, reports: Reports) -> Outcome:
+def _outcome(claim: MainClaim, reports: Reports) -> ClaimOutcome:
     """The outcome of a main claim; "incomplete" until every run of its plans is finished."""
     missing = sum(reports[name].num_runs - len(reports[name].records) for name in claim.plans)
-    return Outcome("incomplete", f"{missing} runs are missing.") if missing else claim.judge(reports)
+    return ClaimOutcome("incomplete", f"{missing} runs are missing.") if missing else claim.judge(reports)
 
 
 def _attacked_gains(reports: Reports) -> list[tuple[str, PairedDifference | None, float | None]]:
@@ -104,11 +104,11 @@ def _attacked_gains(reports: Reports) -> list[tuple[str, PairedDifference | None
     return [(f"{p.after}, {p.column}", p.gain, None if p.gain is None else next(corrected)) for p in pairs]
 
 
-def _smaller_drops(reports: Reports) -> Outcome:
+def _smaller_drops(reports: Reports) -> ClaimOutcome:
     """The attack takes significantly less from the method in more than half of the distinct pairs."""
     drops = {(d.before, d.after, d.column): d for name in ROBUSTNESS for d in compare_drops(reports[name])}.values()
     if not drops:
-        return Outcome("incomplete", "No clean trainings were recorded.")
+        return ClaimOutcome("incomplete", "No clean trainings were recorded.")
     smaller, larger = sum(d.is_smaller for d in drops), sum(d.is_larger for d in drops)
     return judge(
         2 * smaller > len(drops),
@@ -117,22 +117,22 @@ def _smaller_drops(reports: Reports) -> Outcome:
     )
 
 
-def _certificates(reports: Reports) -> Outcome:
+def _certificates(reports: Reports) -> ClaimOutcome:
     """On both data sets more nodes are certified against flips of features at every radius."""
     outcomes = {name: features_are_certified_more(reports[name]) for name in CERTIFIED}
     if any(outcome.verdict == "incomplete" for outcome in outcomes.values()):
-        return Outcome("incomplete", "A comparison needs two rows and two splits.")
+        return ClaimOutcome("incomplete", "A comparison needs two rows and two splits.")
     sentence = " ".join(f"{name}: {outcome.sentence}" for name, outcome in outcomes.items())
     return judge(all(outcome.verdict == "holds" for outcome in outcomes.values()), sentence)
 
 
-def _alleviates(reports: Reports) -> Outcome:
+def _alleviates(reports: Reports) -> ClaimOutcome:
     """Where AWP ends ten points or more below plain training, WT-AWP with lam = 0.5 is no worse than plain training."""
     cells = {(c.cell.row, c.cell.column): c.mean for c in reports["tab:ablation"].cells}
     setting = replace(reports["tab:ablation"].cells[0].cell.setting, awp=None)
     (plain,) = (c.mean for c in reports["tab:natacc"].cells if c.cell.setting == setting)
     if plain is None:
-        return Outcome("incomplete", "Plain training has no runs.")
+        return ClaimOutcome("incomplete", "Plain training has no runs.")
     means = {column: (cells["AWP", column] or 0.0, cells["lambda=0.5", column] or 0.0) for _, column in cells}
     failing = {column: ours for column, (awp, ours) in means.items() if awp <= plain - FAILURE}
     rescued = sum(ours >= plain for ours in failing.values())
@@ -144,7 +144,7 @@ def _alleviates(reports: Reports) -> Outcome:
     )
 
 
-def _cost(reports: Reports) -> Outcome:
+def _cost(reports: Reports) -> ClaimOutcome:
     """A training takes at most a tenth more seconds with the method."""
     report = reports[TIMED_ON_CPU]
     ratios = cost_ratios(report)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from wtawp.core import AwpConfig
 
 
-class Method(Enum):
+class MethodKind(Enum):
     """Plain training, or one of the variants of adversarial weight perturbation."""
 
     PLAIN = "plain"
@@ -22,7 +22,7 @@ class Method(Enum):
     ASAM = "ASAM"
 
 
-def method_of(awp: "AwpConfig | None") -> Method:
+def method_of(awp: "AwpConfig | None") -> MethodKind:
     """The method that a configuration describes.
 
     The paper's names follow from two properties: "W" for weighted (lam < 1, or "auto"), "T" for truncated (some layers
@@ -38,13 +38,13 @@ def method_of(awp: "AwpConfig | None") -> Method:
     Example:
         >>> from wtawp.core import AwpConfig
         >>> method_of(AwpConfig(rho=1.0, lam=0.7)), method_of(None)
-        (<Method.WT_AWP: 'WT-AWP'>, <Method.PLAIN: 'plain'>)
+        (<MethodKind.WT_AWP: 'WT-AWP'>, <MethodKind.PLAIN: 'plain'>)
     """
     if awp is None or awp.is_plain:
-        return Method.PLAIN
+        return MethodKind.PLAIN
     is_weighted, is_truncated = awp.is_auto or awp.fixed_lam < 1, awp.layers not in ("all", "*")
     if is_truncated:
-        return Method.WT_AWP if is_weighted else Method.T_AWP
+        return MethodKind.WT_AWP if is_weighted else MethodKind.T_AWP
     if is_weighted:
-        return Method.W_AWP
-    return {"layer": Method.AWP, "global": Method.SAM, "adaptive": Method.ASAM}[awp.radius]
+        return MethodKind.W_AWP
+    return {"layer": MethodKind.AWP, "global": MethodKind.SAM, "adaptive": MethodKind.ASAM}[awp.radius]

@@ -7,7 +7,7 @@ Verdict = Literal["holds", "does not hold", "incomplete"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClaimOutcome:
     """The outcome of checking a claim.
 
     Attributes:
@@ -19,7 +19,7 @@ class Outcome:
     sentence: str
 
 
-def judge(holds: bool, sentence: str) -> Outcome:
+def judge(holds: bool, sentence: str) -> ClaimOutcome:
     """Make an outcome of a condition that could be tested.
 
     Args:
@@ -33,4 +33,4 @@ def judge(holds: bool, sentence: str) -> Outcome:
         >>> judge(False, "0 of 3 runs.").verdict
         'does not hold'
     """
-    return Outcome("holds" if holds else "does not hold", sentence)
+    return ClaimOutcome("holds" if holds else "does not hold", sentence)

@@ -16,7 +16,7 @@ def gains_and_overfitting(report: PlanReport) -> dict[str, list[tuple[float, flo
     Returns:
         For each method how much the first row overfits, the gain, and the name of the column.
     """
-    found: dict[str, list[tuple[float, float, str]]] = {}
+    points: dict[str, list[tuple[float, float, str]]] = {}
     if report.plan.league:
         league = make_league(report)
         if league is None:
@@ -25,14 +25,14 @@ def gains_and_overfitting(report: PlanReport) -> dict[str, list[tuple[float, flo
         for standing in league.standings:
             if standing.gain is not None:
                 point = overfits[standing.column], standing.gain.mean, standing.column
-                found.setdefault(standing.method, []).append(point)
-        return found
+                points.setdefault(standing.method, []).append(point)
+        return points
     cells = {(c.cell.row, c.cell.column): c for c in report.cells}
     for pair in report.pairs:
         if pair.gain is not None:
             point = overfitting(cells[pair.before, pair.column]), pair.gain.mean, f"{pair.before} on {pair.column}"
-            found.setdefault(pair.after.removeprefix(f"{pair.before}+"), []).append(point)
-    return found
+            points.setdefault(pair.after.removeprefix(f"{pair.before}+"), []).append(point)
+    return points
 
 
 def overfitting(cell: CellReport) -> float:

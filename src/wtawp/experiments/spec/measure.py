@@ -1,4 +1,4 @@
-"""What a plan asks to be measured on trained models: the name of a measure, and its options."""
+"""What a plan asks for: the name of a measure, of the attack that poisons a graph, or of noise, and its options."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,14 @@ Option = bool | int | float | str | None | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A measure that a plan asks for.
+class MeasureRequest:
+    """A request in a plan: a name with options.
+
+    It asks for a measure, for the attack of `Setting.poison`, or for the noise of `Setting.noise`.
 
     Attributes:
-        name: The name of a measure in `wtawp.experiments.measures`. Two of them are attacks: "evasion" of the trained
-            models themselves, and "poison", which finds flips for others to train on.
+        name: The name of a measure in `wtawp.experiments.measures`, or "noise". Two measures are attacks: "evasion" of
+            the trained models themselves, and "poison", which finds flips for others to train on.
         options: Names and values of options, in the order of their names.
 
     Raises:
@@ -30,28 +32,28 @@ class Measure:
                 raise ValueError(f"option {name} must be a finite number, text or whole numbers, got {value!r}")
         object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
 
-    def with_options(self, **changed: Option) -> "Measure":
+    def with_options(self, **changed: Option) -> "MeasureRequest":
         """Change options.
 
         Args:
             changed: Options with their new values.
 
         Returns:
-            The measure with these options and all others as they were.
+            The request with these options and all others as they were.
         """
-        return Measure(self.name, tuple({**dict(self.options), **changed}.items()))
+        return MeasureRequest(self.name, tuple({**dict(self.options), **changed}.items()))
 
     @staticmethod
-    def from_content(content: dict[str, Any]) -> "Measure":
-        """Build a measure from plain data.
+    def from_content(content: dict[str, Any]) -> "MeasureRequest":
+        """Build a request from plain data.
 
         Args:
-            content: What `dataclasses.asdict` makes of a measure, also after a round trip through JSON.
+            content: What `dataclasses.asdict` makes of a request, also after a round trip through JSON.
 
         Returns:
-            The measure.
+            The request.
         """
-        return Measure(content["name"], options_from_json(content["options"]))
+        return MeasureRequest(content["name"], options_from_json(content["options"]))
 
     def __str__(self) -> str:
         return f"{self.name} ({', '.join(f'{k}={v!r}' for k, v in self.options)})"
@@ -64,7 +66,7 @@ def options_from_json(content: Sequence[Sequence[Any]]) -> tuple[tuple[str, Opti
         content: Pairs of names and values.
 
     Returns:
-        The options as a measure or a setting holds them.
+        The options as a request or a setting holds them.
     """
     return tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from wtawp.base import WtawpError, did_you_mean, matching_name
-from wtawp.experiments.spec.measure import Measure
-from wtawp.experiments.spec.run import MAX_INITS, Run
+from wtawp.experiments.spec.measure import MeasureRequest
+from wtawp.experiments.spec.run import MAX_INITS, Run, RunId
 from wtawp.experiments.spec.setting import Setting
 
 Scale = Literal["smoke", "quick", "full"]
@@ -58,7 +58,7 @@ class Cell:
         return self._runs_of(self.setting)
 
     @property
-    def attack(self) -> Measure | None:
+    def attack(self) -> MeasureRequest | None:
         """The attack under which the accuracy is measured, after the training or before it; None without an attack.
 
         Also None where the accuracy is that of chosen targets, which no test accuracy can be compared with.
@@ -97,7 +97,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Contender:
-    """A method of a league: several rows, of which in each column the one counts that is best on validation nodes.
+    """A method of a league. In each column, the row with the best validation accuracy counts.
 
     Attributes:
         name: The name of the method.
@@ -153,11 +153,11 @@ class Plan:
     @property
     def num_runs(self) -> int:
         """How many different runs there are, without making their keys."""
-        places: dict[Setting, set[tuple[int, int]]] = {}
+        run_ids: dict[Setting, set[RunId]] = {}
         for cell in self.cells:
-            grid = ((split, init) for split in range(cell.splits) for init in range(cell.inits))
-            places.setdefault(cell.setting, set()).update(grid)
-        return sum(map(len, places.values()))
+            of_cell = ((split, init) for split in range(cell.splits) for init in range(cell.inits))
+            run_ids.setdefault(cell.setting, set()).update(of_cell)
+        return sum(map(len, run_ids.values()))
 
     def only(self, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> "Plan":
         """Select a part of the plan.

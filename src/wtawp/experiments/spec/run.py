@@ -14,6 +14,7 @@ from wtawp.experiments.spec.setting import Setting
 
 MAX_INITS = 1000  # initialisations of one split; keeps the seeds of (split, initialisation) apart
 MAX_TOGETHER = 200  # runs in one stack on a GPU
+RunId = tuple[int, int]  # the numbers of a split and of an initialisation
 FORMAT = 1  # of a run's content; a change of what the numbers mean must change it
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from wtawp.attacks.registry import attack_names, attack_spec
 from wtawp.base import is_reference, matching_name
 from wtawp.core.config import AwpConfig
-from wtawp.experiments.spec.measure import Measure, Option, is_option, options_from_json
+from wtawp.experiments.spec.measure import MeasureRequest, Option, is_option, options_from_json
 from wtawp.experiments.spec.sources import source_digest
 from wtawp.experiments.spec.split_rule import SplitRule
 from wtawp.graphs.composed_names import composed_name, files_of_name
@@ -48,7 +48,7 @@ class Setting:
         noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
-        split: How the data are divided into training, validation and test parts; None, if nobody chose, is random.
+        split: How the data are divided into training, validation and test parts; None: at random.
         average: What weights are averaged over, as `fit` takes it; None keeps those of an epoch.
         inductive: Whether test nodes are absent from the graph in training, see `wtawp.graphs.inductive`. Accuracies of
             the test part, and measures, are of the full graph.
@@ -69,9 +69,9 @@ class Setting:
     keep: tuple[Keep, ...] = ()
     digest: str | None = None
     code: str | None = None
-    poison: Measure | None = None
-    measures: tuple[Measure, ...] = ()
-    noise: Measure | None = None
+    poison: MeasureRequest | None = None
+    measures: tuple[MeasureRequest, ...] = ()
+    noise: MeasureRequest | None = None
     features: str | None = None
     batch_size: int | None = None
     split: SplitRule | None = None
@@ -149,7 +149,7 @@ class Setting:
 
     @property
     def split_rule(self) -> SplitRule:
-        """How the data are divided: `split`, or random if nobody chose."""
+        """How the data are divided: `split`, or at random if that is None."""
         return SplitRule() if self.split is None else self.split
 
     @property
@@ -186,13 +186,13 @@ class Setting:
             ValueError: If a value is out of its range, or there is no such model.
         """
         awp, poison, noise = content["awp"], content.get("poison"), content.get("noise")
-        split = content.get("split")
+        split, measures = content.get("split"), tuple(map(MeasureRequest.from_content, content.get("measures", ())))
         return Setting(**{**content, "options": options_from_json(content["options"]), "keep": tuple(content["keep"]),
                           "hash_sources": False, "split": None if split is None else SplitRule(**split),
                           "awp": None if awp is None else AwpConfig.from_content(awp),
-                          "poison": None if poison is None else Measure.from_content(poison),
-                          "noise": None if noise is None else Measure.from_content(noise),
-                          "measures": tuple(map(Measure.from_content, content.get("measures", ())))})  # fmt: skip
+                          "poison": None if poison is None else MeasureRequest.from_content(poison),
+                          "noise": None if noise is None else MeasureRequest.from_content(noise),
+                          "measures": measures})  # fmt: skip
 
     @property
     def surrogate(self) -> "Setting | None":
@@ -215,11 +215,11 @@ class Setting:
                        options=self.options if keeps_options else spec.surrogate_options,  # type: ignore[arg-type]
                        code=self.code if model == self.model else None, epochs=self.epochs, split=self.split,
                        select_on=spec.surrogate_select_on,  # type: ignore[arg-type]
-                       measures=(Measure("poison", tuple(attack.items())),))  # fmt: skip
+                       measures=(MeasureRequest("poison", tuple(attack.items())),))  # fmt: skip
 
     @property
     def poison_draws(self) -> int:
-        """How many surrogates, each with an initialisation of its own, find flips for a split; 1 unless told."""
+        """The number of surrogates, with different initialisations, that find flips for each split; 1 by default."""
         return 1 if self.poison is None else dict(self.poison.options).get("draws", 1)  # type: ignore[return-value]
 
     def __str__(self) -> str:
@@ -237,16 +237,16 @@ class Setting:
         return ", ".join(parts)
 
 
-def _with_registered_names(measure: Measure) -> Measure:
+def _with_registered_names(measure: MeasureRequest) -> MeasureRequest:
     """A measure whose options name attacks and surrogates as the registries spell them; unknown names stay."""
     options = dict(measure.options)
     for option, registered in (("attack", attack_names()), ("surrogate", model_names())):
         if isinstance(written := options.get(option), str):
             options[option] = matching_name(written, registered) or written
-    return measure if options == dict(measure.options) else Measure(measure.name, tuple(options.items()))
+    return measure if options == dict(measure.options) else MeasureRequest(measure.name, tuple(options.items()))
 
 
-def _with_surrogate(poison: Measure) -> Measure:
+def _with_surrogate(poison: MeasureRequest) -> MeasureRequest:
     """A poisoning that names the model itself as its surrogate, if the attack unrolls trainings and names no other.
 
     It is written into the options because the attack may not be registered where records are read.
@@ -255,7 +255,7 @@ def _with_surrogate(poison: Measure) -> Measure:
     attack = options.get("attack")
     if "surrogate" in options or attack not in attack_names() or not attack_spec(str(attack)).unrolls_training:
         return poison
-    return Measure(poison.name, (*poison.options, ("surrogate", ITSELF)))
+    return MeasureRequest(poison.name, (*poison.options, ("surrogate", ITSELF)))
 
 
 def _digest(dataset: str) -> str | None:

@@ -11,7 +11,7 @@ from wtawp.core import AwpConfig
 from wtawp.experiments.execution.building import mask_splits_of
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.provenance import device_name
-from wtawp.experiments.execution.runner import Outcome, run_plans
+from wtawp.experiments.execution.runner import SweepCounts, run_plans
 from wtawp.experiments.plans.defaults import default_awp
 from wtawp.experiments.results.summary import PlanReport, summarise
 from wtawp.experiments.spec import Cell, Plan, Setting
@@ -117,7 +117,7 @@ def run_comparison(
     device: str,
     end: float,
     progress: Progress,
-) -> tuple[PlanReport, Outcome | None]:
+) -> tuple[PlanReport, SweepCounts | None]:
     """Train the runs of a comparison split by split, all rows of a split together, until the time is over.
 
     Args:
@@ -154,13 +154,13 @@ def run_comparison(
         if now + max(pauses[2:], default=0.0) > end and share < 1 and _is_complete(smallest, store, where):
             raise _TimeIsUpError
 
-    outcome: Outcome | None = None
+    counts: SweepCounts | None = None
     try:
-        outcome = run_plans([by_split], store, engine=engine, device=device, progress=report_or_stop)
+        counts = run_plans([by_split], store, engine=engine, device=device, progress=report_or_stop)
     except _TimeIsUpError:
         sizes = [plan for plan in sizes if _is_complete(plan, store, where)]
     records = store.records(run.key for run in sizes[-1].runs())
-    return summarise(sizes[-1], records, where), outcome
+    return summarise(sizes[-1], records, where), counts
 
 
 class _TimeIsUpError(Exception):

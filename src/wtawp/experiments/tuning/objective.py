@@ -20,7 +20,7 @@ from wtawp.experiments.execution.building import build_model, data_of, mask_spli
 from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import one_thread, schedule_of, seed_of_run
 from wtawp.experiments.execution.workers import Worker, WorkerDiedError, WorkShare
-from wtawp.experiments.spec import PlanError, Run, Setting
+from wtawp.experiments.spec import PlanError, Run, RunId, Setting
 from wtawp.graphs import Split
 from wtawp.training import fit_many
 
@@ -29,7 +29,6 @@ FIRST_SPLIT = 1_000_000  # of the random splits of a search; comparisons count f
 SPLITS_OF_SEED = 100  # random splits that belong to one seed
 FIRST_INIT = 500  # of a search on masks; comparisons count from 0
 
-Place = tuple[int, int]  # the numbers of a split and of an initialisation
 Job = tuple[Setting, int, tuple[int, ...]]  # a setting, the number of a split, and initialisations
 
 
@@ -49,7 +48,7 @@ class ValidationView:
     split: Split
 
 
-def search_places(setting: Setting, seed: int) -> tuple[Place, ...]:
+def search_run_ids(setting: Setting, seed: int) -> tuple[RunId, ...]:
     """Choose the splits and initialisations on which all trials of a search are trained.
 
     Args:
@@ -65,8 +64,8 @@ def search_places(setting: Setting, seed: int) -> tuple[Place, ...]:
         return tuple((first + i, 0) for i in range(STAGES[-1]))
     available = mask_splits_of(setting.dataset)
     numbers = range(num_fresh_masks(available), available) or range(1)
-    places = [(numbers[i % len(numbers)], FIRST_INIT + i // len(numbers)) for i in range(STAGES[-1])]
-    return tuple(sorted(places, key=lambda place: place[1]))
+    run_ids = [(numbers[i % len(numbers)], FIRST_INIT + i // len(numbers)) for i in range(STAGES[-1])]
+    return tuple(sorted(run_ids, key=lambda run_id: run_id[1]))
 
 
 def num_fresh_masks(available: int) -> int:
@@ -180,14 +179,14 @@ class Trainer:
 
     Args:
         setting: What all trials share.
-        places: The splits and initialisations of a trial.
+        run_ids: The splits and initialisations of a trial.
         device: "cpu" or "cuda".
         workers: The number of processes; 1 trains in this one.
     """
 
-    def __init__(self, setting: Setting, places: Sequence[Place], *, device: str, workers: int) -> None:
-        self._places = tuple(places)
-        numbers = dict.fromkeys(number for number, _ in self._places)
+    def __init__(self, setting: Setting, run_ids: Sequence[RunId], *, device: str, workers: int) -> None:
+        self._run_ids = tuple(run_ids)
+        numbers = dict.fromkeys(number for number, _ in self._run_ids)
         views = {number: validation_view(setting, number) for number in numbers}
         self._work = partial(train_view, views=views, device=device, registrations=Registrations.collect())
         self._num_workers = min(workers, len(numbers))
@@ -198,8 +197,8 @@ class Trainer:
 
         Args:
             setting: The setting of the trial.
-            first: The index of the first place.
-            last: The index after the last place.
+            first: The index of the first run.
+            last: The index after the last run.
 
         Returns:
             Their mean validation accuracy, between 0 and 1.
@@ -208,7 +207,7 @@ class Trainer:
             PlanError: If the models cannot be trained, or a worker process died.
         """
         inits: dict[int, list[int]] = {}
-        for number, init in self._places[first:last]:
+        for number, init in self._run_ids[first:last]:
             inits.setdefault(number, []).append(init)
         jobs = [(setting, number, tuple(each)) for number, each in inits.items()]
         results = [self._work(job) for job in jobs] if self._num_workers == 1 else self._distribute(jobs)

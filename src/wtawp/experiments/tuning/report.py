@@ -13,9 +13,8 @@ from wtawp.experiments.report.export import export_data
 from wtawp.experiments.report.html import Figure, Part, render_html
 from wtawp.experiments.report.tables import NOTHING, Entry, Table, number
 from wtawp.experiments.results.summary import PlanReport
-from wtawp.experiments.spec import Setting
+from wtawp.experiments.spec import RunId, Setting
 from wtawp.experiments.tuning.figures import CAPTION, response_map
-from wtawp.experiments.tuning.objective import Place
 from wtawp.experiments.tuning.space import Arm
 from wtawp.experiments.tuning.study import Study
 
@@ -29,13 +28,13 @@ class TuningReport:
     Attributes:
         study: The trials.
         base: What all trials share.
-        places: The splits and initialisations of a trial.
+        run_ids: The splits and initialisations of a trial.
         comparison: The comparison on other splits.
     """
 
     study: Study
     base: Setting
-    places: tuple[Place, ...]
+    run_ids: tuple[RunId, ...]
     comparison: PlanReport
 
     @property
@@ -73,8 +72,8 @@ class TuningReport:
     @property
     def searched(self) -> str:
         """Where the trials were trained."""
-        splits = ", ".join(dict.fromkeys(str(split) for split, _ in self.places))
-        inits = ", ".join(dict.fromkeys(str(init) for _, init in self.places))
+        splits = ", ".join(dict.fromkeys(str(split) for split, _ in self.run_ids))
+        inits = ", ".join(dict.fromkeys(str(init) for _, init in self.run_ids))
         return f"splits {splits}, initialisations {inits}"
 
     @property
@@ -82,7 +81,7 @@ class TuningReport:
         """Where the comparison was trained, and that the search did not see it."""
         cell = self.comparison.cells[0].cell
         splits, inits = (f"0 to {n - 1}" if n > 1 else "0" for n in (cell.splits, cell.inits))
-        shared = {split for split, _ in self.places} & set(range(cell.splits))
+        shared = {split for split, _ in self.run_ids} & set(range(cell.splits))
         fresh = "initialisations" if shared else "splits"
         return (
             f"Compared on splits {splits}, initialisations {inits}: {fresh} that the search ({self.searched}) did not "
@@ -115,7 +114,7 @@ class TuningReport:
         }
         return {
             "study": str(self.study.path),
-            "places": [list(place) for place in self.places],
+            "places": [list(run_id) for run_id in self.run_ids],
             "arms": arms,
             "answers": self.sentences(),
             "comparison": export_data(self.comparison),

@@ -16,11 +16,11 @@ from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import seconds_of, worthwhile_workers
 from wtawp.experiments.execution.engines import Engine
 from wtawp.experiments.execution.jobs import Job
-from wtawp.experiments.execution.runner import Outcome
-from wtawp.experiments.spec import Cell, Plan, PlanError, Run, Setting
+from wtawp.experiments.execution.runner import SweepCounts
+from wtawp.experiments.spec import Cell, Plan, PlanError, Run, RunId, Setting
 from wtawp.experiments.store import Store
 from wtawp.experiments.tuning.comparison import comparison_plan, run_comparison
-from wtawp.experiments.tuning.objective import Place, Trainer, search_places
+from wtawp.experiments.tuning.objective import Trainer, search_run_ids
 from wtawp.experiments.tuning.report import TuningReport, best_settings
 from wtawp.experiments.tuning.search import Comparison, Progress, TimeBudget, run_search
 from wtawp.experiments.tuning.space import Arm, Space, search_spaces, varies_dropout
@@ -35,13 +35,13 @@ class Search:
     Attributes:
         base: The setting of plain training without tuning.
         spaces: What each arm varies.
-        places: The splits and initialisations of a trial.
+        run_ids: The splits and initialisations of a trial.
         seed: The seed of the sampler and of random splits.
     """
 
     base: Setting
     spaces: Mapping[Arm, Space]
-    places: tuple[Place, ...]
+    run_ids: tuple[RunId, ...]
     seed: int
 
     @property
@@ -50,7 +50,7 @@ class Search:
         searched = ("awp", "lr", "weight_decay", "keep")
         shared = {name: value for name, value in self.base.content.items() if name not in searched}
         spaces = {arm: space.content for arm, space in self.spaces.items()}
-        return {**shared, "seed": self.seed, "splits and initialisations": self.places, "space": spaces}
+        return {**shared, "seed": self.seed, "splits and initialisations": self.run_ids, "space": spaces}
 
     @property
     def default_path(self) -> Path:
@@ -73,7 +73,7 @@ class Search:
         Yields:
             Sentences for the user.
         """
-        yield describe_split(self.base, self.places[0][0])
+        yield describe_split(self.base, self.run_ids[0][0])
         varied = (f"{', '.join(space.dimensions) or 'nothing'} ({arm})" for arm, space in self.spaces.items())
         yield f"Varied: {'; '.join(varied)}. Trials are kept in {study.path}."
         if "dropout" not in dict(self.base.options) and not varies_dropout(self.base):
@@ -103,12 +103,12 @@ def prepare_search(
     """
     perturbed = comparison_plan(base, {"plain": base, "WT-AWP": base}, 2)
     check_plan(Plan("this search", "", tuple(Cell("", "", cell.setting, 1) for cell in perturbed.cells)))
-    places = search_places(base, seed)
-    model = build_model(Run(base, *places[0]), data_of(base, places[0][0]))
+    run_ids = search_run_ids(base, seed)
+    model = build_model(Run(base, *run_ids[0]), data_of(base, run_ids[0][0]))
     spaces = search_spaces(base, awp, model, user_set, methods)
     for space in spaces.values():
         _check_space(base, space)
-    return Search(base, spaces, places, seed)
+    return Search(base, spaces, run_ids, seed)
 
 
 def _check_space(base: Setting, space: Space) -> None:
@@ -131,7 +131,7 @@ def num_processes(search: Search, *, max_trials: int | None, budget: TimeBudget)
     Returns:
         The number of processes, 1 where it takes longer to start them than they save.
     """
-    one = sum(seconds_of(Job((Run(search.base, *place),))) for place in search.places)
+    one = sum(seconds_of(Job((Run(search.base, *run_id),))) for run_id in search.run_ids)
     seconds = budget.total if max_trials is None else min(budget.total, len(search.spaces) * max_trials * one)
     return worthwhile_workers(seconds, os.cpu_count() or 1)
 
@@ -150,7 +150,7 @@ def run_tuning(
     progress: Progress,
     announce: Callable[[str], None],
     includes_untuned: bool = True,
-) -> tuple[TuningReport, Outcome | None]:
+) -> tuple[TuningReport, SweepCounts | None]:
     """Search, then compare what was found on other splits.
 
     Args:
@@ -185,14 +185,14 @@ def run_tuning(
     store.add([])  # a store that cannot be written is noticed now, not after the search
     for sentence in search.announcements(study):
         announce(sentence)
-    with closing(Trainer(base, search.places, device=device, workers=workers)) as trainer:
+    with closing(Trainer(base, search.run_ids, device=device, workers=workers)) as trainer:
         comparison = Comparison(plan_of, most_compared, is_parallel=workers > 1)
         size = run_search(study, trainer, base, comparison, max_trials=max_trials, budget=budget, progress=progress)
     before, num_trials = budget.share, sum(len(study.trials(arm)) for arm in study.spaces)
     unit = "splits" if base.split_rule.is_random else "trainings of each row"
     announce(f"{num_trials} trials are made; their best are compared on {size} {unit} that the search did not use.")
-    compared, outcome = run_comparison(
+    compared, counts = run_comparison(
         plan_of, size, store, engine=engine, device=device, end=budget.end,
         progress=lambda share, last: progress(before + (1 - before) * share, last),
     )  # fmt: skip
-    return TuningReport(study, base, search.places, compared), outcome
+    return TuningReport(study, base, search.run_ids, compared), counts

@@ -46,7 +46,7 @@ class Space:
 
     @property
     def example(self) -> Parameters:
-        """Values that a trial may have: those of the first trial; without one, the first value of each dimension."""
+        """Typical values: those of the first trial, or the first value of each dimension."""
         return {name: d.first for name, d in self.dimensions.items()} if self.start is None else self.start
 
     def setting(self, base: Setting, parameters: Parameters) -> Setting:

@@ -6,7 +6,7 @@ from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.measures.shared.interface import MeasureSpec
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec, register_measure
 from wtawp.experiments.plans.robustness import certifying, evading
-from wtawp.experiments.spec import Cell, Measure, Plan, PlanError, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Setting
 
 BASE = Setting(dataset="wine", epochs=20)
 
@@ -27,11 +27,14 @@ def test_a_name_is_registered_once() -> None:
         (certifying("edges", 0), "samples must be a whole number"),
         (certifying("features", 10), "for binary ones"),
         (
-            Measure("certificat"),
+            MeasureRequest("certificat"),
             "a measure is one of .*certificate, .*spectrum.*, got 'certificat'",
         ),
-        (Measure("evasion", (("attack", "pdg"), ("budget", 0.1))), "attack must be one of random, dice, .* got 'pdg'"),
-        (Measure("evasion", (("attack", "pgd"),)), "needs a budget: a share"),
+        (
+            MeasureRequest("evasion", (("attack", "pdg"), ("budget", 0.1))),
+            "attack must be one of random, dice, .* got 'pdg'",
+        ),
+        (MeasureRequest("evasion", (("attack", "pgd"),)), "needs a budget: a share"),
         (evading("pgd", 0.1, step=3), "pgd has no option 'step'; it has .*attack, budget"),
         (evading("dice", 0.1, steps=3), "dice has no option 'steps'"),
         (evading("metattack", 0.1), "metattack attacks the training, not a trained model; poison with it"),
@@ -39,7 +42,7 @@ def test_a_name_is_registered_once() -> None:
         (evading("pgd", 0.1, labels="guessed"), "labels must be one of true, .* got 'guessed'"),
     ],
 )
-def test_what_is_no_measure_is_refused_before_anything_is_trained(wanted: Measure, words: str) -> None:
+def test_what_is_no_measure_is_refused_before_anything_is_trained(wanted: MeasureRequest, words: str) -> None:
     plan = Plan("mine", "", (Cell("", "", replace(BASE, measures=(wanted,))),))
     with pytest.raises(PlanError, match=words):
         check_plan(plan)

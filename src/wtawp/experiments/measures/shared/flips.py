@@ -144,7 +144,7 @@ def find_flips(trained: TrainedModels, options: AttackOptions, surrogates: Train
         nodes=[NODES[options.nodes](split) for split in trained.splits],
         labels=[_labels(model, data, split, options.labels) for model, split in pairs],
         seeds=trained.seeds,
-        split_seeds=[split for split, _ in trained.places],
+        split_seeds=[split for split, _ in trained.run_ids],
         trains=[split.train for split in trained.splits],
         surrogates=None if surrogates is None else surrogates.models,
     )
@@ -156,7 +156,7 @@ def find_flips(trained: TrainedModels, options: AttackOptions, surrogates: Train
     }  # fmt: skip
     return [
         f.with_origin((*origin.items(), ("split", str(split)), ("init", str(init))))
-        for f, (split, init) in zip(flips, trained.places, strict=True)
+        for f, (split, init) in zip(flips, trained.run_ids, strict=True)
     ]
 
 
@@ -175,7 +175,7 @@ def surrogate_models(trained: TrainedModels) -> TrainedModels:
     data, device = trained.data, trained.data.x.device
     models = [_surrogate(data, seed).to(device) for seed in trained.seeds]
     fit_many(models, data, trained.splits, seeds=trained.seeds)
-    return TrainedModels(models, data, trained.dataset, trained.splits, trained.places, f"{SURROGATE} in its place")
+    return TrainedModels(models, data, trained.dataset, trained.splits, trained.run_ids, f"{SURROGATE} in its place")
 
 
 def _surrogate(data: Data, seed: int) -> nn.Module:

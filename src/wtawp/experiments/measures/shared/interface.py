@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from wtawp.experiments.spec import MAX_INITS, Option
+from wtawp.experiments.spec import MAX_INITS, Option, RunId
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -25,7 +25,7 @@ class TrainedModels:
         data: The graph, or batch of graphs, on the device of the models.
         dataset: The name of the data set.
         splits: The split of each model.
-        places: The numbers of split and initialisation of each model.
+        run_ids: The numbers of split and initialisation of each model.
         model: The name of the model in plans.
         awp: How its weights were perturbed in training, as text.
     """
@@ -34,14 +34,14 @@ class TrainedModels:
     data: "Data"
     dataset: str
     splits: "Sequence[Split]"
-    places: Sequence[tuple[int, int]]
+    run_ids: Sequence[RunId]
     model: str = ""
     awp: str = "None"
 
     @property
     def seeds(self) -> list[int]:
         """The seed of each model, as in its training."""
-        return [split * MAX_INITS + init for split, init in self.places]
+        return [split * MAX_INITS + init for split, init in self.run_ids]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from wtawp.experiments import measures
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
-from wtawp.experiments.spec import Measure
+from wtawp.experiments.spec import MeasureRequest
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,12 +64,12 @@ def user_measures() -> tuple[MeasureSpec, ...]:
     return tuple(_REGISTERED.values())
 
 
-def options_of(wanted: Measure) -> Any:
+def options_of(wanted: MeasureRequest) -> Any:
     """The validated options of a measure that a plan asks for."""
     return measure_spec(wanted.name).parse(dict(wanted.options))
 
 
-def run_measure(wanted: Measure, trained: TrainedModels) -> list[Result]:
+def run_measure(wanted: MeasureRequest, trained: TrainedModels) -> list[Result]:
     """Measure trained models.
 
     Args:
@@ -82,7 +82,7 @@ def run_measure(wanted: Measure, trained: TrainedModels) -> list[Result]:
     return measure_spec(wanted.name).run(trained, options_of(wanted))
 
 
-def check_measure(wanted: Measure, model: "nn.Module", data: "Data", split: "Split") -> None:
+def check_measure(wanted: MeasureRequest, model: "nn.Module", data: "Data", split: "Split") -> None:
     """Refuse, before anything is trained, what the measure would refuse after it.
 
     Args:

@@ -2,7 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wtawp.experiments.execution.engines import local
-from wtawp.experiments.execution.flip_files import save_flips
+from wtawp.experiments.execution.flip_export import save_flips
 from wtawp.experiments.execution.runner import run_plans
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.spec import Cell, Plan, Setting

@@ -2,9 +2,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from wtawp.attacks import prbcd
+from wtawp.attacks import attacked_by_prbcd, prbcd
 from wtawp.base import rng
-from wtawp.experiments.execution.adversarial_training import attacked_by_prbcd
 from wtawp.graphs import Split, citation, stratified
 from wtawp.models import GCN
 from wtawp.training import evaluate, fit

@@ -1,12 +1,15 @@
-"""Options of a model on the command line, written as name=value."""
+"""Options of models and attacks on the command line, written as name=value."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from wtawp.experiments.spec import Option
 from wtawp.models.registry import model_spec
 
+if TYPE_CHECKING:
+    from wtawp.experiments.spec import Option
 
-def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ...]:
+
+def parse_model_options(model: str, texts: Sequence[str]) -> "tuple[tuple[str, Option], ...]":
     """Read the options of a model; a single number is accepted where one of our models takes several.
 
     Args:
@@ -20,7 +23,7 @@ def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ..
         ValueError: If a text is not of that form, an option is given twice, or the model has no such option.
 
     Example:
-        >>> options_of("GCN", ["hidden=8", "dropout=0.2"])
+        >>> parse_model_options("GCN", ["hidden=8", "dropout=0.2"])
         (('hidden', (8,)), ('dropout', 0.2))
     """
     options = parse_options(texts)
@@ -33,8 +36,8 @@ def options_of(model: str, texts: Sequence[str]) -> tuple[tuple[str, Option], ..
     return tuple((name, _converted(name, value, known[name])) for name, value in options.items())
 
 
-def parse_options(texts: Sequence[str]) -> dict[str, Option]:
-    """Read options for any model.
+def parse_options(texts: Sequence[str]) -> "dict[str, Option]":
+    """Read options of any model or attack.
 
     Args:
         texts: Options as "name=value".
@@ -60,7 +63,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Option]:
     return options
 
 
-def _converted(name: str, value: Option, default: object) -> Option:
+def _converted(name: str, value: "Option", default: object) -> "Option":
     """A value in the form of the option's default: sizes are whole numbers, at least 1, and may be several."""
     if isinstance(default, tuple) and isinstance(value, int):
         value = (value,)
@@ -71,7 +74,7 @@ def _converted(name: str, value: Option, default: object) -> Option:
     return value
 
 
-def _value(text: str) -> Option:
+def _value(text: str) -> "Option":
     """The value that a text stands for."""
     words: dict[str, Option] = {"true": True, "false": False, "none": None}
     if text.lower() in words:

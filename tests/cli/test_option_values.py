@@ -1,14 +1,14 @@
 import pytest
 
-from wtawp.experiments.inspection.model_options import options_of
+from wtawp.cli.option_values import parse_model_options
 
 
 def test_options_of_models_are_read_from_text() -> None:
-    assert dict(options_of("GCN", ["hidden=8", "dropout=0.2"])) == {"hidden": (8,), "dropout": 0.2}
-    assert dict(options_of("MLP", ["hidden=8,4", "linear=true"])) == {"hidden": (8, 4), "linear": True}
-    assert dict(options_of("PPNP", ["hidden=8"])) == {"hidden": 8}
+    assert dict(parse_model_options("GCN", ["hidden=8", "dropout=0.2"])) == {"hidden": (8,), "dropout": 0.2}
+    assert dict(parse_model_options("MLP", ["hidden=8,4", "linear=true"])) == {"hidden": (8, 4), "linear": True}
+    assert dict(parse_model_options("PPNP", ["hidden=8"])) == {"hidden": 8}
     texts = ["hidden=8", "sizes=8,", "name=a b", "limit=none", "size = 1e-3"]
-    assert dict(options_of("mine:Net", texts)) == {
+    assert dict(parse_model_options("mine:Net", texts)) == {
         "hidden": 8, "sizes": (8,), "name": "a b", "limit": None, "size": 0.001,
     }  # fmt: skip
 
@@ -26,6 +26,6 @@ def test_options_of_models_are_read_from_text() -> None:
 )
 def test_options_that_are_none_are_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        options_of("GCN", [text])
+        parse_model_options("GCN", [text])
     with pytest.raises(ValueError, match="given twice"):
-        options_of("GCN", ["hidden=8", "hidden=9"])
+        parse_model_options("GCN", ["hidden=8", "hidden=9"])

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks import prbcd
 from wtawp.attacks.losses import Loss
+from wtawp.attacks.prbcd_attack import prbcd
 from wtawp.base import seed_of
 
 
