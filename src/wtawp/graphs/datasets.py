@@ -148,7 +148,7 @@ def _load_spec(spec: DatasetSpec, seed: int, features: str | None) -> "Data | li
         raise DataError(
             f"the loader of {spec.name} must return a PyG Data or a list of them, got {type(data).__name__}"
         )
-    if spec.source == "published":
+    if spec.source != "user":
         return data
     from wtawp.graphs.sanitize import complete
 
