@@ -1,5 +1,6 @@
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -98,7 +99,7 @@ def test_the_time_of_a_training_is_shared_by_all_runs_of_a_chunk_and_that_of_mea
     runs = tuple(Run(measured, 0, i) for i in range(4))
     clock = iter([0.0, 8.0, 11.0, 12.0])  # start, a measure of 3 seconds, end: 9 seconds of training
 
-    monkeypatch.setattr(training.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     monkeypatch.setattr(training, "run_measure", lambda _, trained: [object()] * len(trained.models))
     monkeypatch.setattr(training, "_fits", lambda runs, *_: [None] * len(runs))
     records = train(runs, device="cpu", stored=frozenset(run.key for run in runs[:3]))
