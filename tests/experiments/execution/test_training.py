@@ -95,7 +95,7 @@ def test_a_call_of_exit_is_a_failure_and_does_not_end_the_sweep(monkeypatch: pyt
 def test_the_time_of_a_training_is_shared_by_all_runs_of_a_chunk_and_that_of_measures_by_the_new_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measured = replace(SETTING, measures=(MeasureRequest("sharpness", (("samples", 1),)),))
+    measured = replace(SETTING, measures=(MeasureRequest("sharpness", (("rho", 0.1), ("steps", 1))),))
     runs = tuple(Run(measured, 0, i) for i in range(4))
     clock = iter([0.0, 8.0, 11.0, 12.0])  # start, a measure of 3 seconds, end: 9 seconds of training
 
@@ -103,6 +103,7 @@ def test_the_time_of_a_training_is_shared_by_all_runs_of_a_chunk_and_that_of_mea
     monkeypatch.setattr(training, "run_measure", lambda _, trained: [object()] * len(trained.models))
     monkeypatch.setattr(training, "_fits", lambda runs, *_: [None] * len(runs))
     records = train(runs, device="cpu", stored=frozenset(run.key for run in runs[:3]))
+    assert [record.error for record in records] == [None]
     assert [record.seconds for record in records] == [9 / 4 + 3]
 
 
