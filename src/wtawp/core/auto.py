@@ -218,7 +218,8 @@ class AutoStrength:
         if self._steps == MAX_SILENT_STEPS and not self._is_observed:
             warnings.warn(
                 f'{MAX_SILENT_STEPS} steps without awp.observe(val_loss=...): lam="auto" trains plainly until it is'
-                " called for the first time; call it after every epoch",
+                " called for the first time; call it after every epoch (with Lightning pass"
+                " PerturbationCallback(awp, val_loss=...) to the Trainer)",
                 stacklevel=find_stack_level(),
             )
 
