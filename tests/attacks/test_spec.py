@@ -84,3 +84,19 @@ def test_more_flips_than_the_budget_allows_are_an_error() -> None:
     request = AttackRequest.single(DATA, None, budget=2, nodes=REST, labels=DATA.y, seed=0)
     with pytest.raises(AttackError, match="'greedy' returned 9 flips, but its budget is 2"):
         spec.run(request)
+
+
+@pytest.mark.parametrize("result", [torch.zeros(2, 1, dtype=torch.long), None])
+def test_an_attack_must_return_flips(result: Tensor | None) -> None:
+    spec = AttackSpec(name="mine", label="Mine", function=lambda data: result, needs="nothing")  # noqa: ARG005
+    request = AttackRequest.single(DATA, None, budget=2, nodes=REST, labels=DATA.y, seed=0)
+    expected = rf"'mine' must return EdgeFlips, .* got {type(result).__name__}; build them with EdgeFlips\.of\(pairs, "
+    with pytest.raises(AttackError, match=expected):
+        spec.run(request)
+
+
+def test_an_attack_on_many_victims_must_return_flips_for_each() -> None:
+    for result, got in (([random_flips(DATA, budget=1, seed=0)], "list of 1"), (None, "NoneType")):
+        spec = AttackSpec(name="many", label="Many", function=random_flips, run_many=lambda _, result=result: result)
+        with pytest.raises(AttackError, match=f"'many' must return a list with flips for each of 3 victims, got {got}"):
+            spec.run(REQUEST)

@@ -74,6 +74,14 @@ def test_a_member_that_nobody_asks_for_is_not_inflated(tmp_path: Path) -> None:
             archive.read("zeros.npy")
 
 
+def test_a_header_is_read_without_the_array(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "g.npz", {"x.npy": npy(np.zeros((2**20, 100))), "y.npy": b"no array"})
+    with Archive(path) as archive:
+        assert archive.header("x") == ((2**20, 100), np.dtype(np.float64))
+        with pytest.raises(DataError, match="y is not an array of NumPy"):
+            archive.header("y")
+
+
 def test_the_variable_raises_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1")
     path = zipped(tmp_path / "a.npz", {"x.npy": npy(np.zeros(2**20, dtype=np.int8))})

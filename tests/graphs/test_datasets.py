@@ -287,6 +287,31 @@ def test_a_loader_that_returns_something_else_is_refused() -> None:
         load("odd")
 
 
+@pytest.mark.usefixtures("own_registry")
+def test_a_graph_without_features_has_the_identity_and_lists_are_refused() -> None:
+    bare = Data(edge_index=path_graph().edge_index, y=torch.tensor([0, 1, 0]))
+    register_dataset(DatasetSpec(name="bare", loader=lambda: bare))
+    with pytest.warns(UserWarning, match=r"loader of bare .* each of its 3 nodes is a feature .* x=torch\.eye\(3\)"):
+        assert torch.equal(load("bare").x, torch.eye(3))
+    assert bare.x is None
+    register_dataset(DatasetSpec(name="bares", loader=lambda: [path_graph(), bare]))
+    with pytest.raises(DataError, match="bares returns 1 graphs without features x, such as number 1; give each"):
+        load("bares")
+
+
+@pytest.mark.usefixtures("own_registry")
+@pytest.mark.parametrize("labels", [[2, 2, 2], [-1, 0, 0], [-1, -1, -1]])
+def test_labels_of_a_function_must_tell_apart_two_classes_as_those_of_a_file(labels: list[int]) -> None:
+    edges = path_graph().edge_index
+    register_dataset(DatasetSpec(name="one", loader=lambda: Data(torch.eye(3), edges, y=torch.tensor(labels))))
+    with pytest.raises(DataError, match="loader of one returns labels that must tell apart two classes or more"):
+        load("one")
+    parts = [Data(torch.eye(3), edges, y=torch.tensor([1])) for _ in range(2)]
+    register_dataset(DatasetSpec(name="graphs", loader=lambda: parts))
+    with pytest.raises(DataError, match=r"two classes or more, got \[1\]"):
+        load("graphs")
+
+
 def test_a_reference_names_a_loader_without_registration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_graphs.py").write_text("from wtawp.graphs import load\ndef club():\n    return load('karate')\n")
     monkeypatch.syspath_prepend(tmp_path)

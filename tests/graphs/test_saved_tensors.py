@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, InMemoryDataset
 
-from wtawp.base import DataError
+from wtawp.base import DataError, UnusedDataWarning
 from wtawp.graphs.read_limits import VARIABLE
 from wtawp.graphs.saved_tensors import SavedTensors
 from wtawp.graphs.user_files import read_pt
@@ -203,7 +203,8 @@ def test_a_view_that_negates_its_numbers_is_refused(tmp_path: Path) -> None:
 
 def test_other_content_is_left_alone(tmp_path: Path) -> None:
     extra = {"title": "a graph", "count": 3, "size": torch.Size([2]), "complex": torch.ones(2) * 1j}
-    assert read_pt(saved(tmp_path, "g", **extra)).num_nodes == 4
+    with pytest.warns(UnusedDataWarning, match="complex is not used"):
+        assert read_pt(saved(tmp_path, "g", **extra)).num_nodes == 4
     torch.save(Data(**GRAPH, x=torch.ones(4, 1).to_sparse(), note="a graph"), tmp_path / "d.pt")
     assert read_pt(tmp_path / "d.pt").x.tolist() == [[1.0]] * 4
 
@@ -221,6 +222,7 @@ def test_compressed_or_repeated_members_are_refused(tmp_path: Path) -> None:
         read_pt(path)
 
 
+@pytest.mark.filterwarnings("ignore::wtawp.base.UnusedDataWarning")
 def test_damaged_bytes_raise_nothing_but_data_errors(tmp_path: Path) -> None:
     whole = saved(tmp_path, "g", x=torch.eye(4).to_sparse(), train_mask=torch.ones(4, dtype=torch.bool))
     g = torch.Generator().manual_seed(0)

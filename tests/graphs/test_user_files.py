@@ -239,7 +239,8 @@ def test_row_2_masks_of_several_splits_are_kept(tmp_path: Path, as_data: bool) -
 def test_a_saved_graph_is_tidied_and_keeps_its_masks(tmp_path: Path, as_data: bool) -> None:
     content = {**tensors(), "train_mask": torch.tensor([True, True, False, False]), "other": torch.zeros(1)}
     torch.save(Data(**content) if as_data else content, tmp_path / "g.pt")
-    data = read_pt(tmp_path / "g.pt")
+    with pytest.warns(UnusedDataWarning, match=r"g\.pt: other is not used; of such a file, edge_index, y, x, "):
+        data = read_pt(tmp_path / "g.pt")
     assert data.edge_index.tolist() == EDGES
     assert data.y.tolist() == [0, 1, 1, -1]
     assert torch.equal(data.x, torch.ones(4, 2))
@@ -326,3 +327,97 @@ def test_row_8_weights_in_an_npz_are_said_to_be_unused(tmp_path: Path) -> None:
         assert read(tmp_path / "g.npz").num_edges == 2
     np.savez(tmp_path / "g.npz", adj_data=np.ones(2), **arrays)
     assert read(tmp_path / "g.npz").num_edges == 2
+
+
+def metattack(**entries: np.ndarray) -> dict[str, np.ndarray]:
+    matrix, parts = csr_matrix(([1, 1], ([0, 1], [1, 2])), shape=(4, 4)), ("data", "indices", "indptr", "shape")
+    arrays = {f"adj_{part}": np.asarray(getattr(matrix, part)) for part in parts}
+    return {**arrays, "labels": np.array([0, 1, 1, 0]), **entries}
+
+
+TABLE = np.arange(8.0).reshape(4, 2)
+
+
+def test_dense_features_of_an_npz_are_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", **metattack(attr_matrix=TABLE))
+    assert read(tmp_path / "g.npz").x.tolist() == TABLE.tolist()
+    np.savez(tmp_path / "g.npz", **metattack(attr_matrix=TABLE.astype(str)))
+    with pytest.raises(DataError, match="attr_matrix must hold numbers, got names"):
+        read(tmp_path / "g.npz")
+
+
+def test_masks_of_an_npz_are_read_and_checked_as_those_of_a_saved_graph(tmp_path: Path) -> None:
+    masks = {"train_mask": np.array([True, True, False, False]), "val_mask": np.array([[0, 1, 0, 1]] * 2, dtype=bool).T}
+    np.savez(tmp_path / "g.npz", **metattack(**masks))
+    data = read(tmp_path / "g.npz")
+    assert {name: data[name].tolist() for name in masks} == {name: mask.tolist() for name, mask in masks.items()}
+    for mask, message in (
+        (np.array([1, 1, 0, 0]), r"write data\.train_mask = data\.train_mask\.bool\(\)"),
+        (np.array([True, False]), r"train_mask must be 4 booleans, .* of shape \[2\]; make it fit"),
+        (np.array(["a", "b", "c", "d"]), "train_mask must hold booleans, got names"),
+    ):
+        np.savez(tmp_path / "g.npz", **metattack(train_mask=mask))
+        with pytest.raises(DataError, match=message):
+            read(tmp_path / "g.npz")
+
+
+FEATURES = csr_matrix(TABLE)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"x": TABLE},
+        {"features": TABLE.astype(int)},
+        {"node_attr": TABLE},
+        {f"feat_{part}": np.asarray(getattr(FEATURES, part)) for part in ("data", "indices", "indptr", "shape")},
+    ],
+)
+def test_features_of_an_npz_under_an_unknown_name_are_not_replaced_by_an_identity(
+    tmp_path: Path, entries: dict[str, np.ndarray]
+) -> None:
+    np.savez(tmp_path / "g.npz", **metattack(**entries))
+    named = "feat_[*]" if len(entries) > 1 else next(iter(entries))
+    with pytest.raises(
+        DataError, match=rf"{named} \[4, 2\] may hold them: save the array as attr_matrix, .* or remove"
+    ):
+        read(tmp_path / "g.npz")
+
+
+@pytest.mark.parametrize("table", [torch.ones(4, 2), torch.ones(4, 2).to_sparse(), np.ones((4, 2))])
+def test_features_of_a_saved_graph_under_an_unknown_name_are_not_replaced_by_an_identity(
+    tmp_path: Path, table: object
+) -> None:
+    content = {key: value for key, value in tensors().items() if key != "x"}
+    torch.save({**content, "feat": table}, tmp_path / "g.pt")
+    with pytest.raises(
+        DataError, match=r"g\.pt has no features .* feat \[4, 2\] may hold them: save it as x, or remove"
+    ):
+        read_pt(tmp_path / "g.pt")
+
+
+def test_a_known_entry_that_is_no_tensor_is_refused(tmp_path: Path) -> None:
+    torch.save({**tensors(), "x": np.ones((4, 2))}, tmp_path / "g.pt")
+    with pytest.raises(DataError, match="x must be a tensor, not an array of NumPy; save torch"):
+        read_pt(tmp_path / "g.pt")
+    torch.save({**tensors(), "train_mask": [True] * 4}, tmp_path / "g.pt")
+    with pytest.raises(DataError, match="train_mask must be a tensor, not list"):
+        read_pt(tmp_path / "g.pt")
+
+
+def test_entries_that_are_not_read_are_named_and_descriptions_are_not(tmp_path: Path) -> None:
+    descriptions = {"idx_to_class": np.array(["a", "b"]), "attr_names": np.array(["a"])}
+    np.savez(tmp_path / "g.npz", **metattack(**descriptions))
+    assert torch.equal(read(tmp_path / "g.npz").x, torch.eye(4))
+    kernel = np.ones((4, 4))  # may join nodes: no features for certain
+    np.savez(tmp_path / "g.npz", **metattack(idx_train=np.array([0]), kernel=kernel, **descriptions))
+    with pytest.warns(
+        UnusedDataWarning, match=r"g\.npz: idx_train, kernel are not used; .* adj_\*, .* and test_mask are"
+    ):
+        read(tmp_path / "g.npz")
+    np.savez(tmp_path / "g.npz", **metattack(attr_matrix=TABLE, x=TABLE))
+    with pytest.warns(UnusedDataWarning, match=r"g\.npz: x is not used"):
+        read(tmp_path / "g.npz")
+    torch.save({**tensors(), "pos": torch.ones(4, 2), "split": torch.ones(4)}, tmp_path / "g.pt")
+    with pytest.warns(UnusedDataWarning, match=r"g\.pt: pos, split are not used"):
+        read_pt(tmp_path / "g.pt")

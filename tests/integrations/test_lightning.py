@@ -277,10 +277,12 @@ def test_two_perturbations_of_one_trainer_have_keys_of_their_own() -> None:
     assert PerturbationCallback(awp).state_key != PerturbationCallback(awp, prefix="other").state_key
 
 
-def test_a_gradient_that_automatic_optimization_would_clear_is_refused() -> None:
+@pytest.mark.parametrize("returns_loss", [False, True])
+def test_a_gradient_that_automatic_optimization_would_clear_is_refused(returns_loss: bool) -> None:
     class Mistaken(Module):
-        def training_step(self, batch: list[Tensor], _: int) -> None:
-            self.awp.backward(lambda: F.cross_entropy(self.network(batch[0]), batch[1]))
+        def training_step(self, batch: list[Tensor], _: int) -> Tensor | None:
+            loss = self.awp.backward(lambda: F.cross_entropy(self.network(batch[0]), batch[1]))
+            return loss if returns_loss else None
 
     module = Mistaken()
     with pytest.raises(ValueError, match=r"return awp\.loss"):

@@ -50,23 +50,59 @@ def test_what_vmap_cannot_take_runs_member_by_member_and_says_so() -> None:
     torch.testing.assert_close(together, torch.stack([m(data.x, data.edge_index) for m in models]))
 
 
-def test_what_a_failed_attempt_drew_does_not_count() -> None:
-    class NoisyBranches(nn.Module):
+class Noisy(nn.Module):
+    def __init__(self, branches: bool = False) -> None:
+        super().__init__()
+        self.lin, self.norm, self.branches = nn.Linear(13, 3), nn.BatchNorm1d(13), branches
+
+    def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+        noisy = self.lin(self.norm(x)) + torch.randn(3)
+        return -noisy if self.branches and self.lin.weight.sum() <= 0 else noisy
+
+
+@pytest.mark.parametrize("branches", [False, True])
+def test_members_that_draw_run_one_after_another_silently_and_as_if_nothing_else_was_tried(branches: bool) -> None:
+    data, models = load("wine"), [Noisy(branches) for _ in range(3)]
+    ensemble = Ensemble(models)
+    before, buffers = torch.get_rng_state(), ensemble.buffers()
+    together = ensemble.logits(ensemble.parameters(), buffers, (data.x, data.edge_index), KEYS)
+    assert not ensemble.is_mapped
+    torch.set_rng_state(before)
+    torch.testing.assert_close(together, torch.stack([m(data.x, data.edge_index) for m in models]))
+    assert buffers["norm.num_batches_tracked"].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("knows_that_it_is_random", [True, False])
+def test_each_member_draws_from_a_random_state_of_its_own(
+    knows_that_it_is_random: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not knows_that_it_is_random:  # as an operation of another library that vmap does not know
+        mapped = torch.func.vmap
+        monkeypatch.setattr(torch.func, "vmap", lambda f, **_: mapped(f, randomness="different"))
+    data, models = load("wine"), [Noisy() for _ in range(3)]
+    weights, arguments, outputs = Ensemble(models).parameters(), (data.x, data.edge_index), {}
+    for chosen in ([0, 1, 2], [2, 1], [1, 0]):
+        stack = Ensemble([models[i] for i in chosen], seeds=chosen)
+        before, own = torch.get_rng_state(), {name: w[chosen] for name, w in weights.items()}
+        first, second = (stack.logits(own, stack.buffers(), arguments, KEYS[chosen]) for _ in range(2))
+        assert torch.equal(before, torch.get_rng_state())
+        assert not torch.equal(first, second)
+        for i, both in zip(chosen, torch.stack([first, second], 1), strict=True):
+            torch.testing.assert_close(both, outputs.setdefault(i, both))
+
+
+def test_dropout_that_drops_nothing_is_mapped() -> None:
+    class Still(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.lin = nn.Linear(13, 3)
 
         def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
-            noisy = self.lin(x) + torch.randn(3)
-            return noisy if self.lin.weight.sum() > 0 else -noisy
+            return nn.functional.dropout(self.lin(x), 0.0, self.training)
 
-    data, models = load("wine"), [NoisyBranches() for _ in range(3)]
-    ensemble = Ensemble(models)
-    before = torch.get_rng_state()
-    with pytest.warns(UserWarning, match="members run one after another"):
-        together = ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), KEYS)
-    torch.set_rng_state(before)
-    torch.testing.assert_close(together, torch.stack([m(data.x, data.edge_index) for m in models]))
+    data, ensemble = load("wine"), Ensemble([Still() for _ in range(2)])
+    ensemble.logits(ensemble.parameters(), {}, (data.x, data.edge_index), KEYS[:2])
+    assert ensemble.is_mapped
 
 
 def test_what_a_failed_attempt_counted_in_buffers_does_not_count() -> None:

@@ -12,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ EPOCHS, AWP = 9, AwpConfig(rho=0.5, lam=0.5)
 KILLS: dict[str, list[tuple[int, tuple[str, int] | None]]] = {
     "alone": [(1, ("epoch", 1)), (2, ("epoch", 8)), (1, ("write", 5))],
     "mapped": [(2, ("epoch", 4))],
+    "drawing": [(2, ("epoch", 4))],
     "not mapped": [(1, ("epoch", 3))],
     "ours": [(2, ("epoch", 12)), (1, ("write", 1)), (3, None)],
 }
@@ -40,16 +42,17 @@ KILLS: dict[str, list[tuple[int, tuple[str, int] | None]]] = {
 class Users(nn.Module):
     """A user's module with torch's own dropout and batch norm."""
 
-    def __init__(self) -> None:
+    def __init__(self, dropout: float = 0.4) -> None:
         super().__init__()
         self.first, self.norm, self.last = nn.Linear(13, 6), nn.BatchNorm1d(6), nn.Linear(6, 3)
+        self.dropout = dropout
 
     def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
-        return self.last(F.dropout(self.norm(self.first(x)).relu(), 0.4, self.training))
+        return self.last(F.dropout(self.norm(self.first(x)).relu(), self.dropout, self.training))
 
 
 class NotMappable(Users):
-    """Draws random numbers before it does what vmap refuses: a decision that depends on values."""
+    """Draws random numbers and does what vmap refuses: a decision that depends on values."""
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         out = super().forward(x, edge_index)
@@ -64,7 +67,7 @@ def scenarios() -> dict[str, Callable[[], dict[str, Any]]]:
     wine = load("wine")
     one, other = (stratified(wine.y, seed=s) for s in range(2))
 
-    def users(kind: type[nn.Module], size: int) -> list[nn.Module]:
+    def users(kind: Callable[[], nn.Module], size: int) -> list[nn.Module]:
         torch.manual_seed(0)
         return [kind() for _ in range(size)]
 
@@ -79,7 +82,10 @@ def scenarios() -> dict[str, Callable[[], dict[str, Any]]]:
 
     return {
         "alone": lambda: {"models": users(Users, 1), "splits": one, "awp": AWP, "patience": 4, "lr": 0.1},
-        "mapped": lambda: {"models": users(Users, 2), "splits": one, "optimizer": momentum, "scheduler": cosine},
+        "mapped": lambda: {
+            "models": users(partial(Users, 0.0), 2), "splits": one, "optimizer": momentum, "scheduler": cosine,
+        },
+        "drawing": lambda: {"models": users(Users, 2), "splits": one, "optimizer": momentum, "scheduler": cosine},
         "not mapped": lambda: {"models": users(NotMappable, 2), "splits": one, "awp": AWP, "scheduler": plateau},
         "ours": lambda: {
             "models": [MLP(13, 3, generator=rng("init", i)) for i in range(3)],

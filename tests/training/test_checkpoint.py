@@ -56,11 +56,11 @@ def test_a_training_that_is_killed_and_continued_has_the_bits_of_an_uninterrupte
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [report.pop("scenario") for report in reports] == ["alone", "mapped", "not mapped", "ours"]
+    assert [report.pop("scenario") for report in reports] == ["alone", "mapped", "drawing", "not mapped", "ours"]
     left = [int(report.pop("files left in the middle of writing")) for report in reports]
     assert left[0] == 1  # and it did no harm
     assert left[-1] >= 2
-    assert [len(report) for report in reports] == [4, 2, 2, 4]
+    assert [len(report) for report in reports] == [4, 2, 2, 2, 4]
     for report in reports:
         assert set(report.values()) == {report["uninterrupted"]}, report
 
@@ -123,6 +123,20 @@ def test_a_training_continues_from_every_epoch(name: str, tmp_path: Path) -> Non
                     observe=lambda _, e, seen=seen: seen.append(e), **options)  # fmt: skip
         assert content([again], [found]) == expected, epoch
         assert seen == list(range(epoch, len(result.history["val_loss"])))
+
+
+@pytest.mark.parametrize("name", ["perturbed", "functional"])
+def test_a_stack_of_modules_that_draw_continues_from_its_middle(name: str, tmp_path: Path) -> None:
+    options = {"seeds": [3, 4], "epochs": 6, **TRAININGS[name]}
+    path, models, reference, again = tmp_path / "training.pt", *([users(0), users(1)] for _ in range(3))
+    expected = content(reference, fit_many(reference, DATA, SPLIT, **options))
+
+    def keep(_models: list[nn.Module], epoch: int) -> None:
+        if epoch == 3:
+            shutil.copy(path, tmp_path / "3.pt")
+
+    fit_many(models, DATA, SPLIT, checkpoint=path, checkpoint_every=1, observe=keep, **options)
+    assert content(again, fit_many(again, DATA, SPLIT, checkpoint=tmp_path / "3.pt", **options)) == expected
 
 
 def test_a_finished_training_is_returned_without_training_again(tmp_path: Path) -> None:

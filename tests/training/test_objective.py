@@ -6,6 +6,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wtawp.base import DataError, rng
+from wtawp.graphs import load, stratified
+from wtawp.training import fit, fit_batches
 from wtawp.training.objective import Objective
 
 OUTPUTS = torch.randn(2, 5, 3, generator=rng("outputs"))
@@ -102,3 +104,33 @@ def test_results_of_a_wrong_kind_are_refused() -> None:
         Objective().losses(flat, Y)
     with pytest.raises(DataError, match=r"accuracy needs one row of logits .* returns shape \[5\]; pass metric="):
         Objective().scores(flat, Y)
+
+
+def test_probabilities_in_place_of_logits_are_warned_of_once() -> None:
+    for outputs in (OUTPUTS, OUTPUTS.log_softmax(2), OUTPUTS.softmax(2) + 0.1, OUTPUTS.sigmoid()):
+        Objective().losses(outputs, Y)
+    Objective(loss=F.nll_loss).losses(OUTPUTS.softmax(2), Y)
+    objective = Objective()
+    with pytest.warns(UserWarning, match=r"the model returns probabilities: .* return logits, without the softmax, or"):
+        objective.losses(OUTPUTS.softmax(2), Y)
+    objective.losses(OUTPUTS.softmax(2), Y)
+
+
+class Softmaxed(torch.nn.Module):
+    """A user's module that ends in a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(13, 3)
+
+    def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+        return self.lin(x).softmax(1)
+
+
+def test_all_that_train_warn_of_probabilities() -> None:
+    data = load("wine")
+    split = stratified(data.y, seed=0)
+    with pytest.warns(UserWarning, match="the model returns probabilities"):
+        fit(Softmaxed(), data, split, seed=0, epochs=1)
+    with pytest.warns(UserWarning, match="the model returns probabilities"):
+        fit_batches(Softmaxed(), data, split, seed=0, batch_size=8, fanouts=(5,), epochs=1)

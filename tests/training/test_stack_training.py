@@ -2,7 +2,7 @@ from weakref import ref
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT as PygGAT  # noqa: N811
@@ -48,6 +48,39 @@ def test_many_together_end_as_each_alone(
             torch.testing.assert_close(p, q, rtol=0, atol=tolerance)
         assert result.epoch == together[i].epoch
         assert result.history["train_loss"][0] == pytest.approx(together[i].history["train_loss"][0], rel=1e-5)
+
+
+class Drawing(nn.Module):
+    """A user's module that draws from torch's generators in training and, a little, in evaluation."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.first, self.last = nn.Linear(13, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, _edge_index: Tensor) -> Tensor:
+        hidden = F.dropout(self.first(F.dropout(x, 0.3, self.training)).relu(), 0.5, self.training)
+        return self.last(hidden + 0.01 * torch.randn_like(hidden))
+
+
+@pytest.mark.parametrize("awp", [*SETTINGS, AwpConfig(rho=0.5, lam=0.7, perturbed_gradient="functional")])
+def test_modules_that_draw_from_torch_s_generators_end_together_as_each_alone(awp: AwpConfig | None) -> None:
+    data = load("wine")
+    data.x = data.x.double()
+    splits = [stratified(data.y, seed=s) for s in range(2)]
+    parts = [splits[0], splits[1], splits[0]]
+    models, alone = ([Drawing(i).double() for i in range(3)] for _ in range(2))
+    before = torch.get_rng_state()
+    together = fit_many(models, data, parts, seeds=[10, 11, 12], awp=awp, epochs=8)
+    assert torch.equal(before, torch.get_rng_state())
+    for i, model in enumerate(alone):
+        torch.rand(i)  # the caller's random state decides nothing
+        result = fit(model, data, parts[i], seed=10 + i, awp=awp, epochs=8)
+        for p, q in zip(model.parameters(), models[i].parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=0, atol=1e-9)
+        assert result.history == {name: pytest.approx(column) for name, column in together[i].history.items()}
+        assert (result.epoch, result.loss) == (together[i].epoch, pytest.approx(together[i].loss))
 
 
 def test_the_history_holds_the_by_products_of_every_step() -> None:

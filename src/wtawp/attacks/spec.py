@@ -295,13 +295,34 @@ class AttackSpec:
 
         Raises:
             ValueError: If the request holds no budget, and the attack has no default for it.
-            AttackError: If the attack returns more flips than the budget allows.
+            AttackError: If the attack returns something other than flips, or more flips than the budget allows.
         """
         if request.budget is None and not self.has_default_budget:
             raise ValueError(f"attack {self.name!r} needs a budget: a share of the edges as in 0.05, or their number")
         flips = self._run(request, options)
+        self._check_kind(request, flips)
         self._check_budget(request, flips)
         return flips
+
+    def _check_kind(self, request: AttackRequest, results: object) -> None:
+        """Refuse what is not one set of flips for each victim."""
+        from wtawp.graphs.feature_flips import FeatureFlips
+        from wtawp.graphs.flips import EdgeFlips
+        from wtawp.graphs.graph_flips import GraphFlips
+
+        victims = len(request.victims)
+        if not isinstance(results, Sequence) or len(results) != victims:
+            size = f" of {len(results)}" if isinstance(results, Sequence) else ""
+            raise AttackError(
+                f"run_many of attack {self.name!r} must return a list with flips for each of {victims} victims, got"
+                f" {type(results).__name__}{size}"
+            )
+        for result in results:
+            if not isinstance(result, EdgeFlips | FeatureFlips | GraphFlips):
+                raise AttackError(
+                    f"attack {self.name!r} must return EdgeFlips, FeatureFlips or GraphFlips, got"
+                    f" {type(result).__name__}; build them with EdgeFlips.of(pairs, num_nodes), pairs of shape [2, k]"
+                )
 
     def _check_budget(self, request: AttackRequest, flips: "Sequence[Flips]") -> None:
         """Refuse more flips than were allowed, which would pass for a strong attack."""

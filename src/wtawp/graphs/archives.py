@@ -19,6 +19,7 @@ from wtawp.base import DataError
 from wtawp.graphs.file_checks import brief
 from wtawp.graphs.read_limits import DEFAULT_MB, NUMBER_BYTES, check_memory
 
+HEADER_BYTES = 2**17  # more than the header of any .npy file that NumPy reads
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile inflates the others without a limit
 
 
@@ -104,6 +105,29 @@ class Archive:
         array = plain_array(self.read(f"{name}.npy"), where)
         self.reserve(array.size * NUMBER_BYTES, where)  # what it needs once it is converted
         return array
+
+    def header(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
+        """Read what the member `name`.npy declares about its array, without inflating the array.
+
+        Args:
+            name: The name of the array.
+
+        Returns:
+            Its shape and its dtype, which need not be what the member really holds.
+
+        Raises:
+            DataError: If the member is damaged, or is no array.
+        """
+        member, where = self._zip.getinfo(f"{name}.npy"), f"{self.path}, {_shown(name)}"
+        if member.compress_type not in _METHODS:
+            raise DataError(f"{where} is compressed by method {member.compress_type}; only deflate is read: pack again")
+        try:
+            with self._zip.open(member) as stream:
+                start = io.BytesIO(stream.read(HEADER_BYTES))
+        except Exception as error:  # a damaged archive can raise anything
+            raise _unreadable(self.path, error) from error
+        shape, _, dtype = npy_header(start, where)
+        return shape, dtype
 
     def reserve(self, needed: int, where: str) -> None:
         """Count memory for content of this archive.

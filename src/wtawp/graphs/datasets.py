@@ -148,7 +148,11 @@ def _load_spec(spec: DatasetSpec, seed: int, features: str | None) -> "Data | li
         raise DataError(
             f"the loader of {spec.name} must return a PyG Data or a list of them, got {type(data).__name__}"
         )
-    return data
+    if spec.source == "published":
+        return data
+    from wtawp.graphs.sanitize import complete
+
+    return complete(data, where=f"the loader of {spec.name}")
 
 
 def _loader(spec: DatasetSpec) -> "Callable[..., Data | list[Data]]":

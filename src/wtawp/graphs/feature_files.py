@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from wtawp.base import DataError
-from wtawp.graphs.archives import npy_header
+from wtawp.graphs.archives import HEADER_BYTES, npy_header
 from wtawp.graphs.file_checks import brief
 
-_HEADER_BYTES = 2**17  # more than the header of any .npy file that NumPy reads
 _MARK = "_wtawp_memory_mapped"
 
 
@@ -50,7 +49,7 @@ def memory_mapped(path: str | Path) -> Tensor:  # -> [n, d]
         raise DataError(f"there is no file {path.absolute()}")
     try:
         with path.open("rb") as file:
-            start = io.BytesIO(file.read(_HEADER_BYTES))
+            start = io.BytesIO(file.read(HEADER_BYTES))
         file_bytes = path.stat().st_size
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error

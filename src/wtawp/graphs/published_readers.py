@@ -25,28 +25,37 @@ from wtawp.graphs.registry import TuFeatures
 from wtawp.graphs.sanitize import UNLABELLED, adjacency_edges, csr, feature_tensor, node_graph, undirected
 
 CSR_PARTS = ("data", "indices", "indptr", "shape")
+DENSE_FEATURES = "attr_matrix"  # of a metattack file whose features are one array
 FEATURES_MB = 256  # of dense features, or of graphs, that an archive may always have
 GRAPH_BYTES = 1024  # what one graph of a list needs beside its numbers
 NUM_PUBLIC_VAL = 500  # Planetoid's public split: its rows of x, the next 500, and test.index
 
 
 def read_npz(path: Path) -> Data:
-    """Read the metattack format: CSR matrices `adj_*` and, optionally, `attr_*` in plain arrays, and `labels`."""
+    """Read the metattack format: CSR matrices `adj_*` and, optionally, `attr_*` in plain arrays, and `labels`.
+
+    Features may also be one dense array, `attr_matrix`.
+    """
     with Archive(path) as archive:
         needed = [f"adj_{part}" for part in CSR_PARTS] + ["labels"]
         if any(f"attr_{part}.npy" in archive.names for part in CSR_PARTS):
             needed += [f"attr_{part}" for part in CSR_PARTS]
+        elif f"{DENSE_FEATURES}.npy" in archive.names:
+            needed.append(DENSE_FEATURES)
         absent = [name for name in needed if f"{name}.npy" not in archive.names]
         if absent:
             raise DataError(f"{path} lacks {', '.join(absent)}; expected {', '.join(needed)}, found {_listed(archive)}")
         arrays = {name: archive.array(name) for name in needed}
     labels = _checked_labels(arrays["labels"], path)
+    if DENSE_FEATURES in arrays and arrays[DENSE_FEATURES].dtype.kind == "U":
+        raise DataError(f"{path}: {DENSE_FEATURES} must hold numbers, got names")
 
     def matrix(prefix: str) -> csr_matrix:
         return csr(*(arrays[f"{prefix}_{part}"] for part in CSR_PARTS), where=f"{path}, {prefix}")
 
     edges = adjacency_edges(matrix("adj"), len(labels), where=str(path))
-    return node_graph(edges, labels, matrix("attr") if "attr_data" in arrays else None, where=str(path))
+    features = matrix("attr") if "attr_data" in arrays else arrays.get(DENSE_FEATURES)
+    return node_graph(edges, labels, features, where=str(path))
 
 
 def read_graphdata(path: Path) -> Data:

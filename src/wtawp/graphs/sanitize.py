@@ -5,6 +5,7 @@ classes numbered from 0. What can be repaired without guessing is repaired (docs
 `DataError` that names the place. Every function takes `where`, the name of the file or array for its error messages.
 """
 
+import copy
 import warnings
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.base import DataError
+from wtawp.base import DataError, find_stack_level
 from wtawp.graphs.file_checks import checked_indices, checked_pointers, checked_shape, checked_values
 
 DENSE_LIMIT = 2**26  # numbers: features of up to 256 MiB are dense, larger ones (Coauthor: 1.1 GiB) stay sparse CSR
@@ -39,6 +40,38 @@ def node_graph(
     if classes != list(range(len(classes))):
         data.classes = classes
     return data
+
+
+def complete(data: Data | list[Data], *, where: str) -> Data | list[Data]:
+    """What a function returned, with the identity matrix as features of a single graph without any, and a warning.
+
+    Graphs of a list without features, and labels of fewer than two classes, are refused, as in a file.
+    """
+    graphs = data if isinstance(data, list) else [data]
+    bare = [i for i, graph in enumerate(graphs) if graph.x is None]
+    if isinstance(data, list) and bare:
+        raise DataError(
+            f"{where} returns {len(bare)} graphs without features x, such as number {bare[0]}; give each graph some,"
+            " such as torch.ones(num_nodes, 1), or those of torch_geometric.transforms.OneHotDegree"
+        )
+    labels = [graph.y for graph in graphs if isinstance(graph.y, Tensor)]
+    if labels and len(labels) == len(graphs) and all(y.dim() == 1 and not y.is_floating_point() for y in labels):
+        classes = torch.cat(labels).unique()
+        if len(classes) and int((classes >= 0).sum()) < 2:
+            known = classes[classes >= 0].tolist()
+            raise DataError(f"{where} returns labels that must tell apart two classes or more, got {known}")
+    if isinstance(data, list) or not bare:
+        return data
+    has_labels = isinstance(data.y, Tensor) and data.y.dim() > 0
+    num_nodes = len(data.y) if has_labels else int(data.num_nodes or 0)
+    warnings.warn(
+        f"{where} returns a graph without features x, so that each of its {num_nodes} nodes is a feature of its own;"
+        f" write x=torch.eye({num_nodes}) if that is intended",
+        stacklevel=find_stack_level(),
+    )
+    completed = copy.copy(data)
+    completed.x = feature_tensor(identity(num_nodes, dtype=np.float32, format="csr"), where=where)
+    return completed
 
 
 def undirected(

@@ -17,7 +17,7 @@ import torch
 from scipy.sparse import coo_matrix, csr_matrix
 from torch import Tensor
 
-from wtawp.base import DataError
+from wtawp.base import DataError, shortened
 from wtawp.graphs.file_checks import (
     LARGEST,
     brief,
@@ -138,6 +138,34 @@ class SavedTensors:
         """Whether the entry of this name is a sparse tensor."""
         pickled = _unwrapped(self.content.get(key))
         return isinstance(pickled, _Pickled) and pickled.name == "torch._utils._rebuild_sparse_tensor"
+
+    def is_array(self, key: str) -> bool:
+        """Whether the entry of this name is a tensor, or an array of NumPy, which is never read."""
+        pickled = _unwrapped(self.content.get(key))
+        return self.is_tensor(key) or (isinstance(pickled, _Pickled) and pickled.name.endswith("._reconstruct"))
+
+    def shape_of_numbers(self, key: str) -> tuple[int, ...] | None:
+        """The shape that is declared of a tensor or array of numbers; None for booleans and for anything else."""
+        match _unwrapped(self.content.get(key)):
+            case _Pickled(
+                name="torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor_v3",
+                arguments=(_Storage(reference=(_, type() as kind, *_)), _, size, *_),
+            ) if getattr(kind, "name", "") != "torch.BoolStorage":
+                pass
+            case _Pickled(name="torch._utils._rebuild_sparse_tensor", arguments=(_, tuple() as parts)):
+                size = next((part for part in parts if getattr(part, "name", "") == "torch.Size"), None)
+            case _Pickled(state=(_, tuple() as size, _Pickled(arguments=(str(kind), *_)), *_)) if kind[:1] in "iuf":
+                pass
+            case _:
+                return None
+        return _sizes(size, f"{self.path}, {key}")
+
+    def kind(self, key: str) -> str:
+        """The type of the entry of this name, for a message."""
+        entry = self.content.get(key)
+        return (
+            "an array of NumPy" if self.is_array(key) else shortened(getattr(entry, "name", "") or type(entry).__name__)
+        )
 
     def dense(self, key: str) -> Tensor:
         """The dense tensor of this name; a sparse one, or one of complex numbers, is refused."""

@@ -15,13 +15,25 @@ from torch_geometric.data import Data
 
 from wtawp.base import DataError, UnusedDataWarning, find_stack_level, shortened
 from wtawp.graphs.archives import Archive
-from wtawp.graphs.published_readers import pickled_matrix, read_graphdata, read_npz, read_tu
+from wtawp.graphs.published_readers import (
+    CSR_PARTS,
+    DENSE_FEATURES,
+    pickled_matrix,
+    read_graphdata,
+    read_npz,
+    read_tu,
+)
 from wtawp.graphs.registry import SUFFIXES, TuFeatures
 from wtawp.graphs.sanitize import node_graph, undirected
 from wtawp.graphs.saved_tensors import SavedTensors
 from wtawp.graphs.splits import MASKS, mask_advice
+from wtawp.graphs.unread_entries import is_description, refuse_unread_features, warn_of_unread
 
 DENSE = ("edge_index", "y", "edge_weight")
+PT_NAMES = ("edge_index", "y", "x", "edge_weight", *MASKS, "edge_attr", "edge_type")  # what is said about is known
+METATTACK_NAMES = (*(f"{matrix}_{part}" for matrix in ("adj", "attr") for part in CSR_PARTS), "labels")
+GRAPHDATA_NAMES = ("adj_matrix", "node_attr", "node_label")
+MASK_NAMES = f"{', '.join(MASKS[:-1])} and {MASKS[-1]}"
 NODE_HEADERS = (  # words that name the columns of nodes and labels
     {"id", "name", "node", "node_id", "nodeid", "vertex"},
     {"category", "class", "class_id", "label", "labels", "target", "y"},
@@ -70,8 +82,41 @@ def read_user_npz(path: Path) -> Data:
     data = read_graphdata(path) if is_graphdata else read_npz(path)
     with Archive(path) as archive:
         weights = pickled_matrix(archive, "adj_matrix").data if is_graphdata else archive.array("adj_data")
+        masks = {name: _mask(archive.array(name), f"{path}, {name}") for name in MASKS if name in names}
+        _set_masks(data, masks, str(path))
+        used = {*MASKS, *(GRAPHDATA_NAMES if is_graphdata else METATTACK_NAMES)}
+        used |= {DENSE_FEATURES} if {"attr_data", DENSE_FEATURES} & names == {DENSE_FEATURES} else set()
+        unread = [name for name in names if name not in used and not is_description(name)]
+        if not {"node_attr" if is_graphdata else "attr_data", DENSE_FEATURES} & names:
+            advice = f"save the array as {DENSE_FEATURES}, or a CSR matrix as attr_data, attr_indices, ..."
+            refuse_unread_features(path, _shapes(archive, unread), len(data.y), advice=advice)
     _warn_of_unused(path, ["weights"] * (not np.isin(weights, (0, 1)).all()))
+    read = ", ".join(GRAPHDATA_NAMES) if is_graphdata else f"adj_*, attr_* or {DENSE_FEATURES}, labels"
+    warn_of_unread(path, unread, f"{read}, {MASK_NAMES}")
     return data
+
+
+def _shapes(archive: Archive, names: list[str]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays of numbers among some members, and of the CSR matrices in several members."""
+    shapes = {}
+    for name in names:
+        if f"{name}.npy" in archive.names:
+            shape, dtype = archive.header(name)
+            if dtype.kind in "iuf":
+                shapes[name] = shape
+    for name in [name.removesuffix("_data") for name in shapes if name.endswith("_data")]:
+        parts = [f"{name}_{part}" for part in CSR_PARTS]
+        if shapes.keys() >= set(parts) and (size := archive.array(f"{name}_shape")).dtype.kind in "iu":
+            shapes = {part: shape for part, shape in shapes.items() if part not in parts}
+            shapes[f"{name}_*"] = tuple(size.ravel().tolist())
+    return shapes
+
+
+def _mask(array: np.ndarray, where: str) -> Tensor:
+    """The mask in an array, which `_set_masks` checks."""
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{where} must hold booleans, got names")
+    return torch.from_numpy(array if array.dtype == bool else array.astype(np.float64))
 
 
 def read_csv(path: Path) -> Data:
@@ -119,9 +164,13 @@ def read_pt(path: Path) -> Data:
     """Read a saved PyG `Data` or dict of tensors: edge_index, y and, optionally, x, edge_weight and the three masks.
 
     Nothing in the file is run, and a file that names objects of other libraries than torch, PyG and NumPy is refused.
-    What it says about its tensors is checked against what it holds before they are used.
+    What it says about its tensors is checked against what it holds before they are used. An `UnusedDataWarning` names
+    other tensors, and one that may be the features of a graph without `x` is refused.
     """
     saved = SavedTensors(path)
+    for key in (*DENSE, "x", *MASKS):
+        if saved.content.get(key) is not None and not saved.is_tensor(key):
+            raise DataError(f"{path}: {key} must be a tensor, not {saved.kind(key)}; save torch.as_tensor({key})")
     absent = [key for key in ("edge_index", "y") if not saved.is_tensor(key)]
     if absent:
         there = ", ".join(key for key in saved.content if isinstance(key, str))
@@ -134,7 +183,12 @@ def read_pt(path: Path) -> Data:
     weight = tensors.get("edge_weight", torch.ones(1))
     unused = ["weights"] * (not bool(((weight == 0) | (weight == 1)).all()))
     unused += [word for key, word in (("edge_attr", "attributes"), ("edge_type", "types")) if saved.is_tensor(key)]
+    unread = [key for key in saved.content if isinstance(key, str) and key not in PT_NAMES and saved.is_array(key)]
+    if features is None:
+        shapes = {key: shape for key in unread if (shape := saved.shape_of_numbers(key)) is not None}
+        refuse_unread_features(path, shapes, len(data.y), advice="save it as x")
     _warn_of_unused(path, unused)
+    warn_of_unread(path, unread, f"{', '.join(PT_NAMES[:4])}, {MASK_NAMES}")
     return data
 
 
@@ -154,17 +208,21 @@ def _from_tensors(tensors: dict[str, Tensor], features: csr_matrix | np.ndarray 
     )
     labels = labels.float() if labels.dtype == torch.bfloat16 else labels
     data = node_graph(edges, labels.numpy(), features, where=where)
-    for name in MASKS:
-        if name in tensors:
-            mask = tensors[name]
-            if mask.dtype != torch.bool or mask.ndim not in (1, 2) or len(mask) != len(labels):
-                advice = mask_advice(mask, name, len(labels)) if mask.dtype != torch.bool else "; make it fit"
-                raise DataError(
-                    f"{where}: {name} must be {len(labels)} booleans, or a column of them for each split, got "
-                    f"{mask.dtype} of shape {list(mask.shape)}{advice}; then save the graph again"
-                )
-            data[name] = tensors[name]
+    _set_masks(data, {name: tensors[name] for name in MASKS if name in tensors}, where)
     return data
+
+
+def _set_masks(data: Data, masks: dict[str, Tensor], where: str) -> None:
+    """Give a graph the masks of its file, checked."""
+    size = len(data.y)
+    for name, mask in masks.items():
+        if mask.dtype != torch.bool or mask.ndim not in (1, 2) or len(mask) != size:
+            advice = mask_advice(mask, name, size) if mask.dtype != torch.bool else "; make it fit"
+            raise DataError(
+                f"{where}: {name} must be {size} booleans, or a column of them for each split, got "
+                f"{mask.dtype} of shape {list(mask.shape)}{advice}; then save the graph again"
+            )
+        data[name] = mask
 
 
 def _lines(path: Path) -> Lines:

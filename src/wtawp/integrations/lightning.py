@@ -17,6 +17,11 @@ from typing_extensions import override
 from wtawp.core.awp import WTAWP
 from wtawp.core.observation import StepStatistics
 
+_CLEARED = (
+    "training_step called awp.backward(...), but automatic optimization clears the gradients afterwards; return"
+    " awp.loss(fn) from training_step, or set self.automatic_optimization = False"
+)
+
 
 def gradient_scale(trainer: Trainer) -> Tensor | None:
     """Find the factor by which a trainer scales losses, for `awp.loss(fn, scale=gradient_scale(self.trainer))`.
@@ -166,13 +171,19 @@ class PerturbationCallback(Callback):
 
     @override
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Note that a loss is differentiated.
+        """Note that a loss is differentiated, and refuse the detached one that `awp.backward(...)` returns.
 
         Args:
             trainer: The trainer.
             pl_module: The module that is trained.
             loss: The loss.
+
+        Raises:
+            ValueError: If the loss has no gradient because the perturbation has already computed it.
         """
+        was_called = self._calls() > self._calls_before_batch
+        if pl_module.automatic_optimization and was_called and not loss.requires_grad:
+            raise ValueError(_CLEARED)
         self._is_differentiated = True
 
     @override
@@ -200,10 +211,7 @@ class PerturbationCallback(Callback):
         self._batches_of_epoch += 1
         was_called = self._calls() > self._calls_before_batch
         if pl_module.automatic_optimization and was_called and not self._is_differentiated:
-            raise ValueError(
-                "training_step called awp.backward(...), but automatic optimization clears the gradients afterwards;"
-                " return awp.loss(fn) from training_step, or set self.automatic_optimization = False"
-            )
+            raise ValueError(_CLEARED)
         if self._step is not None:
             values = {f"{self._prefix}/{name}": value for name, value in self._step.as_tensors().items()}
             pl_module.log_dict(values, on_step=True, on_epoch=False)

@@ -1,7 +1,8 @@
 """Many models as one: their parameters are stacked, and autograd works on the stacks.
 
-Our models take stacks as they are. Other modules are mapped with `torch.func.vmap`; those that vmap cannot handle run
-one after another, with a warning.
+Our models take stacks as they are. Other modules are mapped with `torch.func.vmap`. Those that vmap cannot handle run
+one after another, with a warning; so do, silently, those that draw from torch's generators in a pass, such as
+`nn.Dropout`, because each member draws from a random state of its own, as it would alone.
 """
 
 import warnings
@@ -13,12 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from wtawp.base import find_stack_level
+from wtawp.base import find_stack_level, isolated_rng
 from wtawp.models.calls import Adapted, Forward, checked_output, explain_failure, is_out_of_memory
 from wtawp.models.capabilities import HasExtraLoss, StackAware, StackAwareOnGraphs
 from wtawp.models.dropout import masks
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
+_RANDOMNESS_ERROR = "in randomness error mode"  # of what vmap says about a module that draws
 
 
 class Ensemble:
@@ -27,6 +29,8 @@ class Ensemble:
     Args:
         models: The members, at least one; their parameters and buffers must have the same names and shapes.
         forward: Called as `forward(model, data)` instead of the modules themselves; None calls the modules.
+        seeds: For each member the seed of torch's random state in its passes; None lets all members draw from the
+            global state, one after another. The draws of our models do not depend on it.
 
     Attributes:
         models: The members.
@@ -38,7 +42,9 @@ class Ensemble:
             their own to the loss.
     """
 
-    def __init__(self, models: Sequence[nn.Module], forward: Forward | None = None) -> None:
+    def __init__(
+        self, models: Sequence[nn.Module], forward: Forward | None = None, *, seeds: Sequence[int] | None = None
+    ) -> None:
         shapes = [{n: t.shape for n, t in (*m.named_parameters(), *m.named_buffers())} for m in models]
         if not models or any(s != shapes[0] for s in shapes):
             raise ValueError("an ensemble needs at least one model, and models of one architecture")
@@ -53,6 +59,7 @@ class Ensemble:
         self.has_extra_loss = self.is_ours and isinstance(models[0], HasExtraLoss)
         self.draws_in_evaluation = isinstance(models[0], StackAware) and models[0].draws_in_evaluation
         self.is_mapped = len(models) > 1 and not self.is_ours
+        self._states = None if seeds is None or not self.is_mapped else _seeded_states(seeds, self.template)
         self._modules = list(self.template.modules())
         self._places = _places(self.template) if self.is_ours else {}
         self._has_own_mode = any(type(module).train is not nn.Module.train for module in self._modules)
@@ -119,24 +126,30 @@ class Ensemble:
                 logits: Tensor = self.template(*arguments)
                 return logits
         if self.is_mapped:
-            states, buffers_before = rng_states(keys.device), {n: b.clone() for n, b in buffers.items()}
+            buffers_before, states = {n: b.clone() for n, b in buffers.items()}, rng_states(keys.device)
             try:
-                mapped: Tensor = torch.func.vmap(one, randomness="different")(parameters, buffers, keys)
-                return mapped
+                mapped: Tensor = torch.func.vmap(one, randomness="error")(parameters, buffers, keys)
+                if all(map(torch.equal, states, rng_states(keys.device))):
+                    return mapped
+                set_rng_states(states, keys.device)  # an operation drew that vmap does not know to be random
             except RuntimeError as error:
                 if is_out_of_memory(error):
                     raise
-                set_rng_states(states, keys.device)  # what the failed call drew, and counted in buffers, is undone
-                for n, before in buffers_before.items():
-                    buffers[n].copy_(before)
-                warnings.warn(
-                    f"vmap cannot take {type(self.template).__name__}, so members run one after another: {error}",
-                    stacklevel=find_stack_level(),
-                )
-                self.is_mapped = False
+                if _RANDOMNESS_ERROR not in str(error):
+                    warnings.warn(
+                        f"vmap cannot take {type(self.template).__name__}, so members run one after another: {error}",
+                        stacklevel=find_stack_level(),
+                    )
+            for n, before in buffers_before.items():  # what this call counted in buffers is undone
+                buffers[n].copy_(before)
+            self.is_mapped = False
         members = range(len(self.models))
         try:
-            return torch.stack([one(_member(parameters, i), _member(buffers, i), keys[i]) for i in members])
+            outputs = []
+            for i in members:
+                with self._drawing_as(i, keys.device):
+                    outputs.append(one(_member(parameters, i), _member(buffers, i), keys[i]))
+            return torch.stack(outputs)
         except (RuntimeError, IndexError) as error:
             if is_out_of_memory(error):
                 raise
@@ -159,6 +172,42 @@ class Ensemble:
         with masks(keys), self._holding(parameters, buffers):
             logits_and_term: tuple[Tensor, Tensor] = self.template(*arguments, with_extra_loss=True)
         return logits_and_term
+
+    def random_states(self, device: torch.device) -> list[list[Tensor]]:
+        """Copy the random states that a pass can draw from: torch's global ones, and those of each member.
+
+        Args:
+            device: The device of the members.
+
+        Returns:
+            The states.
+        """
+        return [rng_states(device), *([] if self._states is None else map(list, self._states))]
+
+    def set_random_states(self, states: Sequence[list[Tensor]], device: torch.device) -> None:
+        """Return to random states that `random_states` copied.
+
+        Args:
+            states: The states; those of the members are left as they are if there are only the global ones.
+            device: The device of the members.
+        """
+        set_rng_states(states[0], device)
+        if self._states is not None and len(states) > 1:
+            self._states = [list(state) for state in states[1:]]
+
+    @contextmanager
+    def _drawing_as(self, i: int, device: torch.device) -> Iterator[None]:
+        """Let torch draw from the random state of one member."""
+        if self._states is None:
+            yield
+            return
+        before = rng_states(device)
+        set_rng_states(self._states[i], device)
+        try:
+            yield
+        finally:
+            self._states[i] = rng_states(device)
+            set_rng_states(before, device)
 
     def _set_mode(self, *, is_training: bool) -> None:
         """Put the template into training or evaluation mode."""
@@ -201,6 +250,27 @@ def _places(model: nn.Module) -> dict[str, list[tuple[dict[str, Tensor | None], 
 def _member(stack: Mapping[str, Tensor], i: int) -> Stack:
     """Take one member out of a stack."""
     return {name: t[i] for name, t in stack.items()}
+
+
+def _seeded_states(seeds: Sequence[int], model: nn.Module) -> list[list[Tensor]]:
+    """The random state from which each member draws at first: that of a training of it alone."""
+    device, states = next(model.parameters()).device, []
+    for seed in seeds:
+        with isolated_rng(*draws_of(seed)):
+            states.append(rng_states(device))
+    return states
+
+
+def draws_of(*seeds: int) -> tuple[str | int, ...]:
+    """Name torch's random state in the training of a stack.
+
+    Args:
+        *seeds: The seed of each member.
+
+    Returns:
+        Arguments of `isolated_rng`.
+    """
+    return "torch dropout", *seeds
 
 
 def rng_states(device: torch.device) -> list[Tensor]:

@@ -54,6 +54,7 @@ class TaskContext:
         if self.objective.loss is not None:
             return self.objective.losses(logits[None], y)[0]
         self.objective.check_logits(logits[None], "loss")
+        self.objective.warn_of_probabilities(logits[None])
         return F.cross_entropy(logits, y.long())
 
     def metric(self, logits: Tensor, y: Tensor) -> Tensor:  # [k, c], [k] -> []

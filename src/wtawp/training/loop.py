@@ -224,8 +224,9 @@ def fit_many(
     computed. On a GPU all models are one stack over the whole graph; only a classifier of graphs that is not from this
     package, or has a batch norm, is trained split by split there too, because batch norms must see the training graphs
     alone, and so is a link prediction. A module that `torch.func.vmap` cannot map is trained one member after another,
-    with a warning. A module that uses torch's own dropout is trained in the stack, but its masks then differ from those
-    of a single run.
+    with a warning. A module that draws from torch's generators in its forward pass, as `nn.Dropout` does, is trained so
+    too, without a warning: each member draws from a random state of its own, so that its masks are those of `fit`. What
+    numpy, Python's `random`, or a generator that the module keeps draw is not restored, and differs from `fit`.
 
     If the gradient at the perturbed weights vanishes, one `VanishingGradientWarning` says for how many models and
     describes the first.

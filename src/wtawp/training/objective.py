@@ -1,5 +1,6 @@
 """What training minimises, and what it measures: the loss and the metric of every model of a stack."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
@@ -8,11 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from wtawp.base import DataError
+from wtawp.base import DataError, find_stack_level
 from wtawp.training.broadcasting import call_checked, could_broadcast
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # output [k, ...], target [k, ...] -> scalar
 MetricFunction = Callable[[Tensor, Tensor], Tensor | float]
+TOLERANCE = 1e-2  # of a sum of probabilities, which may be in half precision
 T = TypeVar("T")
 
 
@@ -34,7 +36,9 @@ class Objective:
     metric: MetricFunction | None = None
     lower_is_better: bool = False
     num_classes: int = 0
-    _accepted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)  # functions, by their name
+    _accepted: set[str] = field(
+        default_factory=set, init=False, repr=False, compare=False
+    )  # functions, by name, and logits
 
     def __post_init__(self) -> None:
         if self.lower_is_better and self.metric is None:
@@ -94,6 +98,7 @@ class Objective:
         """
         if self.loss is None:
             self.check_logits(outputs, "loss")
+            self.warn_of_probabilities(outputs)
             return _cross_entropies(outputs, y)
         values = [self.loss_of(output, target) for output, target in _members(outputs, y, is_shared)]
         for value in values:
@@ -195,6 +200,26 @@ class Objective:
                 f"the model returns {outputs.shape[2]} logits for each sample, and the labels are 0 to"
                 f" {self.num_classes - 1}; build it with {self.num_classes} outputs, or number the classes from 0"
                 " without gaps"
+            )
+
+    def warn_of_probabilities(self, outputs: Tensor) -> None:  # [b, k, c]
+        """Warn if the first outputs are probabilities, which cross-entropy would take for logits.
+
+        Only the first call looks at them, and only at those of the first member.
+
+        Args:
+            outputs: What the members return for their samples.
+        """
+        if "logits" in self._accepted:
+            return
+        self._accepted.add("logits")
+        first = outputs.detach()[0]
+        if first.numel() and bool((first >= 0).all()) and bool(((first.sum(1) - 1).abs() < TOLERANCE).all()):
+            warnings.warn(
+                "the model returns probabilities: its first outputs are not negative, and each row adds up to 1."
+                " Cross-entropy computes the softmax itself, and hardly learns through a second one; return logits,"
+                " without the softmax, or log_softmax of them, or pass loss= for probabilities",
+                stacklevel=find_stack_level(),
             )
 
     def goodness(self, scores: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from wtawp.core import AwpConfig
-from wtawp.models.ensemble import Ensemble, rng_states, set_rng_states
+from wtawp.models.ensemble import Ensemble
 from wtawp.training.objective import Objective
 from wtawp.training.optimizers import StackOptimizer
 from wtawp.training.step import Stack, Substitutes, gradient_of_losses
@@ -37,7 +37,7 @@ class TrainingPasses:
         self._buffers, self._keys = buffers, keys
         self._outputs: Tensor | None = None  # of pass 0
         self._draws_elsewhere = is_linearised and not ensemble.is_ours  # from torch's global random state, perhaps
-        self._rng_states: list[Tensor] = []  # before pass 0
+        self._rng_states: list[list[Tensor]] = []  # before pass 0
 
     def losses(self, weights: Stack, number: int) -> Tensor | tuple[Tensor, Tensor]:
         """Compute the losses in training mode.
@@ -50,7 +50,7 @@ class TrainingPasses:
             The losses [b]; in pass 0 of models that add a term to their loss, also that term, [b].
         """
         if number == 0 and self._draws_elsewhere:
-            self._rng_states = rng_states(self._train.y.device)
+            self._rng_states = self._ensemble.random_states(self._train.y.device)
         if number > 0 or not self._ensemble.has_extra_loss:
             rows, extra = self._rows(weights, number, self._train), None
         else:  # as in the released code, models add their term at theta alone
@@ -94,10 +94,10 @@ class TrainingPasses:
             rows = self._rows(weights, 0, self._train, updates_buffers=False)
         else:
             device = self._train.y.device
-            here = rng_states(device)  # passes of the ascent may have drawn since; the next epoch goes on from here
-            set_rng_states(self._rng_states, device)
+            here = self._ensemble.random_states(device)  # the passes of the ascent may have drawn since
+            self._ensemble.set_random_states(self._rng_states, device)
             rows = self._rows(weights, 0, self._train, updates_buffers=False)
-            set_rng_states(here, device)
+            self._ensemble.set_random_states(here, device)
         with torch.no_grad():
             losses = self._losses_of(rows)
         return (rows * slope).flatten(1).sum(1), losses

@@ -10,6 +10,7 @@ from torch_geometric.data import Data, HeteroData
 
 from wtawp.base import isolated_rng, report_progress
 from wtawp.core import VanishingMembersMonitor
+from wtawp.models.ensemble import draws_of
 from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.stack_training import StackRun, StackTraining
 from wtawp.training.subsets import Subset
@@ -46,12 +47,12 @@ def train_stack(
         ValueError: If `augment` does not return a graph.
         CheckpointError: If the file cannot be used.
     """
-    with isolated_rng("torch dropout", *seeds):
+    with isolated_rng(*draws_of(*seeds)):
         if checkpoint is not None:
             _continue_from(checkpoint, training, monitor, positions)
         _run_epochs(training, augment, observe, monitor, positions, checkpoint)
-    training.warn_if_never_below_first_loss()
-    return training.finish()
+        training.warn_if_never_below_first_loss()
+        return training.finish()
 
 
 def _run_epochs(

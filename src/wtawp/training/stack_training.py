@@ -89,7 +89,7 @@ class StackTraining:
     ) -> None:
         self.data, self.splits, self.awp, self.schedule = data, splits, awp, schedule
         self.objective, self.decoder, self.device = objective, decoder, next(models[0].parameters()).device
-        self.forward, self.ensemble = forward, Ensemble(models, forward)
+        self.forward, self.ensemble = forward, Ensemble(models, forward, seeds=seeds)
         is_auto = awp is not None and awp.is_auto and not awp.is_plain
         self.monitored_parts = ("train", "val") if is_auto else ("val",)  # measured after each epoch, in one pass
         self.subsets = {"train": self.train_samples(data), "monitored": self.subset(data, *self.monitored_parts)}
@@ -354,9 +354,8 @@ class StackTraining:
         Returns:
             Tensors and plain values.
         """
-        rng_states = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            rng_states["cuda"] = torch.cuda.get_rng_state(self.device)
+        (own, *members) = self.ensemble.random_states(self.device)
+        rng_states = dict(zip(("cpu", "cuda"), own, strict=False))
         return {
             "epochs_run": self.epochs_run,
             "weights": {n: w.detach() for n, w in self.theta.items()},
@@ -367,6 +366,7 @@ class StackTraining:
             "checks": self.checks,
             "rng_states": rng_states,
             "is_mapped": self.ensemble.is_mapped,
+            **({"member_rng_states": members} if members else {}),
             **({} if self.auto_state is None else {"course": self.auto_state._asdict(), "share": self.rho_share}),
             **({} if self.average is None else {"average": self.average.state_dict()}),
         }
@@ -391,10 +391,9 @@ class StackTraining:
             self.rho_share.copy_(state["share"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
-        torch.set_rng_state(state["rng_states"]["cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["rng_states"]["cuda"], self.device)
-        self.ensemble.is_mapped = state["is_mapped"]  # finding it out again would draw random numbers
+        states = [list(state["rng_states"].values()), *state.get("member_rng_states", [])]
+        self.ensemble.set_random_states(states, self.device)
+        self.ensemble.is_mapped = state["is_mapped"]  # and need not be found out again
 
     def finish(self) -> StackRun:
         """Write the selected weights into the models, and measure them.

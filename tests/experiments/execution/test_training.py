@@ -1,5 +1,6 @@
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -42,6 +43,32 @@ def test_a_chunk_gives_what_its_runs_give_alone() -> None:
         assert record.loss["test"] == pytest.approx(alone.loss["test"], rel=1e-4)
         assert record.history is None
     assert train(runs, device="cpu")[0].outcome == together[0].outcome
+
+
+MODULE = """
+import torch
+from torch.nn import functional as F
+class Dropping(torch.nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.lin = torch.nn.Linear(features, classes)
+    def forward(self, x, edge_index):
+        return self.lin(F.dropout(x, 0.5, self.training))
+"""
+
+
+def test_the_masks_of_torch_s_dropout_do_not_depend_on_the_size_of_a_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "chunk_models.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    setting = Setting(dataset="wine", model="chunk_models:Dropping", epochs=5)
+    runs = tuple(Run(setting, 1, i) for i in range(3))
+    together = train(runs, device="cpu")
+    for run, record in zip(runs, together, strict=True):
+        (alone,) = train((run,), device="cpu")
+        assert alone.status == "done", alone.error
+        assert (alone.key, alone.loss) == (record.key, pytest.approx(record.loss, rel=1e-5))
 
 
 def test_what_is_to_be_kept_is_kept() -> None:
