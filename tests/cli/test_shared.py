@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from wtawp import __version__
@@ -146,3 +147,24 @@ def test_a_log_gets_no_progress_if_it_is_to_be_quiet(
     with progress_bar("training", quiet=True) as progress:
         progress(0.5, "GCN on cora")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["attack", "wine", "--attack", "pgd", "--attack=dice"], "'--attack': it takes one value, got pgd and dice"),
+        (["compare", "wine", "--epochs", "3", "--epochs", "3"], "'--epochs': it takes one value, got 3 twice"),
+        (["attack", "wine", "--adaptive", "--no-adaptive"], "'--adaptive': it takes one value, got True and False"),
+    ],
+)
+def test_an_option_with_one_value_that_is_given_twice_is_refused(arguments: list[str], expected: str) -> None:
+    result = RUN.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert expected in " ".join(result.output.replace("│", " ").split())
+
+
+def test_options_with_several_values_and_repeated_flags_are_accepted() -> None:
+    command = get_command(app).commands["attack"]  # type: ignore[attr-defined]
+    context = command.make_context("attack", ["wine", "--budget", "0.1", "--budget", "0.2", "--plain", "--plain"])
+    assert context.params["budget"] == ["0.1", "0.2"]
+    assert context.params["plain"] is True

@@ -9,18 +9,80 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 from unicodedata import category
 
 import typer
 from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typer.core import TyperCommand, TyperOption
 
 from wtawp import __version__
 from wtawp.base import WtawpError, fast_imports
 
-app = typer.Typer(no_args_is_help=True, help="Adversarial weight perturbation for graph networks.")
+
+class StrictCommand(TyperCommand):
+    """A command that refuses an option with one value if it is given twice; typer would drop all values but the last.
+
+    It is the class of every command: pass it as `cls=` of `app.command`, or use `StrictTyper`.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; typer calls it.
+
+        Args:
+            ctx: The context of the call.
+            args: The arguments after the name of the command.
+
+        Returns:
+            The arguments that are left.
+
+        Raises:
+            typer.BadParameter: If an option that takes one value is given more than once.
+        """
+        given = list(args)  # the parser empties the list
+        left = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:  # which is so while a shell completes a line
+            self._refuse_repeated(ctx, given)
+        return left
+
+    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
+        """Refuse options given more than once, but for those that take several values, and flags that say the same."""
+        options = [each for each in self.params if isinstance(each, TyperOption) and not each.multiple]
+        for option in options:
+            option.multiple = True  # then the parser keeps all values
+        try:
+            values, _, _ = self.make_parser(ctx).parse_args(args=args)
+        finally:
+            for option in options:
+                option.multiple = False
+        for option in options:
+            written = list(dict.fromkeys(map(str, values.get(option.name, []))))
+            is_repeated = len(written) > 1 or (not option.is_flag and len(values.get(option.name, [])) > 1)
+            if is_repeated:
+                name = max(option.opts, key=len)
+                listed = " and ".join(written) if len(written) > 1 else f"{written[0]} twice"
+                raise typer.BadParameter(f"it takes one value, got {listed}", ctx=ctx, param_hint=f"'{name}'")
+
+
+class StrictTyper(typer.Typer):
+    """An app whose commands are of the class `StrictCommand`."""
+
+    def command(self, *args: Any, **options: Any) -> Callable[[Any], Any]:
+        """Make the decorator that adds a command, as `typer.Typer.command` does.
+
+        Args:
+            *args: The name of the command, if it is not that of the function.
+            **options: As for `typer.Typer.command`.
+
+        Returns:
+            The decorator.
+        """
+        return super().command(*args, **{"cls": StrictCommand, **options})
+
+
+app = StrictTyper(no_args_is_help=True, help="Adversarial weight perturbation for graph networks.")
 console = Console(emoji=False)  # ":x:" in a reference is no picture
 stderr_console = Console(stderr=True, emoji=False)  # errors and progress, so that standard output can be parsed
 SECONDS_BETWEEN_LINES = 60  # of progress in a log
