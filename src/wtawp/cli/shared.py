@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Annotated, Any
 from unicodedata import category
@@ -111,8 +111,15 @@ def announce(sentence: str) -> None:
 
     Args:
         sentence: Any text, such as one with the name of a file.
+
+    Raises:
+        StopSignal: If nobody reads standard error any more, as after `2>&1 | head -3`. An OSError or SystemExit would be
+            counted against the run that is being trained.
     """
-    stderr_console.print(escape_controls(sentence), style="yellow", highlight=False, markup=False, soft_wrap=True)
+    try:
+        stderr_console.print(escape_controls(sentence), style="yellow", highlight=False, markup=False, soft_wrap=True)
+    except (BrokenPipeError, SystemExit) as error:  # rich makes the second of the first
+        raise StopSignal(getattr(signal, "SIGPIPE", signal.SIGTERM)) from error
 
 
 def example(*commands: str) -> str:
@@ -204,7 +211,8 @@ def _interrupts_end_at_once() -> Iterator[None]:
 def errors_without_traceback() -> Iterator[None]:
     """Print the message of an error of this package without a traceback, and exit with status 1.
 
-    The message says what to do, which a traceback would hide. Warnings are printed without the place in the code.
+    The message says what to do, which a traceback would hide. Warnings are printed without the place in the code. A
+    StopSignal that the command does not handle ends the process by its signal.
 
     Returns:
         A context manager.
@@ -220,10 +228,12 @@ def errors_without_traceback() -> Iterator[None]:
         message = escape_controls(f"Error: {error}", keep="\n")
         stderr_console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
+    except StopSignal as stop:
+        end_by_signal(stop.number)
 
 
 class StopSignal(KeyboardInterrupt):
-    """Raised in place of ending at once when the process is asked to end, so that it cleans up as after Ctrl-C.
+    """Raised when the process is asked to end, or its output is closed, so that it cleans up as after Ctrl-C.
 
     Attributes:
         number: The number of the signal.
@@ -272,7 +282,8 @@ def end_by_signal(number: int) -> None:
     Args:
         number: The number of the signal.
     """
-    sys.stdout.flush()
+    with suppress(OSError):  # the reader may be gone
+        sys.stdout.flush()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
