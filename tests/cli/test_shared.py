@@ -175,7 +175,8 @@ def test_options_with_several_values_and_repeated_flags_are_accepted() -> None:
 
 def test_a_closed_pipe_ends_the_command_and_is_not_counted_against_the_run(store: Path) -> None:
     """As in `wtawp compare wine 2>&1 | head -3`; the next line of progress comes in the middle of a training."""
-    arguments = "compare wine --epochs 100000 --splits 2 --inits 1 --workers 1 --store".split() + [str(store)]
+    options = {"--epochs": "100000", "--splits": "2", "--inits": "1", "--workers": "1", "--store": str(store)}
+    arguments = ["compare", "wine", *(word for option in options.items() for word in option)]
     code = f"from wtawp.cli import app, shared; shared.SECONDS_BETWEEN_LINES = 0.2; app({arguments})"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     try:

@@ -113,8 +113,8 @@ def announce(sentence: str) -> None:
         sentence: Any text, such as one with the name of a file.
 
     Raises:
-        StopSignal: If nobody reads standard error any more, as after `2>&1 | head -3`. An OSError or SystemExit would be
-            counted against the run that is being trained.
+        StopSignal: If nobody reads standard error any more, as after `2>&1 | head -3`. An OSError or SystemExit would
+            be counted against the run that is being trained.
     """
     try:
         stderr_console.print(escape_controls(sentence), style="yellow", highlight=False, markup=False, soft_wrap=True)
