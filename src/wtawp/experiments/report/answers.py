@@ -34,7 +34,7 @@ def answers(report: PlanReport) -> list[str]:
 
     Returns:
         The paragraphs. Where no pair can be compared yet, there is one that says what is missing; where the plan
-        compares nothing with plain training, there is none.
+        compares nothing with plain training, or asks for a single split, there is none.
     """
     cells = {(c.cell.row, c.cell.column): c for c in report.cells}
     drops = {(d.before, d.after, d.column): d for d in compare_drops(report)}
@@ -42,7 +42,7 @@ def answers(report: PlanReport) -> list[str]:
     for pair in report.pairs:
         before, after = cells[pair.before, pair.column], cells[pair.after, pair.column]
         plain, other = before.cell.setting, after.cell.setting
-        if plain.awp is not None or (other.awp, other.average) == (None, plain.average):
+        if not pair.can_be_compared or plain.awp is not None or (other.awp, other.average) == (None, plain.average):
             continue
         is_one_split = has_only_split(before.cell) and has_only_split(after.cell)
         sentences = [_gain(pair, "initialisations" if is_one_split else "splits")]

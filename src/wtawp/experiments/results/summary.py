@@ -161,6 +161,7 @@ class PairReport:
             once, and two rows of the same trainings not at all.
         printed_gain: The printed mean of the second row less that of the first; None where the paper prints neither.
         num_compared: The number of different pairs that the p-value is corrected for.
+        can_be_compared: Whether the plan asks for two splits, or for two initialisations of the only one.
     """
 
     before: str
@@ -172,6 +173,7 @@ class PairReport:
     holm_p_value: float | None
     printed_gain: float | None = None
     num_compared: int = 1
+    can_be_compared: bool = True
 
 
 @dataclass(frozen=True)
@@ -377,6 +379,7 @@ def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:
             None if gain is None else corrected.get(_runs_of(before, after), 1.0),
             _printed_gain(before.cell, after.cell),
             len(corrected),
+            min(_num_paired(before.cell), _num_paired(after.cell)) > 1,
         )
         for before, after, gain in compared
     )
@@ -385,6 +388,11 @@ def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:
 def _runs_of(before: CellReport, after: CellReport) -> frozenset[tuple[tuple[str, ...], int | None]]:
     """What a pair compares, whatever its rows are called: the runs of both cells and the measure that each shows."""
     return frozenset((cell.keys, cell.cell.measure) for cell in (before, after))
+
+
+def _num_paired(cell: Cell) -> int:
+    """The number of splits of a cell; of initialisations if masks describe the only split."""
+    return cell.inits if has_only_split(cell) else cell.splits
 
 
 def _printed_gain(before: Cell, after: Cell) -> float | None:
