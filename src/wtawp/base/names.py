@@ -83,7 +83,8 @@ def resolve(reference: str) -> object:
     module_name, _, name = reference.partition(":")
     module = import_module(module_name)
     if not hasattr(module, name):
-        raise ImportError(f"module {module_name} has no attribute {name!r}")
+        hint = did_you_mean(name, [each for each in vars(module) if not each.startswith("_")]).removeprefix("; ")
+        raise ImportError(f"module {module_name} has no attribute {name!r}" + f" ({hint})" * bool(hint))
     attribute: object = getattr(module, name)
     return attribute
 
