@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wtawp.base import did_you_mean
+from wtawp.base import unknown_name
 from wtawp.models.constructors import INPUT_NAMES, OUTPUT_NAMES
 from wtawp.models.registry import model_spec
 
@@ -37,8 +37,8 @@ def parse_model_options(model: str, texts: Sequence[str]) -> "tuple[tuple[str, O
         return tuple(options.items())
     if unknown := [name for name in options if name not in known]:
         names = [name for name in known if name not in INPUT_NAMES | OUTPUT_NAMES]  # these are given by the data
-        hint = did_you_mean(unknown[0], names)
-        raise ValueError(f"{model} has no option {unknown[0]!r}; it has {', '.join(names) or 'none'}{hint}")
+        sentence = f"{model} has no option {unknown[0]!r}"
+        raise ValueError(unknown_name(sentence, unknown[0], names or ["none"], are="it has"))
     if spec.is_user_code:
         return tuple(options.items())
     return tuple((name, _converted(name, value, known[name])) for name, value in options.items())
