@@ -56,7 +56,7 @@ def complete(data: Data | list[Data], *, where: str) -> Data | list[Data]:
         )
     labels = [graph.y for graph in graphs if isinstance(graph.y, Tensor)]
     if labels and len(labels) == len(graphs) and all(y.dim() == 1 and not y.is_floating_point() for y in labels):
-        classes = torch.cat(labels).unique()
+        classes = torch.unique(torch.cat(labels))
         if len(classes) and int((classes >= 0).sum()) < 2:
             known = classes[classes >= 0].tolist()
             raise DataError(f"{where} returns labels that must tell apart two classes or more, got {known}")
