@@ -240,3 +240,12 @@ def test_public_names_resolve_and_others_are_refused() -> None:
 def test_every_module_has_a_test_file_of_its_name(path: Path) -> None:
     relative = path.relative_to(SOURCE)
     assert (ROOT / "tests" / relative.parent / f"test_{relative.name}").is_file()
+
+
+@pytest.mark.parametrize("package", ["graphs", "models", "training", "attacks"])
+def test_the_map_of_a_large_package_names_every_module(package: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.split(f"**`{package}`**")[1].split("\n**`")[0].split("\n## ")[0]
+    names = {path.stem for path in (SOURCE / package).glob("*.py")}
+    shown = {name for name in names if not name.endswith(("_numba", "_triton", "__"))}
+    assert not [name for name in sorted(shown) if f"`{name}`" not in table]

@@ -12,6 +12,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from wtawp.cli import app
+from wtawp.cli.shared import StrictCommand
 
 RUN = CliRunner()
 PRINTS_NO_TABLE = {"data get", "results export", "results import", "results prune"}
@@ -81,3 +82,8 @@ def test_a_default_that_a_command_changes_is_the_one_in_its_help() -> None:
         shown = " ".join(RUN.invoke(app, [name, "--help"]).output.replace("│", " ").split())
         lam = shown[shown.index("--lam") :]
         assert re.search(r"\[default: \(?([0-9.]+)", lam).group(1) == default  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_refuses_options_that_are_given_twice(name: str) -> None:
+    assert isinstance(COMMANDS[name], StrictCommand)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from wtawp.cli.option_values import parse_model_options
@@ -29,3 +31,18 @@ def test_options_that_are_none_are_refused(text: str, words: str) -> None:
         parse_model_options("GCN", [text])
     with pytest.raises(ValueError, match="given twice"):
         parse_model_options("GCN", ["hidden=8", "hidden=9"])
+
+
+def test_an_unknown_option_of_a_class_of_the_user_is_refused_with_those_that_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = "def net(d_in, d_out, hidden=8, gate=True): ...\ndef any_net(d_in, d_out, **options): ...\n"
+    Path("models_with_options.py").write_text(source, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"no option 'hiden'; did you mean hidden\? It has hidden, gate"):
+        parse_model_options("models_with_options:net", ["hiden=3"])
+    assert parse_model_options("models_with_options:net", ["hidden=3"]) == (("hidden", 3),)
+    assert parse_model_options("models_with_options:net", ["d_out=3"]) == (("d_out", 3),), "refused with its reason"
+    assert parse_model_options("models_with_options:any_net", ["hiden=3"]) == (("hiden", 3),)
+    with pytest.raises(ValueError, match=r"GCN has no option 'hiden'; did you mean hidden\? It has hidden, "):
+        parse_model_options("GCN", ["hiden=3"])

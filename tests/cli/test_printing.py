@@ -33,3 +33,19 @@ def test_no_word_and_no_number_is_cut(width: int, monkeypatch: pytest.MonkeyPatc
     for words in ("Flatness [of models]", *(f"{i}.1234" for i in range(9)), "GCN+WT-AWP", "What it says."):
         assert words in printed
     assert all(word in printed for word in CLAIM.split())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_numbers_stay_whole_beside_long_names(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pairs of a search over a model of one's own, whose names alone are wider than a terminal."""
+    out = io.StringIO()
+    monkeypatch.setattr(printing, "console", Console(file=out, width=width))
+    names = ("my_models:Gated+WT-AWP, paper's setting", "my_models:Gated+WT-AWP, tuned", "my_module.data:graph")
+    numbers = (Entry("-16.74", -16.74), Entry("-28.85 to -4.63", -28.85), Entry("0.092", 0.092))
+    headers = ("without", "with", "column", "gain", "95 % interval", "p (Holm)")
+    print_table("Pairs", Table("Gains.", headers, ((*map(Entry, names), *numbers),)))
+    printed = out.getvalue()
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= width
+    for number in ("-16.74", "-28.85 to -4.63", "0.092"):
+        assert number in printed

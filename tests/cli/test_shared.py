@@ -3,13 +3,17 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from wtawp import __version__
-from wtawp.cli import app
+from wtawp.cli import app, shared
 from wtawp.cli.shared import StopSignal, import_torch_geometric, progress_bar, stop_signals_as_interrupts
+from wtawp.experiments.store import Store
 
 RUN = CliRunner()
 
@@ -146,3 +150,52 @@ def test_a_log_gets_no_progress_if_it_is_to_be_quiet(
     with progress_bar("training", quiet=True) as progress:
         progress(0.5, "GCN on cora")
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["attack", "wine", "--attack", "pgd", "--attack=dice"], "'--attack': it takes one value, got pgd and dice"),
+        (["compare", "wine", "--epochs", "3", "--epochs", "3"], "'--epochs': it takes one value, got 3 twice"),
+        (["attack", "wine", "--adaptive", "--no-adaptive"], "'--adaptive': it takes one value, got True and False"),
+    ],
+)
+def test_an_option_with_one_value_that_is_given_twice_is_refused(arguments: list[str], expected: str) -> None:
+    result = RUN.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert expected in " ".join(result.output.replace("│", " ").split())
+
+
+def test_options_with_several_values_and_repeated_flags_are_accepted() -> None:
+    command = get_command(app).commands["attack"]  # type: ignore[attr-defined]
+    context = command.make_context("attack", ["wine", "--budget", "0.1", "--budget", "0.2", "--plain", "--plain"])
+    assert context.params["budget"] == ["0.1", "0.2"]
+    assert context.params["plain"] is True
+
+
+def test_a_closed_pipe_ends_the_command_and_is_not_counted_against_the_run(store: Path) -> None:
+    """As in `wtawp compare wine 2>&1 | head -3`; the next line of progress comes in the middle of a training."""
+    options = {"--epochs": "100000", "--splits": "2", "--inits": "1", "--workers": "1", "--store": str(store)}
+    arguments = ["compare", "wine", *(word for option in options.items() for word in option)]
+    code = f"from wtawp.cli import app, shared; shared.SECONDS_BETWEEN_LINES = 0.2; app({arguments})"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        while "% done in" not in process.stderr.readline():
+            assert process.poll() is None
+        process.stderr.close()
+        assert process.wait(60) == -signal.SIGPIPE
+    finally:
+        process.kill()
+        process.wait()
+    with Store(store, create=False) as opened:
+        assert opened.records() == []
+
+
+def test_a_stop_that_a_command_does_not_handle_ends_it_by_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    monkeypatch.setattr(shared, "end_by_signal", sent.append)
+    monkeypatch.setattr(shared.stderr_console, "print", Mock(side_effect=BrokenPipeError))
+    with shared.errors_without_traceback():
+        shared.announce("50% done")
+    assert sent == [signal.SIGPIPE]

@@ -50,6 +50,8 @@ def test_a_failed_run_shows_in_the_exit_status(store: Path, monkeypatch: pytest.
     arguments = ("compare", "wine", "--splits", 2, "--epochs", 1, "--workers", 1, "--store", store)
     output = invoke(*arguments, code=1)
     assert "12 failed" in output
+    assert "comparison: GCN with and without" not in output, "a table without any number"
+    assert "The first failed with: RuntimeError: no luck" in output
     assert "wtawp results ls --failed" in output
     assert "no luck" in (Store(store).records(status="failed")[0].error or "")
 

@@ -385,6 +385,19 @@ def test_accuracies_and_swapped_losses_are_warned_of_once(train: float, val: flo
         resumed.observe(train_loss=train, val_loss=val)  # a second warning would be an error
 
 
+def test_swapped_losses_are_noticed_although_they_begin_alike() -> None:
+    awp = WTAWP(network(), rho=1.0, lam="auto")
+    for epoch in range(MAX_SUSPICIOUS + 2):  # the first three are within 5 % of each other
+        awp.observe(train_loss=1.9 * 0.97**epoch, val_loss=1.9 * 0.95**epoch)
+    with pytest.warns(UserWarning, match="are they not swapped"):
+        awp.observe(train_loss=0.9, val_loss=0.5)
+    awp.observe(train_loss=0.9, val_loss=0.5)  # a second warning would be an error
+    right = WTAWP(network(), rho=1.0, lam="auto")
+    for epoch in range(60):
+        right.observe(train_loss=1.9 * 0.93**epoch, val_loss=1.9 * 0.97**epoch)
+    assert right.lam > 0
+
+
 def test_training_losses_with_dropout_may_lie_above_the_validation_loss() -> None:
     model = network()
     awp = WTAWP(model, rho=1.0, lam="auto")

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from wtawp.core import AwpConfig
 from wtawp.core.config import AUTO_RULE, LAYER_WORDS
@@ -113,6 +114,14 @@ def test_the_version_of_the_rule_is_part_of_the_content_where_lam_follows_it() -
 def test_options_of_another_kind_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AwpConfig(rho=1.0, lam=0.7, **options)
+
+
+def test_numbers_of_numpy_are_numbers_and_tensors_are_none() -> None:
+    options = AwpConfig(rho=np.int64(1), lam=np.float32(0.5), balance=np.float64(2.0))  # type: ignore[arg-type]
+    assert options == AwpConfig(rho=1, lam=0.5, balance=2.0)
+    assert (type(options.rho), type(options.lam)) == (int, float)
+    with pytest.raises(ValueError, match=r"lam must be a number, got Tensor; pass its .item\(\)"):
+        AwpConfig(rho=1.0, lam=torch.tensor(0.5))  # type: ignore[arg-type]
 
 
 def test_whole_numbers_of_numpy_identify_runs_as_those_of_python() -> None:

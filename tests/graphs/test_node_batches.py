@@ -100,6 +100,12 @@ def test_edge_weights_are_carried_along() -> None:
         assert torch.equal(batch.edge_weight, data.edge_weight[batch.e_id])
 
 
+def test_numbers_of_numpy_are_sizes_of_batches() -> None:
+    batches = NodeBatches(DATA, NODES, (3,), batch_size=np.int64(20), seed=0)
+    expected = NodeBatches(DATA, NODES, (3,), batch_size=20, seed=0)
+    assert all(torch.equal(a.input_id, b.input_id) for a, b in zip(batches, expected, strict=True))
+
+
 def test_bad_arguments_say_what_is_wrong() -> None:
     options = {"batch_size": 4, "seed": 0}
     for size in (0, 8.0, True, "8"):

@@ -81,6 +81,8 @@ def dropout_of_outputs(in_channels: int, out_dropout: float = 0.5, num_classes: 
         (swapped, {}, {"n_classes": 3, "n_features": 13}),
         (needs_hidden, {"nhid": 4}, {"nfeat": 13, "nhid": 4, "nclass": 3}),
         (lambda *sizes: {"sizes": sizes}, {}, {"sizes": (13, 3)}),
+        (lambda d, c, output=None: {"d": d, "c": c, "output": output}, {}, {"d": 13, "c": 3, "output": None}),
+        (lambda d, k, n_out=1: {"d": d, "k": k, "n_out": n_out}, {}, {"d": 13, "k": 3, "n_out": 1}),
     ],
 )
 def test_the_number_of_classes_goes_where_the_names_say(

@@ -397,3 +397,21 @@ def test_a_loader_is_read_once_an_epoch() -> None:
     model, split = GCN(13, 3, generator=rng("init")), stratified(data.y, seed=0)
     with pytest.raises(ValueError, match="generator is an iterator, which is empty after the first one; pass what it"):
         fit_batches(model, data, split, seed=0, loader=(data for _ in range(2)), epochs=2)
+
+    class StartsAnew:
+        """An iterator that begins again whenever it is asked to."""
+
+        def __iter__(self) -> "StartsAnew":
+            self.num_read = 0
+            return self
+
+        def __next__(self) -> Data:
+            self.num_read += 1
+            if self.num_read > 2:
+                raise StopIteration
+            batch = data.clone()
+            batch.n_id = torch.arange(data.num_nodes)
+            return batch
+
+    result = fit_batches(model, data, split, seed=0, loader=StartsAnew(), epochs=3)
+    assert len(result.history["train_loss"]) == 3

@@ -35,8 +35,8 @@ __all__ = [
     "AttackOutcome", "AttackRequest", "AttackSpec", "attack", "attack_names", "attack_spec", "attacked_by_prbcd",
     "dice", "eva", "fga", "grbcd", "inject_at_random", "inject_nodes", "lrbcd", "meta_pgd", "metattack",
     "metattack_many", "minmax", "nettack", "nettack_many", "pgd", "pgd_features", "pgd_many", "prbcd", "prbcd_features",
-    "project_onto_budget", "random_flips", "register_attack", "self_training_labels", "strongest",
-    "surrogate_weights", "unregister_attack",
+    "project_onto_budget", "random_flips", "register_attack", "self_training_labels", "strongest", "surrogate_weights",
+    "unregister_attack",
 ]  # fmt: skip
 
 _HOMES = {

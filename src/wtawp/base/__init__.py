@@ -22,7 +22,7 @@ from wtawp.base.errors import (
 )
 from wtawp.base.files import atomic_file, home, write_atomic
 from wtawp.base.imports import fast_imports, lazy_exports
-from wtawp.base.names import did_you_mean, is_reference, matching_name, resolve, shortened
+from wtawp.base.names import did_you_mean, is_reference, matching_name, resolve, shortened, unknown_name
 from wtawp.base.progress import part_of_progress, progress_receiver, report_progress
 from wtawp.base.randomness import checked_seed, isolated_rng, rng, seed_of
 
@@ -58,5 +58,6 @@ __all__ = [
     "rng",
     "seed_of",
     "shortened",
+    "unknown_name",
     "write_atomic",
 ]

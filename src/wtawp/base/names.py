@@ -62,6 +62,30 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {spelled[nearest[0]]}?" if nearest else ""
 
 
+def unknown_name(sentence: str, name: str, known: Iterable[str], *, are: str = "there are") -> str:
+    """Say that there is no such name: first what was probably meant, then all names, which may be many.
+
+    Args:
+        sentence: That there is none, without a full stop.
+        name: A name as the user wrote it.
+        known: The registered names.
+        are: What introduces the list of them.
+
+    Returns:
+        The message.
+
+    Example:
+        >>> unknown_name("there is no graph 'coar'", "coar", ["cora", "wine"])
+        "there is no graph 'coar'; did you mean cora? There are cora, wine"
+        >>> unknown_name("there is no graph 'x'", "x", ["cora", "wine"])
+        "there is no graph 'x'; there are cora, wine"
+    """
+    known = list(known)
+    hint = did_you_mean(name, known)
+    listed = f"{are} {', '.join(known)}"
+    return f"{sentence}{hint} {listed[0].upper()}{listed[1:]}" if hint else f"{sentence}; {listed}"
+
+
 def resolve(reference: str) -> object:
     """Import what a reference of the form "package.module:name" names.
 
@@ -83,7 +107,8 @@ def resolve(reference: str) -> object:
     module_name, _, name = reference.partition(":")
     module = import_module(module_name)
     if not hasattr(module, name):
-        raise ImportError(f"module {module_name} has no attribute {name!r}")
+        hint = did_you_mean(name, [each for each in vars(module) if not each.startswith("_")]).removeprefix("; ")
+        raise ImportError(f"module {module_name} has no attribute {name!r}" + f" ({hint})" * bool(hint))
     attribute: object = getattr(module, name)
     return attribute
 

@@ -19,9 +19,12 @@ from wtawp.cli import (
     train,
     tune,
 )
+from wtawp.cli.panels import arrange
 from wtawp.cli.shared import app
 
 __all__ = [
     "app", "attack", "audit", "certify", "compare", "data", "demo", "doctor", "geometry", "report", "reproduce",
     "results", "train", "tune",
 ]  # fmt: skip
+
+arrange(app)

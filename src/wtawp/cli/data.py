@@ -9,9 +9,9 @@ from rich.table import Table
 from wtawp.cli.completion import complete_dataset
 from wtawp.cli.options import Dataset, Json
 from wtawp.cli.printing import escape
-from wtawp.cli.shared import app, console, errors_without_traceback, example
+from wtawp.cli.shared import StrictTyper, app, console, errors_without_traceback, example
 
-data_app = typer.Typer(no_args_is_help=True, help="List, download, verify and describe data sets.")
+data_app = StrictTyper(no_args_is_help=True, help="List, download, verify and describe data sets.")
 app.add_typer(data_app, name="data")
 NAMES = typer.Argument(
     autocompletion=complete_dataset, help="Names as `wtawp data list` shows them.", show_default=False

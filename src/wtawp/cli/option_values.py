@@ -1,19 +1,23 @@
 """Options of models and attacks on the command line, written as name=value."""
 
+import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wtawp.base import unknown_name
+from wtawp.models.constructors import INPUT_NAMES, OUTPUT_NAMES
 from wtawp.models.registry import model_spec
 
 if TYPE_CHECKING:
     from wtawp.experiments.spec import Option
+    from wtawp.models.registry import ModelSpec
 
 
 def parse_model_options(model: str, texts: Sequence[str]) -> "tuple[tuple[str, Option], ...]":
     """Read the options of a model; a single number is accepted where one of our models takes several.
 
     Args:
-        model: The name of the model, or "package.module:Class", which may take any option.
+        model: The name of the model, or "package.module:Class", whose values are taken as they are.
         texts: Options as "name=value".
 
     Returns:
@@ -28,11 +32,15 @@ def parse_model_options(model: str, texts: Sequence[str]) -> "tuple[tuple[str, O
     """
     options = parse_options(texts)
     spec = model_spec(model)
+    known = (_options_of_user(spec) if options else None) if spec.is_user_code else spec.options()
+    if known is None:
+        return tuple(options.items())
+    if unknown := [name for name in options if name not in known]:
+        names = [name for name in known if name not in INPUT_NAMES | OUTPUT_NAMES]  # these are given by the data
+        sentence = f"{model} has no option {unknown[0]!r}"
+        raise ValueError(unknown_name(sentence, unknown[0], names or ["none"], are="it has"))
     if spec.is_user_code:
         return tuple(options.items())
-    known = spec.options()
-    if unknown := [name for name in options if name not in known]:
-        raise ValueError(f"{model} has no option {unknown[0]!r}; it has {', '.join(known)}")
     return tuple((name, _converted(name, value, known[name])) for name, value in options.items())
 
 
@@ -61,6 +69,20 @@ def parse_options(texts: Sequence[str]) -> "dict[str, Option]":
             raise ValueError(f"the option {name} is given twice")
         options[name] = _value(value)
     return options
+
+
+def _options_of_user(spec: "ModelSpec") -> dict[str, object] | None:
+    """The parameters of a class of the user; None if it takes any option, or fails, which its building explains."""
+    from wtawp.experiments.spec import add_cwd_to_sys_path
+
+    add_cwd_to_sys_path()
+    try:
+        parameters = inspect.signature(spec.resolve()).parameters
+    except Exception:  # of the user's module, which may raise anything
+        return None
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return None
+    return {name: p.default for name, p in parameters.items() if name != "generator"}
 
 
 def _converted(name: str, value: "Option", default: object) -> "Option":

@@ -12,13 +12,13 @@ from rich.table import Table
 from wtawp.base import shortened
 from wtawp.cli.options import Json, StorePath
 from wtawp.cli.printing import escape
-from wtawp.cli.shared import announce, app, console, errors_without_traceback, escape_controls, example
+from wtawp.cli.shared import StrictTyper, announce, app, console, errors_without_traceback, escape_controls, example
 
 if TYPE_CHECKING:
     from wtawp.experiments.spec import Record
     from wtawp.experiments.store.database import Summary
 
-results_app = typer.Typer(no_args_is_help=True, help="List, show, check, export, import and delete records of runs.")
+results_app = StrictTyper(no_args_is_help=True, help="List, show, check, export, import and delete records of runs.")
 app.add_typer(results_app, name="results")
 KEY_LENGTH = 10  # characters of a key that are listed: enough to name it among millions
 LONGEST = 200  # characters of a setting that are listed; `results show` prints all

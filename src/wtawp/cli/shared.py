@@ -7,20 +7,82 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 from unicodedata import category
 
 import typer
 from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typer.core import TyperCommand, TyperOption
 
 from wtawp import __version__
 from wtawp.base import WtawpError, fast_imports
 
-app = typer.Typer(no_args_is_help=True, help="Adversarial weight perturbation for graph networks.")
+
+class StrictCommand(TyperCommand):
+    """A command that refuses an option with one value if it is given twice; typer would drop all values but the last.
+
+    It is the class of every command: pass it as `cls=` of `app.command`, or use `StrictTyper`.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; typer calls it.
+
+        Args:
+            ctx: The context of the call.
+            args: The arguments after the name of the command.
+
+        Returns:
+            The arguments that are left.
+
+        Raises:
+            typer.BadParameter: If an option that takes one value is given more than once.
+        """
+        given = list(args)  # the parser empties the list
+        left = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:  # which is so while a shell completes a line
+            self._refuse_repeated(ctx, given)
+        return left
+
+    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
+        """Refuse options given more than once, but for those that take several values, and flags that say the same."""
+        options = [each for each in self.params if isinstance(each, TyperOption) and not each.multiple]
+        for option in options:
+            option.multiple = True  # then the parser keeps all values
+        try:
+            values, _, _ = self.make_parser(ctx).parse_args(args=args)
+        finally:
+            for option in options:
+                option.multiple = False
+        for option in options:
+            written = list(dict.fromkeys(map(str, values.get(option.name, []))))
+            is_repeated = len(written) > 1 or (not option.is_flag and len(values.get(option.name, [])) > 1)
+            if is_repeated:
+                name = max(option.opts, key=len)
+                listed = " and ".join(written) if len(written) > 1 else f"{written[0]} twice"
+                raise typer.BadParameter(f"it takes one value, got {listed}", ctx=ctx, param_hint=f"'{name}'")
+
+
+class StrictTyper(typer.Typer):
+    """An app whose commands are of the class `StrictCommand`."""
+
+    def command(self, *args: Any, **options: Any) -> Callable[[Any], Any]:
+        """Make the decorator that adds a command, as `typer.Typer.command` does.
+
+        Args:
+            *args: The name of the command, if it is not that of the function.
+            **options: As for `typer.Typer.command`.
+
+        Returns:
+            The decorator.
+        """
+        return super().command(*args, **{"cls": StrictCommand, **options})
+
+
+app = StrictTyper(no_args_is_help=True, help="Adversarial weight perturbation for graph networks.")
 console = Console(emoji=False)  # ":x:" in a reference is no picture
 stderr_console = Console(stderr=True, emoji=False)  # errors and progress, so that standard output can be parsed
 SECONDS_BETWEEN_LINES = 60  # of progress in a log
@@ -49,8 +111,15 @@ def announce(sentence: str) -> None:
 
     Args:
         sentence: Any text, such as one with the name of a file.
+
+    Raises:
+        StopSignal: If nobody reads standard error any more, as after `2>&1 | head -3`. An OSError or SystemExit would
+            be counted against the run that is being trained.
     """
-    stderr_console.print(escape_controls(sentence), style="yellow", highlight=False, markup=False, soft_wrap=True)
+    try:
+        stderr_console.print(escape_controls(sentence), style="yellow", highlight=False, markup=False, soft_wrap=True)
+    except (BrokenPipeError, SystemExit) as error:  # rich makes the second of the first
+        raise StopSignal(getattr(signal, "SIGPIPE", signal.SIGTERM)) from error
 
 
 def example(*commands: str) -> str:
@@ -142,7 +211,8 @@ def _interrupts_end_at_once() -> Iterator[None]:
 def errors_without_traceback() -> Iterator[None]:
     """Print the message of an error of this package without a traceback, and exit with status 1.
 
-    The message says what to do, which a traceback would hide. Warnings are printed without the place in the code.
+    The message says what to do, which a traceback would hide. Warnings are printed without the place in the code. A
+    StopSignal that the command does not handle ends the process by its signal.
 
     Returns:
         A context manager.
@@ -158,10 +228,12 @@ def errors_without_traceback() -> Iterator[None]:
         message = escape_controls(f"Error: {error}", keep="\n")
         stderr_console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
+    except StopSignal as stop:
+        end_by_signal(stop.number)
 
 
 class StopSignal(KeyboardInterrupt):
-    """Raised in place of ending at once when the process is asked to end, so that it cleans up as after Ctrl-C.
+    """Raised when the process is asked to end, or its output is closed, so that it cleans up as after Ctrl-C.
 
     Attributes:
         number: The number of the signal.
@@ -210,7 +282,8 @@ def end_by_signal(number: int) -> None:
     Args:
         number: The number of the signal.
     """
-    sys.stdout.flush()
+    with suppress(OSError):  # the reader may be gone
+        sys.stdout.flush()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 

@@ -128,7 +128,9 @@ def sweep(
                 end_by_signal(stop.number)
             raise typer.Exit(130) from None
         reports = reports_of(plans, opened)
-        show_reports(reports, as_json)
+        show_reports(
+            [r for r in reports if as_json or r.records or not r.failed], as_json
+        )  # no tables without a number
         if html is not None:
             from wtawp.experiments.report.html import render_html
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wtawp.base import did_you_mean, matching_name, write_atomic
+from wtawp.base import matching_name, unknown_name, write_atomic
 from wtawp.cli.options import Html, Json, StorePath, Workers, as_bad_parameter, check_outputs
 from wtawp.cli.printing import escape, print_table
 from wtawp.cli.shared import (
@@ -215,8 +215,8 @@ def _checked_methods(names: list[str], user_set: frozenset[str]) -> list[str]:
         refuse_options(user_set, dict.fromkeys((*PERTURBATION_OPTIONS, "average"), reason))
     for name in names:
         if matching_name(name, method_names()) is None:
-            known, hint = ", ".join(method_names()), did_you_mean(name, method_names())
-            raise typer.BadParameter(f"it is one of {known}, got {name!r}{hint}", param_hint="'--method'")
+            message = unknown_name(f"there is no method {name!r}", name, method_names())
+            raise typer.BadParameter(message, param_hint="'--method'")
     return list(dict.fromkeys(matching_name(name, method_names()) or name for name in names))
 
 

@@ -218,7 +218,8 @@ class AutoStrength:
         if self._steps == MAX_SILENT_STEPS and not self._is_observed:
             warnings.warn(
                 f'{MAX_SILENT_STEPS} steps without awp.observe(val_loss=...): lam="auto" trains plainly until it is'
-                " called for the first time; call it after every epoch",
+                " called for the first time; call it after every epoch (with Lightning pass"
+                " PerturbationCallback(awp, val_loss=...) to the Trainer)",
                 stacklevel=find_stack_level(),
             )
 
@@ -282,15 +283,20 @@ class AutoStrength:
             )
 
     def _warn_if_inverted(self, train_loss: float, val_loss: float) -> None:
-        """Warn once if the validation loss was always well below the training loss that was passed with it."""
+        """Warn once if the validation loss was well below the training loss that was passed, and never well above it.
+
+        Losses that are close, as those of a model that has learned nothing yet, say nothing about their order.
+        """
         if self._num_inverted > MAX_SUSPICIOUS or not (math.isfinite(val_loss) and math.isfinite(train_loss)):
             return
-        self._num_inverted = MAX_SUSPICIOUS + 1 if val_loss >= INVERTED * train_loss else self._num_inverted + 1
+        if INVERTED * train_loss <= val_loss <= train_loss / INVERTED:
+            return
+        self._num_inverted = MAX_SUSPICIOUS + 1 if val_loss > train_loss else self._num_inverted + 1
         if self._num_inverted == MAX_SUSPICIOUS:
             warnings.warn(
-                f'lam="auto" has trained plainly for {MAX_SUSPICIOUS} observations, because val_loss was always below'
-                f" train_loss (now {val_loss:.4g} and {train_loss:.4g}), as if the model did not overfit; are they"
-                " losses and not accuracies, and are they not swapped?",
+                f'lam="auto" has trained plainly so far: in {MAX_SUSPICIOUS} observations val_loss was below train_loss'
+                f" (now {val_loss:.4g} and {train_loss:.4g}) and never above it, as if the model did not overfit; are"
+                " they losses and not accuracies, and are they not swapped?",
                 stacklevel=find_stack_level(),
             )
 

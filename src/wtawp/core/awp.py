@@ -147,7 +147,8 @@ class WTAWP:
         """The weight of the perturbed loss in the next step.
 
         Returns:
-            A number between 0 and 1, also if `config.lam` is "auto".
+            A number between 0 and 1, also if `config.lam` is "auto": then 0 as long as it is below 0.02, since the
+            perturbed pass is skipped.
         """
         return self._now.fixed_lam
 

@@ -6,7 +6,7 @@ Plans, tables and the command line read options without computing anything, and 
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 Radius = Literal["layer", "global", "adaptive"]
@@ -84,6 +84,14 @@ class AwpConfig:
     perturbed_gradient: PerturbedGradient = "full"
 
     def __post_init__(self) -> None:
+        for name in ("rho", "lam", "step_size", "balance"):
+            value: Any = getattr(self, name)
+            if isinstance(value, str | float | int | None):
+                continue
+            if isinstance(value, Real):  # a number of NumPy
+                object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
+            elif hasattr(value, "item"):
+                raise ValueError(f"{name} must be a number, got {type(value).__name__}; pass its .item()")
         if self.lam != "auto" and not _is_number(self.lam, 0.0, 1.0):
             raise ValueError(f'lam must lie in [0, 1] or be "auto", got {self.lam!r}; 0 is plain training, 1 is AWP')
         if self.balance == "auto" and not self.is_auto:
@@ -91,7 +99,7 @@ class AwpConfig:
         if not _is_number(self.rho, 0.0):
             raise ValueError(f"rho must be a finite number >= 0, got {self.rho!r}; 0 is plain training")
         for name, least in (("steps", 1), ("every", 1), ("start", 0)):
-            value: object = getattr(self, name)
+            value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
             object.__setattr__(self, name, int(value))

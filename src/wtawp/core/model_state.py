@@ -152,6 +152,16 @@ class ModelState:
         self._changing.add(name)
         return name
 
+    def release(self, parameter: Tensor) -> None:
+        """Give a parameter its original weights if it was moved, and let what happens to it from now on stay.
+
+        Args:
+            parameter: A parameter of the model, or another tensor, with which nothing happens.
+        """
+        if parameter in self.original:
+            parameter.detach().copy_(self.original[parameter])
+            del self.original[parameter]  # only now: an interrupt must not lose the weights
+
     def restore_weights(self) -> None:
         """Give all moved parameters their original weights, bit for bit."""
         for p, weights in self.original.items():

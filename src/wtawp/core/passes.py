@@ -8,7 +8,6 @@ taken out of `.grad`; `model_state` moves and restores the weights.
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -28,9 +27,9 @@ from wtawp.core.autograd_graph import (
 from wtawp.core.closures import Backward, Closure, call
 from wtawp.core.model_state import LARGE, PLAIN, ByParameter, ModelState, is_capturing
 from wtawp.core.observation import StepRecorder, norm_of
+from wtawp.core.parameter_hooks import ParameterHooks
 
 _version = attrgetter("_version")
-Hooks = dict[int, Callable[[Tensor], Any]]
 Norms = tuple[Tensor, Tensor]  # of a natural gradient and of the perturbation along it
 
 # The natural gradient of a large parameter is recovered from the moved weights instead of stored, if they have moved by
@@ -71,9 +70,8 @@ class Passes:
         self.named, self.parameters = self.state.named, self.state.parameters
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
-        self._muted: list[tuple[Hooks, list[tuple[int, Callable[[Tensor], Any]]], Tensor]] = []
         self._recovered_versions: dict[Tensor, int] = {}  # of parameters whose natural gradient is in their weights
-        self._find_hooks(self.parameters)
+        self._hooks = ParameterHooks(self.parameters, run_in_last_pass=adds_to_prior)
         self._first_loss: weakref.ref[Tensor] | None = None  # to notice that the closure returns it again
         self._first_nodes: frozenset[Node] = frozenset()  # of the graph of the first loss, if its reuse is looked for
 
@@ -88,7 +86,7 @@ class Passes:
 
         Where gradients are not added to `.grad` here but later, by the caller's backward, hooks run in that one alone.
         """
-        return bool(self._muted) and self._adds_to_prior
+        return self._hooks.are_for_last_pass
 
     def first(self, check: Callable[[Tensor], None]) -> tuple[Tensor, ByParameter, Tensor | None]:
         """Differentiate the loss at theta; the buffers of the model are updated.
@@ -104,8 +102,7 @@ class Passes:
             ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
         """
         self.state.save(compares_values=self._is_first_step)
-        for hooks, _, _ in self._muted:
-            hooks.clear()
+        self._hooks.silence()
         self._set_aside(self.parameters)
         with self._without_sync():
             loss = call(self._closure, self.parameters)
@@ -185,12 +182,11 @@ class Passes:
         loss = self._call_again()
         value = self._value_of(loss)
         self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
-        waiting: dict[Tensor, partial[None]] = {}  # the hooks of parameters that have no gradient of this pass yet
-        for hooks, entries, p in self._muted if self.has_post_accumulate_hooks else []:
-            waiting[p] = partial(self._run_hooks, hooks, entries, waiting)
-            hooks[0] = waiting[p]
+        runs_hooks = self.has_post_accumulate_hooks
+        if runs_hooks:
+            self._hooks.arm(self.state.release)
         handles = [] if on_gradient is None else [p.register_hook(on_gradient) for p in natural]  # type: ignore[no-untyped-call]
-        versions = {p: p._version for p in self.state.original} if waiting else {}
+        versions = {p: p._version for p in self.state.original} if runs_hooks else {}
         try:
             with self._recording("perturbed", loss, weight=lam):
                 self._backward(loss if lam == 1 else loss * lam)
@@ -203,9 +199,8 @@ class Passes:
                 " change would be lost. Let the hook of each parameter update that one alone, or call"
                 " optimizer.step() after awp.backward()"
             )
-        for p, run_hooks in list(waiting.items()):  # those that the loss uses at the weights themselves alone
-            if p in natural:
-                run_hooks(p)
+        if runs_hooks:
+            self._hooks.run_rest(natural)
         return value
 
     def drop_recoverable(self, natural: ByParameter, delta: Mapping[Tensor, Tensor]) -> dict[Tensor, Norms]:
@@ -284,7 +279,7 @@ class Passes:
             The gradient of each leaf that has one, as it was in `.grad` until now; nothing if it stays there.
         """
         self.state.restore()
-        self._restore_hooks()
+        self._hooks.restore()
         if self._adds_to_prior:
             return {}
         gradients = self._arrived()
@@ -322,14 +317,8 @@ class Passes:
     def _restore_all(self) -> None:
         """Give `.grad`, hooks, weights and buffers what they had before the step."""
         self._restore_gradients()
-        self._restore_hooks()
+        self._hooks.restore()
         self.state.undo()
-
-    def _restore_hooks(self) -> None:
-        """Give the parameters their hooks."""
-        for hooks, entries, _ in self._muted:
-            hooks.clear()
-            hooks.update(entries)
 
     def _restore_gradients(self) -> None:
         """Give every leaf the `.grad` it had before the step: the same tensor with the same values."""
@@ -398,7 +387,7 @@ class Passes:
             gradient = leaf.grad
             if leaf not in self._prior:
                 if leaf._post_accumulate_grad_hooks or leaf._backward_hooks:  # of a parameter outside of the model
-                    self._mute(leaf)
+                    self._hooks.silence_leaf(leaf)
                 if gradient is not None:
                     self._prior_values[leaf] = gradient.detach().clone()
                 self._prior[leaf] = gradient
@@ -448,44 +437,6 @@ class Passes:
             return nullcontext()
         leaves = dict.fromkeys([*self.parameters, *leaves_of(loss)])
         return self._recorder.gradient_of(kind, leaves, weight=weight)
-
-    def _find_hooks(self, parameters: Iterable[Tensor]) -> None:
-        """Find the hooks that run in one pass alone: in the last one, or in the caller's backward after the step."""
-        for p in parameters:
-            hooks: Hooks | None = p._post_accumulate_grad_hooks
-            if hooks:
-                self._muted.append((hooks, list(hooks.items()), p))
-            if not self._adds_to_prior and p._backward_hooks:  # the caller's backward runs them
-                self._muted.append((p._backward_hooks, list(p._backward_hooks.items()), p))
-
-    def _mute(self, leaf: Tensor) -> None:
-        """Keep the hooks of a parameter outside of the model from running, if that is not done already."""
-        if all(p is not leaf for _, _, p in self._muted):
-            num_found = len(self._muted)
-            self._find_hooks([leaf])
-            for hooks, _, _ in self._muted[num_found:]:
-                hooks.clear()
-
-    def _run_hooks(
-        self, hooks: Hooks, entries: list[tuple[int, Callable[[Tensor], Any]]], waiting: dict[Tensor, Any], p: Tensor
-    ) -> None:
-        """Run the hooks of a parameter that has its gradient now, at its original weights, which they may change."""
-        if p not in waiting:  # the parts of the graph that are computed later would meet its original weights
-            raise ValueError(
-                "a parameter with a post-accumulate-grad hook received its gradient twice in one backward pass, as with"
-                " reentrant checkpointing: use checkpoint(..., use_reentrant=False), or remove the hook"
-            )
-        if p in self.state.original:
-            p.detach().copy_(self.state.original[p])
-            del self.state.original[p]  # only now: an interrupt must not lose the weights
-        this = waiting.pop(p)
-        hooks.clear()
-        hooks.update(entries)  # where a hook that removes itself is looked for
-        for _, hook in list(entries):
-            hook(p)
-        entries[:] = hooks.items()
-        hooks.clear()
-        hooks[0] = this
 
 
 def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter:

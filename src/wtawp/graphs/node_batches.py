@@ -128,7 +128,7 @@ class _Order(Sampler[tuple[int, int, Tensor]]):
     """The batches of an epoch: number of the epoch, number of the batch, positions of its seeds."""
 
     def __init__(self, size: int, batch_size: int, seed: int, shuffle: bool) -> None:
-        self.size, self.batch_size, self.seed, self.shuffle, self.epoch = size, batch_size, seed, shuffle, 0
+        self.size, self.batch_size, self.seed, self.shuffle, self.epoch = size, int(batch_size), seed, shuffle, 0
 
     def __len__(self) -> int:
         return math.ceil(self.size / self.batch_size)

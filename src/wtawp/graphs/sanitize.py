@@ -56,9 +56,9 @@ def complete(data: Data | list[Data], *, where: str) -> Data | list[Data]:
         )
     labels = [graph.y for graph in graphs if isinstance(graph.y, Tensor)]
     if labels and len(labels) == len(graphs) and all(y.dim() == 1 and not y.is_floating_point() for y in labels):
-        classes = set(torch.cat(labels).tolist())
-        known = [label for label in sorted(classes) if label >= 0]
-        if classes and len(known) < 2:
+        classes = torch.unique(torch.cat(labels))
+        if len(classes) and int((classes >= 0).sum()) < 2:
+            known = classes[classes >= 0].tolist()
             raise DataError(f"{where} returns labels that must tell apart two classes or more, got {known}")
     if isinstance(data, list) or not bare:
         return data

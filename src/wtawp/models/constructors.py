@@ -56,7 +56,9 @@ def size_arguments(
     takes_any = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
     is_other = any(word in second for word in OTHER_WORDS)
     sounds_like_it = (second.startswith("out") or "class" in second) and outputs is None and not is_other
-    if second in OUTPUT_NAMES or sounds_like_it or (takes_any and not second):
+    has_default = {p.name for p in parameters if p.default is not inspect.Parameter.empty}
+    is_letter = len(second) == 1 and positions[1] not in has_default and outputs in has_default  # (d, c, output=None)
+    if second in OUTPUT_NAMES or sounds_like_it or is_letter or (takes_any and not second):
         return (d_in, d_out), {}
     if outputs is None:
         if is_other:

@@ -123,7 +123,7 @@ def fit_batches(
         _check_count("batch_size", batch_size)
     if fanouts is not None and not hasattr(fanouts, "__len__"):
         raise ValueError(f"fanouts must hold a number for each layer, such as (10, 10), got {fanouts!r}")
-    if isinstance(loader, Iterator):
+    if isinstance(loader, Iterator) and type(loader).__module__ in ("builtins", "itertools"):  # others may begin anew
         raise ValueError(
             f"loader is read once an epoch, and {type(loader).__name__} is an iterator, which is empty after the first"
             " one; pass what it iterates over, such as a DataLoader"

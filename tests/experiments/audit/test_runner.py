@@ -223,5 +223,21 @@ def test_wrong_options_and_damaged_sizes_are_refused(graph_file: Path, tmp_path:
             runner._read(folder)
 
 
+@pytest.mark.parametrize(
+    ("spent", "seconds", "limit", "minutes", "expected"),
+    [
+        (22.0, 98.0, 98.0, 2.0, "about 2.0 minutes in all, 0.4 of them for this trial and the page."),
+        (24.0, 6.0, 3.0, 0.5, "about 0.5 minutes in all, 0.4 of them for this trial and the page."),
+        (24.0, 36.0, 6.0, 0.5, "minutes in all, 0.4 of them for this trial and the page. That is more than the 0.5 "
+         "that were asked for, and nothing is left to reduce."),
+        (60.0, 6.0, 6.0, 1.0, "That is more than the 1 that were asked for, and the trial took most of the time."),
+    ],
+)  # fmt: skip
+def test_the_time_that_is_announced_is_the_one_that_is_compared(
+    spent: float, seconds: float, limit: float, minutes: float, expected: str
+) -> None:
+    assert runner._describe_time(spent, seconds, limit, minutes).endswith(expected)
+
+
 def test_it_is_a_public_name() -> None:
     assert wtawp.audit is audit

@@ -4,7 +4,7 @@ from statistics import fmean
 
 from wtawp.experiments.audit.comparisons import worst_accuracies
 from wtawp.experiments.audit.findings import Audit
-from wtawp.experiments.audit.summary import _worst
+from wtawp.experiments.audit.summary import _attack_finding, _worst
 from wtawp.experiments.results.summary import CellReport, PlanReport
 
 Small = tuple[Audit, Path]
@@ -37,6 +37,19 @@ def test_rows_are_compared_under_the_worst_attack_of_each_run(small_audit: Small
     for row in audit.rows[1:]:
         assert f"{row}: {fmean(worst[row]):.1f} % under the worst of the attacks" in sentence(audit, "Attacks")
         assert "accuracy under the worst of the attacks: " in sentence(audit, "In short")
+
+
+def test_the_attacks_are_named_and_the_lack_of_searching_ones_is_said(small_audit: Small) -> None:
+    audit = small_audit[0]
+    parts = [(s.section, s.report) for s in audit.sections if s.section.kind == "evasion"]
+    names = ", ".join(section.title.removeprefix("Under attack: ") for section, _ in parts)
+    assert f"under the worst of the attacks for each model ({names}); on average" in sentence(audit, "Attacks")
+    assert "No searching attack was run" not in sentence(audit, "Attacks")
+    blind = [part for part in parts if part[0].key in ("attack-random", "attack-dice")]
+    assert len(blind) == 2
+    worst = _worst(blind, audit.rows)
+    assert worst is not None
+    assert _attack_finding(worst, audit.rows).details[0] == "No searching attack was run, and one may take far more."
 
 
 def test_the_headline_does_not_favour_rows_whose_worst_attack_is_another_one(small_audit: Small) -> None:

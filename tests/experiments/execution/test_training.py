@@ -1,6 +1,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -116,6 +117,21 @@ def test_a_call_of_exit_is_a_failure_and_does_not_end_the_sweep(monkeypatch: pyt
     (record,) = train((Run(SETTING, 0, 0),), device="cpu")
     assert record.status == "failed"
     assert "SystemExit: the licence has expired" in (record.error or "")
+
+
+def test_the_time_of_a_training_is_shared_by_all_runs_of_a_chunk_and_that_of_measures_by_the_new_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured = replace(SETTING, measures=(MeasureRequest("sharpness", (("rho", 0.1), ("steps", 1))),))
+    runs = tuple(Run(measured, 0, i) for i in range(4))
+    clock = iter([0.0, 8.0, 11.0, 12.0])  # start, a measure of 3 seconds, end: 9 seconds of training
+
+    monkeypatch.setattr(training, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(training, "run_measure", lambda _, trained: [object()] * len(trained.models))
+    monkeypatch.setattr(training, "_fits", lambda runs, *_: [None] * len(runs))
+    records = train(runs, device="cpu", stored=frozenset(run.key for run in runs[:3]))
+    assert [record.error for record in records] == [None]
+    assert [record.seconds for record in records] == [9 / 4 + 3]
 
 
 def test_threads_are_left_as_they_were() -> None:

@@ -28,5 +28,5 @@ def test_what_is_ready_has_runs_and_unique_places(ready: Plan) -> None:
 
 def test_an_unknown_label_is_refused_with_those_that_there_are() -> None:
     assert plan("TAB:NatAcc") is plan("tab:natacc")
-    with pytest.raises(WtawpError, match=r"there is no plan 'tab:nat'; there are fig:1.*; did you mean tab:natacc\?"):
+    with pytest.raises(WtawpError, match=r"there is no plan 'tab:nat'; did you mean tab:natacc\? There are fig:1"):
         plan("tab:nat")

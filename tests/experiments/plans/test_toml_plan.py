@@ -84,6 +84,11 @@ def test_row_2_a_split_is_a_word_or_a_table(tmp_path: Path) -> None:
         ('compare_with = "GCN"', 'compare_with = "GAT"', r"cell\[1\].compare_with: expected one of the other rows"),
         ('row = "GCN + WT-AWP"', 'row = "GCN"', "cell: expected every row and column once"),
         ("[[cell]]", "[[cel]]", r"plan.toml: cel: expected one of the keys"),
+        ('"wine"', '"wien"', r"plan.toml: base.dataset: there is no graph called 'wien'.*did you mean wine\?"),
+        ("hidden = [8]", "hiden = [8]",
+         r"plan.toml: base.options.hiden: expected one of the options of GCN, hidden, .*; did you mean hidden\?"),
+        ('row = "GCN + WT-AWP"', 'row = "mine"\nmodel = "no_such_models:Net"',
+         r"plan.toml: cell\[1\].model: expected package.module:Class, got 'no_such_models:Net'; there is no such"),
         ('[base]\n', "[base\n", "plan.toml is not TOML: "),
     ],
 )  # fmt: skip
@@ -129,6 +134,16 @@ def test_attacks_before_and_after_training_can_be_asked_for(tmp_path: Path) -> N
             r"cell\[0\].evasion.attack: expected one of random, .* got 'pdg'; did you mean pgd",
         ),
         (", budget = 12", "", r"cell\[1\].poison.budget: expected a share or a number of edges, got nothing"),
+        (
+            "budget = 12",
+            "budget = 5.0",
+            r"cell\[1\].poison.budget: expected a share in \(0, 1\] or a whole number of edges, got 5.0",
+        ),
+        (
+            '"pgd"',
+            '"no_such_attacks:find"',
+            r"cell\[0\].evasion.attack: expected package.module:function, got 'no_such",
+        ),
         ("budget = 12", "budget = nan", r"cell\[1\]: option budget must be a finite number"),
     ],
 )

@@ -53,6 +53,36 @@ def test_a_loss_with_a_worse_fit_is_called_underfitting(own_plan: Plan, make_rec
     )
 
 
+def test_a_gain_that_correction_makes_unclear_is_said_so(own_plan: Plan, make_records: MakeRecords) -> None:
+    """Its interval is not corrected and excludes 0, so that it cannot be called no difference."""
+    plain, perturbed = own_plan.cells
+    awp = perturbed.setting.awp
+    assert awp is not None
+    others = [
+        replace(perturbed, row=f"lam {lam}", setting=replace(perturbed.setting, awp=replace(awp, lam=lam)))
+        for lam in (0.1, 0.2)
+    ]
+    plan = replace(own_plan, cells=(plain, perturbed, *others),
+                   pairs=tuple((plain.row, each.row) for each in (perturbed, *others)))  # fmt: skip
+
+    def accuracy(cell: Cell, split: int, _: int) -> float:
+        return 80.0 + ((1.0 + 0.65 * (-1) ** split) if cell.row == perturbed.row else 0.0)
+
+    answer = answers(summarise(plan, make_records(plan, accuracy)))[0]
+    # Differences 1.65, 0.35, 1.65, 0.35: the standard error is 0.3753, p is 0.076.
+    assert "makes no difference that can be told from chance: +1.00 points" in answer
+
+    def nearly(cell: Cell, split: int, _: int) -> float:
+        return 80.0 + ((1.0 + 0.5 * (-1) ** split) if cell.row == perturbed.row else 0.0)
+
+    answer = answers(summarise(plan, make_records(plan, nearly)))[0]
+    # The standard error is 0.28868, t is 3.464, p is 0.0405 and three times that after correction.
+    assert answer.startswith(
+        "WT-AWP (cora) helps if this pair is judged alone, but not clearly after correction for the 3 pairs that are "
+        "compared: +1.00 points of test accuracy (95 % interval +0.08 to +1.92 over 4 splits, Holm-corrected p = 0.12)"
+    )
+
+
 def test_chance_missing_runs_and_no_spread_are_said(own_plan: Plan, make_records: MakeRecords) -> None:
     (answer,) = answers(summarise(own_plan, records_of(own_plan, make_records, 0.01, 1.0)[:-1]))
     assert "makes no difference that can be told from chance: +0.01 points" in answer

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from wtawp.experiments.plans.catalogue import plan
+from wtawp.experiments.report.answers import answers
 from wtawp.experiments.report.contents import (
     anchors,
     claim_headlines,
@@ -73,6 +74,19 @@ def test_tables_are_claims_then_cells_then_pairs(small_plan: Plan, make_records:
     assert tables_of(report) == [cell_table(report), pair_table(report)]
     claimed = summarise(replace(small_plan, claims=(Claim("Rows agree.", "rows_agree_within_3"),), pairs=()), [])
     assert tables_of(claimed) == [claim_table(claimed), cell_table(claimed)]
+
+
+def test_of_a_single_split_there_is_no_table_of_pairs_and_no_answer(
+    small_plan: Plan, make_records: MakeRecords
+) -> None:
+    """As of `wtawp certify`, which makes one split by default; the paper's tables keep theirs for the printed gains."""
+    printed = replace(small_plan, cells=tuple(replace(cell, splits=1) for cell in small_plan.cells))
+    own = replace(printed, name="own", cells=tuple(replace(cell, printed=None) for cell in printed.cells))
+    report = summarise(own, make_records(own))
+    assert tables_of(report) == [cell_table(report)]
+    assert answers(report) == []
+    of_paper = summarise(printed, make_records(printed))
+    assert tables_of(of_paper) == [cell_table(of_paper), pair_table(of_paper)]
 
 
 def test_anchors_differ() -> None:

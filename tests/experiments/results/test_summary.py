@@ -86,6 +86,24 @@ def test_pairs_are_compared_over_runs_and_honestly_over_splits(small_plan: Plan,
     assert [p.holm_p_value for p in report.pairs] == holm([p.gain.p_value for p in report.pairs if p.gain])
 
 
+def test_pairs_of_the_same_trainings_are_corrected_for_once(small_plan: Plan, make_records: MakeRecords) -> None:
+    """As where the best trial of a search is the setting without tuning, which has a row of its own."""
+    plain, perturbed = (c for c in small_plan.cells if c.column == "cora")
+    again = replace(perturbed, row="the same")
+    pairs = ((plain.row, perturbed.row), (plain.row, again.row), (again.row, perturbed.row))
+    plan = replace(small_plan, cells=(plain, perturbed, again), pairs=pairs)
+
+    def accuracy(cell: Cell, split: int, _: int) -> float:
+        return 80.0 + (1.0 + 0.1 * (-1) ** split if cell.row == perturbed.row else 0.0)
+
+    report = summarise(plan, make_records(replace(plan, cells=(plain, perturbed)), accuracy))
+    first, second, itself = report.pairs
+    assert first.gain is not None
+    assert first.holm_p_value == second.holm_p_value == first.gain.p_value
+    assert itself.holm_p_value == 1.0
+    assert {pair.num_compared for pair in report.pairs} == {1}
+
+
 def test_row_2_initialisations_are_paired_if_masks_describe_the_only_split(
     small_plan: Plan, make_records: MakeRecords
 ) -> None:

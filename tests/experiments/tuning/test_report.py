@@ -102,3 +102,15 @@ def test_a_command_line_names_all_that_was_tuned() -> None:
 def test_an_arm_without_a_finished_trial_is_refused(tmp_path: Path) -> None:
     with open_study(tmp_path / "s.sqlite", {}, SPACES, seed=0) as study, pytest.raises(ValueError, match="plain"):
         best_settings(study, BASE)
+
+
+def test_rows_of_a_single_trial_are_not_called_tuned_without_a_word(report: TuningReport, tmp_path: Path) -> None:
+    assert report.untuned == []
+    with open_study(tmp_path / "short.sqlite", {}, SPACES, seed=0) as study:
+        for arm in SPACES:
+            active = study.begin(arm)
+            active.is_hopeless(0.8, 1)
+            active.finish(0.8, 1.0)
+        short = TuningReport(study, BASE, PLACES, report.comparison)
+        assert short.sentences()[0].startswith("Nothing was tuned for plain, WT-AWP: the time was enough for one trial")
+        assert "Nothing was tuned for plain, WT-AWP" in short.to_html()

@@ -311,16 +311,36 @@ def _prepare(
         used = worthwhile_workers(total, cores)
         return total / used + (START_SECONDS if used > 1 else 0.0)
 
-    limit = max(60 * minutes - RESERVED_SECONDS - (time.monotonic() - start), 6 * minutes)
+    spent = time.monotonic() - start + RESERVED_SECONDS
+    limit = max(60 * minutes - spent, 6 * minutes)
     sizes = fit_sizes(seconds, limit, splits=splits, most_splits=subject.most_splits)
     prepared = Preparation(sizes=sizes, abilities=abilities, created=datetime.now(UTC).isoformat(timespec="seconds"))
     content = {"format": FORMAT, "sizes": asdict(sizes), "abilities": abilities.to_json(), "created": prepared.created}
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(content, indent=1).encode())
     if announce is not None:
-        late = "" if seconds(sizes) <= limit else " That is more than was asked for, and nothing is left to reduce."
-        announce(f"The audit will take about {seconds(sizes) / 60:.1f} minutes.{late}")
+        announce(_describe_time(spent, seconds(sizes), limit, minutes))
     return prepared
+
+
+def _describe_time(spent: float, seconds: float, limit: float, minutes: float) -> str:
+    """How long the audit takes in all, and why that is more than was asked for, if it is.
+
+    Args:
+        spent: Seconds of the trial, and those that are reserved.
+        seconds: The seconds of all measurements.
+        limit: The seconds that they may take.
+        minutes: The time that was asked for.
+
+    Returns:
+        A sentence or two.
+    """
+    total = f"{(spent + seconds) / 60:.1f}"
+    text = f"The audit will take about {total} minutes in all, {spent / 60:.1f} of them for this trial and the page."
+    if float(total) <= minutes:
+        return text
+    reason = "nothing is left to reduce" if seconds > limit else "the trial took most of the time"
+    return f"{text} That is more than the {minutes:g} that were asked for, and {reason}."
 
 
 def _read(path: Path) -> Preparation:

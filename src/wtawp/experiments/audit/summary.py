@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from wtawp.attacks.registry import attack_spec
 from wtawp.experiments.audit.comparisons import (
     Compared,
     Lead,
@@ -62,6 +63,7 @@ class _Worst:
     accuracies: dict[str, Values]
     drops: dict[str, dict[str, float]]  # the mean drop of each row under each attack
     leads: dict[str, Lead]  # of the other rows over the first one
+    is_searched: bool  # whether any of the attacks asks the model, in place of flipping edges without regard to it
 
 
 def findings_of(subject: Subject, parts: Sequence[Part]) -> Iterator[Finding]:
@@ -188,7 +190,8 @@ def _worst(parts: Sequence[Part], rows: tuple[str, ...]) -> _Worst | None:
         for row in rows[1:]
         if row in accuracies
     }
-    return _Worst(column, accuracies, drops, values_leads(compared))
+    is_searched = any(attack_spec(section.key.removeprefix("attack-")).uses_victim for section, _ in shared)
+    return _Worst(column, accuracies, drops, values_leads(compared), is_searched)
 
 
 def _name(section: Section) -> str:
@@ -203,9 +206,10 @@ def _attack_finding(worst: _Worst, rows: tuple[str, ...]) -> Finding:
     first = strongest[rows[0]]
     text = (
         f"with {worst.column} of the edges changed after the training, {rows[0]} keeps {means[rows[0]]:.1f} % under "
-        f"the worst of the attacks for each model; on average {first} takes the most, "
-        f"{worst.drops[rows[0]][first]:.1f} points."
+        f"the worst of the attacks for each model ({', '.join(worst.drops[rows[0]])}); on average {first} takes the "
+        f"most, {worst.drops[rows[0]][first]:.1f} points."
     )
+    searched = () if worst.is_searched else ("No searching attack was run, and one may take far more.",)
     compared = [
         f"{row}: {means[row]:.1f} % under the worst of the attacks, against {rows[0]} {lead.describe()}."
         for row, lead in worst.leads.items()
@@ -215,7 +219,7 @@ def _attack_finding(worst: _Worst, rows: tuple[str, ...]) -> Finding:
         for row, name in strongest.items()
         if name != first
     ]
-    return Finding("Attacks", text, (*compared, *others))
+    return Finding("Attacks", text, (*searched, *compared, *others))
 
 
 def _against_plain(report: PlanReport, column: str, rows: tuple[str, ...]) -> Iterator[str]:

@@ -50,7 +50,7 @@ def grid_table(report: PlanReport) -> Table:
 
 def _accuracy_tables(report: PlanReport) -> list[Table]:
     """Accuracies, differences and drops."""
-    tables = [grid_table(report), *([pair_table(report)] if report.pairs else [])]
+    tables = [grid_table(report), *([pair_table(report)] if any(pair.can_be_compared for pair in report.pairs) else [])]
     drops = drop_table(report)
     return [*tables, drops] if drops.rows else tables
 

@@ -89,16 +89,19 @@ def train(
     job = Job(runs, flips, frozenset(stored))
     start = time.perf_counter()
     outcomes: list[_Measured] = []
+    seconds_of_measures: list[float] = []
     error = None
     with one_thread():
         try:
-            outcomes = _train(job, device, tf32, weights)
+            outcomes = _train(job, device, tf32, weights, seconds_of_measures)
         except (Exception, SystemExit):  # the sweep goes on; the records hold the traceback
             error = traceback.format_exc()
     seconds = time.perf_counter() - start
     if error is not None:
         return failed_records(job, device=device, tf32=tf32, error=error, seconds=seconds)
-    return _records(job, outcomes, device=device, tf32=tf32, error=None, seconds=seconds)
+    measuring = sum(seconds_of_measures)
+    each = (seconds - measuring) / len(job.runs) + measuring / len(job.new_indices)
+    return _records(job, outcomes, device=device, tf32=tf32, error=None, seconds=each)
 
 
 def failed_records(job: Job, *, device: str, tf32: bool, error: str, seconds: float) -> list[Record]:
@@ -115,13 +118,13 @@ def failed_records(job: Job, *, device: str, tf32: bool, error: str, seconds: fl
         A record for each run that is not stored, with the status "failed".
     """
     nothing: list[_Measured] = [(None, None, None)] * len(job.runs)
-    return _records(job, nothing, device=device, tf32=tf32, error=error, seconds=seconds)
+    return _records(job, nothing, device=device, tf32=tf32, error=error, seconds=seconds / len(job.new_indices))
 
 
 def _records(
     job: Job, outcomes: list[_Measured], *, device: str, tf32: bool, error: str | None, seconds: float
 ) -> list[Record]:
-    """Make the records of the runs of a chunk that are not stored; runs without a fit have failed."""
+    """Make the records of the runs of a chunk that are not stored, `seconds` each; runs without a fit have failed."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     provenance = versions() | {"stack": str(len(job.runs))}  # stacks of other sizes round differently
     if job.flips is not None:
@@ -135,7 +138,7 @@ def _records(
             accuracy=None if fitted is None else fitted.accuracy,
             loss=None if fitted is None else fitted.loss,
             history=fitted.history if fitted is not None and CURVES & set(run.setting.keep) else None,
-            scores=scores, measured=measured, error=error, seconds=seconds / len(new), created=now,
+            scores=scores, measured=measured, error=error, seconds=seconds, created=now,
             versions=provenance,
         )
         for run, (fitted, scores, measured) in new
@@ -243,8 +246,10 @@ def tested_on(data: Data, split: Split, model: nn.Module, fitted: Fit) -> Fit:
     return replace(fitted, scores={**fitted.scores, "test": accuracy}, loss={**fitted.loss, "test": loss})
 
 
-def _train(job: Job, device: str, tf32: bool, weights: Path | None) -> list[_Measured]:
-    """Build and train the runs of a job, and measure those that are not stored."""
+def _train(
+    job: Job, device: str, tf32: bool, weights: Path | None, seconds_of_measures: list[float]
+) -> list[_Measured]:
+    """Build and train the runs of a job, and measure those that are not stored; the times of measures are appended."""
     runs, flips, setting = job.runs, job.flips, job.runs[0].setting
     data = data_of(setting, runs[0].split)
     if setting.poison is not None:
@@ -277,7 +282,9 @@ def _train(job: Job, device: str, tf32: bool, weights: Path | None) -> list[_Mea
         results, step = [], (1.0 - trained_at) / len(setting.measures)
         for i, measure in enumerate(setting.measures):
             with part_of_progress(trained_at + i * step, trained_at + (i + 1) * step):
+                start = time.perf_counter()
                 results.append(run_measure(measure, trained))
+                seconds_of_measures.append(time.perf_counter() - start)
         for i, results_of_run in zip(new, zip(*results, strict=True), strict=True):
             measured[i] = list(results_of_run)
     return list(zip(fits, scores, measured, strict=True))

@@ -6,7 +6,7 @@ where it differs from the text; "deviation:" plans explain a difference from the
 
 from functools import cache
 
-from wtawp.base import WtawpError, did_you_mean, matching_name
+from wtawp.base import WtawpError, matching_name, unknown_name
 from wtawp.experiments.plans.claims import claim_plans
 from wtawp.experiments.plans.extras import every_k_steps_plan, midsize_plan, strength_plan
 from wtawp.experiments.plans.geometry import bounds_plan, flatness_plan, sharpness_plan, vanishing_plan
@@ -65,6 +65,5 @@ def plan(label: str) -> Plan:
     """
     known = plans()
     if (spelled := matching_name(label, known)) is None:
-        hint = did_you_mean(label, known)
-        raise WtawpError(f"there is no plan {label!r}; there are {', '.join(known)}{hint}")
+        raise WtawpError(unknown_name(f"there is no plan {label!r}", label, known))
     return known[spelled]

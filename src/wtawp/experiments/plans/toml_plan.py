@@ -31,17 +31,22 @@ measures = [{ name = "sharpness", rho = 0.1 }, { name = "spectrum", top = 1 }]
 
 import tomllib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from wtawp.attacks.registry import attack_names
-from wtawp.base import did_you_mean, matching_name
+from wtawp.base import DataError, did_you_mean, is_reference, matching_name
 from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
 from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Setting, SplitRule
 from wtawp.experiments.spec.run import MAX_INITS
+from wtawp.experiments.spec.sources import user_sources
+from wtawp.graphs.composed_names import composed_name
+from wtawp.graphs.registry import SUFFIXES, dataset_spec
+from wtawp.models.registry import model_names, model_spec
 
 MAX_BYTES = 2**20  # of a plan: thousands of cells
 MAX_SPLITS = 100_000
@@ -106,7 +111,10 @@ class _Reader:
             if not isinstance(table, dict):
                 raise self.error(f"cell[{i}]", "a table", type(table).__name__)
             self.check(table, {**CELL, **SETTING}, where)
-            setting = self.setting({**base, **{k: v for k, v in table.items() if k in SETTING}}, where)
+            shared = dict.fromkeys(base, "base.")
+            content_of_cell = {**base, **{k: v for k, v in table.items() if k in SETTING}}
+            self.check_names(content_of_cell, {**shared, **dict.fromkeys(table, where)})
+            setting = self.setting(content_of_cell, where)
             row = table.get("row", str(setting))
             measure = 0 if "evasion" in {**base, **table} else None  # whose accuracy the cell shows
             cells.append(Cell(row, table.get("column", setting.dataset), setting, measure=measure, **size))
@@ -159,6 +167,11 @@ class _Reader:
         attack = options["attack"]
         if not isinstance(attack, str) or not (matching_name(attack, attack_names()) or ":" in attack):
             raise self.error(f"{where}{kind}.attack", names, f"{attack!r}{did_you_mean(attack, attack_names())}")
+        if is_reference(attack) and not user_sources(attack.partition(":")[0]):
+            raise self.error(f"{where}{kind}.attack", "package.module:function", f"{attack!r}; there is no such module")
+        budget = options["budget"]
+        if isinstance(budget, float) and (budget <= 0 or budget > 1):
+            raise self.error(f"{where}{kind}.budget", "a share in (0, 1] or a whole number of edges", f"{budget!r}")
         return (poisoning if kind == "poison" else evading)(**options)
 
     def measure(self, content: object, where: str) -> MeasureRequest:
@@ -195,6 +208,30 @@ class _Reader:
             if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
                 names = " or ".join(kind.__name__ for kind in kinds)
                 raise self.error(f"{where}{key}", names, f"{value!r}")
+
+    def check_names(self, content: dict[str, Any], where: Mapping[str, str]) -> None:
+        """Refuse data sets, models and options of our models that do not exist; `where` has the prefix of each key."""
+        dataset, model = content.get("dataset"), content.get("model", Setting.model)
+        if dataset is not None:
+            parts = composed_name(dataset)
+            name = dataset if parts is None else parts.base
+            try:
+                if not name.endswith(SUFFIXES):
+                    dataset_spec(name)
+            except DataError as error:
+                raise PlanError(f"{self.path}: {where['dataset']}dataset: {error}") from error
+        if is_reference(model):
+            if not user_sources(model.partition(":")[0]):
+                raise self.error(
+                    f"{where['model']}model", "package.module:Class", f"{model!r}; there is no such module"
+                )
+        elif matching_name(model, model_names()) is not None:  # Setting refuses others
+            known = model_spec(model).options()
+            for option in content.get("options", {}):
+                if option not in known:
+                    expected = f"one of the options of {model}, {', '.join(known)}"
+                    hint = did_you_mean(option, known)
+                    raise self.error(f"{where['options']}options.{option}", expected, f"an unknown one{hint}")
 
     def error(self, key: str, expected: str, got: str) -> PlanError:
         """The error for a key with a wrong value."""

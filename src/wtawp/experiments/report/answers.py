@@ -34,7 +34,7 @@ def answers(report: PlanReport) -> list[str]:
 
     Returns:
         The paragraphs. Where no pair can be compared yet, there is one that says what is missing; where the plan
-        compares nothing with plain training, there is none.
+        compares nothing with plain training, or asks for a single split, there is none.
     """
     cells = {(c.cell.row, c.cell.column): c for c in report.cells}
     drops = {(d.before, d.after, d.column): d for d in compare_drops(report)}
@@ -42,7 +42,7 @@ def answers(report: PlanReport) -> list[str]:
     for pair in report.pairs:
         before, after = cells[pair.before, pair.column], cells[pair.after, pair.column]
         plain, other = before.cell.setting, after.cell.setting
-        if plain.awp is not None or (other.awp, other.average) == (None, plain.average):
+        if not pair.can_be_compared or plain.awp is not None or (other.awp, other.average) == (None, plain.average):
             continue
         is_one_split = has_only_split(before.cell) and has_only_split(after.cell)
         sentences = [_gain(pair, "initialisations" if is_one_split else "splits")]
@@ -75,9 +75,15 @@ def _gain(pair: PairReport, unit: str) -> str:
         return f"{where}: {numbers} in every one of {gain.num_pairs} {unit}, so chance cannot be estimated.{unfinished}"
     p = 1.0 if pair.holm_p_value is None else pair.holm_p_value
     sure = f"95 % interval {gain.low:+.2f} to {gain.high:+.2f} over {gain.num_pairs} {unit}, Holm-corrected p = {p:.2g}"
-    if p >= SIGNIFICANCE_LEVEL:
-        return f"{where} makes no difference that can be told from chance: {numbers} ({sure}).{unfinished}"
-    return f"{where} {'helps' if gain.mean > 0 else 'hurts'}: {numbers} ({sure}).{unfinished}"
+    effect = "helps" if gain.mean > 0 else "hurts"
+    if p < SIGNIFICANCE_LEVEL:
+        return f"{where} {effect}: {numbers} ({sure}).{unfinished}"
+    if gain.p_value < SIGNIFICANCE_LEVEL:  # the interval is not corrected, and excludes 0
+        return (
+            f"{where} {effect} if this pair is judged alone, but not clearly after correction for the "
+            f"{pair.num_compared} pairs that are compared: {numbers} ({sure}).{unfinished}"
+        )
+    return f"{where} makes no difference that can be told from chance: {numbers} ({sure}).{unfinished}"
 
 
 def _cost(before: CellReport, after: CellReport) -> list[str]:

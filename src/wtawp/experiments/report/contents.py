@@ -171,7 +171,8 @@ def provenance(report: PlanReport) -> str:
 def tables_of(report: PlanReport) -> list[Table]:
     """The tables of a plan: claims, cells, those of its measures, pairs and drops, as far as the plan has them.
 
-    A league has tables of its own, once it is complete; its cells, a row for every trial, would hide them.
+    A league has tables of its own, once it is complete; its cells, a row for every trial, would hide them. Pairs of a
+    single split, which is not enough for a comparison, have no table unless the paper prints numbers for them.
 
     Args:
         report: A plan with its measurements.
@@ -186,7 +187,7 @@ def tables_of(report: PlanReport) -> list[Table]:
     for reporter in reporters_of(report.plan):
         for make_tables in reporter.tables:
             tables += make_tables(report)
-    if report.pairs:
+    if any(pair.can_be_compared or report.is_printed for pair in report.pairs):
         tables.append(pair_table(report))
     return [*tables, drops] if (drops := drop_table(report)).rows else tables
 

@@ -157,8 +157,11 @@ class PairReport:
         is_complete: Whether every run of both cells is finished.
         runs_p_value: The p-value of the paper's test, which treats all runs as independent.
         gain: The difference paired over the means of splits; None with fewer than two common splits.
-        holm_p_value: The p-value of the gain, corrected over all pairs of the plan.
+        holm_p_value: The p-value of the gain, corrected over all pairs of the plan. Pairs of the same trainings count
+            once, and two rows of the same trainings not at all.
         printed_gain: The printed mean of the second row less that of the first; None where the paper prints neither.
+        num_compared: The number of different pairs that the p-value is corrected for.
+        can_be_compared: Whether the plan asks for two splits, or for two initialisations of the only one.
     """
 
     before: str
@@ -169,6 +172,8 @@ class PairReport:
     gain: PairedDifference | None
     holm_p_value: float | None
     printed_gain: float | None = None
+    num_compared: int = 1
+    can_be_compared: bool = True
 
 
 @dataclass(frozen=True)
@@ -360,7 +365,9 @@ def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:
         for column in columns
         if (before, column) in by_place and (after, column) in by_place
     ]
-    corrected = iter(holm([gain.p_value for _, _, gain in compared if gain is not None]))
+    p_values = {_runs_of(before, after): gain.p_value for before, after, gain in compared if gain is not None}
+    p_values = {runs: p_value for runs, p_value in p_values.items() if len(runs) == 2}  # one: a row and itself
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return tuple(
         PairReport(
             before.cell.row,
@@ -369,11 +376,23 @@ def _pairs(plan: Plan, cells: tuple[CellReport, ...]) -> tuple[PairReport, ...]:
             before.is_complete and after.is_complete,
             _over_runs(before, after),
             gain,
-            None if gain is None else next(corrected),
+            None if gain is None else corrected.get(_runs_of(before, after), 1.0),
             _printed_gain(before.cell, after.cell),
+            len(corrected),
+            min(_num_paired(before.cell), _num_paired(after.cell)) > 1,
         )
         for before, after, gain in compared
     )
+
+
+def _runs_of(before: CellReport, after: CellReport) -> frozenset[tuple[tuple[str, ...], int | None]]:
+    """What a pair compares, whatever its rows are called: the runs of both cells and the measure that each shows."""
+    return frozenset((cell.keys, cell.cell.measure) for cell in (before, after))
+
+
+def _num_paired(cell: Cell) -> int:
+    """The number of splits of a cell; of initialisations if masks describe the only split."""
+    return cell.inits if has_only_split(cell) else cell.splits
 
 
 def _printed_gain(before: Cell, after: Cell) -> float | None:

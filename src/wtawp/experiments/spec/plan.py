@@ -177,7 +177,8 @@ class Plan:
         for kind, wanted in (("row", rows), ("column", columns)):
             if missing := [name for name in wanted if matching_name(name, known[kind]) is None]:
                 hint = did_you_mean(missing[0], known[kind])
-                raise ValueError(f"{self.name} has no {kind} {missing[0]!r}; it has {sorted(known[kind])}{hint}")
+                it_has = f"{hint} It has" if hint else "; it has"
+                raise ValueError(f"{self.name} has no {kind} {missing[0]!r}{it_has} {sorted(known[kind])}")
         rows = [matching_name(name, known["row"]) or name for name in rows]
         columns = [matching_name(name, known["column"]) or name for name in columns]
         if not rows and not columns:

@@ -92,10 +92,22 @@ class TuningReport:
         """Say what the comparison shows.
 
         Returns:
-            The answer on tuned WT-AWP against tuned plain training first, then those on the other rows, and on which
-            splits they were measured.
+            Which rows are not tuned in spite of their names, if there are such; the answer on tuned WT-AWP against
+            tuned plain training, then those on the other rows; and on which splits they were measured.
         """
-        return [*answers(self.comparison), self.compared]
+        return [*self.untuned, *answers(self.comparison), self.compared]
+
+    @property
+    def untuned(self) -> list[str]:
+        """A sentence on the arms of which only the setting without tuning was tried; nothing if there are none."""
+        spaces = self.study.spaces
+        arms = [arm for arm in spaces if spaces[arm].start is not None and len(self.study.trials(arm)) == 1]
+        if not arms:
+            return []
+        return [
+            f"Nothing was tuned for {', '.join(arms)}: the time was enough for one trial, which is the setting without "
+            'tuning, so rows that are called "tuned" have that setting. More --minutes or --trials make a search.'
+        ]
 
     def to_data(self) -> dict[str, Any]:
         """Collect the numbers as data that JSON can hold.
@@ -130,6 +142,7 @@ class TuningReport:
         part = Part(
             title=f"Search: {self.base.model} on {self.base.dataset}",
             paragraphs=(
+                *self.untuned,
                 self.compared,
                 *(f"To train with the best setting of {a}: {c}" for a, c in self.commands.items()),
             ),
