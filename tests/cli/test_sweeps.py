@@ -7,9 +7,11 @@ import torch
 from commands import invoke
 
 from wtawp.cli import sweeps
+from wtawp.core import AwpConfig
 from wtawp.experiments import Store
 from wtawp.experiments.execution import training
-from wtawp.experiments.spec import Record
+from wtawp.experiments.results.summary import summarise
+from wtawp.experiments.spec import Cell, Plan, Record, Setting
 
 
 @pytest.mark.parametrize(
@@ -80,3 +82,14 @@ def test_an_interrupt_says_how_to_go_on(
     with Store(store) as opened:
         assert len(opened.records()) == 1
     assert "5 runs trained, 1 known before, 0 failed" in invoke(*arguments)
+
+
+def test_the_answers_of_all_plans_come_before_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"GCN": Setting(dataset="wine"), "WT-AWP": Setting(dataset="wine", awp=AwpConfig(rho=1.0, lam=0.7))}
+    cells = tuple(Cell(row, "wine", setting, splits=2) for row, setting in settings.items())
+    plans = [Plan(name, f"Plan {name}", cells, (("GCN", "WT-AWP"),)) for name in ("one", "two")]
+    sweeps.show_reports([summarise(plan, []) for plan in plans], as_json=False)
+    printed = capsys.readouterr().out
+    places = [printed.index(text) for text in ("Plan one\n", "Plan two\n", "one: Plan one", "two: Plan two")]
+    assert places == sorted(places)
+    assert printed.count("WT-AWP (wine): no answer yet") == 2

@@ -171,7 +171,7 @@ def reports_of(plans: "Sequence[Plan]", store: "Store") -> "list[PlanReport]":
 
 
 def show_reports(reports: "Sequence[PlanReport]", as_json: bool) -> None:
-    """Print the tables of reports, or their numbers as JSON.
+    """Print the answers of all reports and then their tables, which may be long, or their numbers as JSON.
 
     Args:
         reports: The reports.
@@ -185,7 +185,11 @@ def show_reports(reports: "Sequence[PlanReport]", as_json: bool) -> None:
         typer.echo(json.dumps([export_data(r) for r in reports]))
         return
     for each in reports:
-        for answer in answers(each) if is_own(each) else []:
+        found = answers(each) if is_own(each) else []
+        if found and len(reports) > 1:
+            console.print(f"[bold]{escape(each.plan.title)}[/bold]\n", highlight=False)
+        for answer in found:
             console.print(escape(answer) + "\n", highlight=False)
+    for each in reports:
         for table in tables_of(each):
             print_table(f"{each.plan.name}: {each.plan.title}", table)
