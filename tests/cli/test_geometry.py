@@ -147,7 +147,8 @@ def test_the_hessian_of_such_weights_is_measured_all_the_same() -> None:
 
 
 def test_an_unknown_option_is_refused_and_a_known_one_changes_the_model(tmp_path: Path) -> None:
-    assert "GCN has no option 'hiden'; it has hidden, dropout" in invoke("bound", "wine", "--option", "hiden=8", code=2)
+    words = "GCN has no option 'hiden'; did you mean hidden? It has hidden, dropout"
+    assert words in invoke("bound", "wine", "--option", "hiden=8", code=2)
     output = invoke("bound", "wine", "--option", "dropout=2", code=1)
     assert "dropout must lie in [0, 1), got 2" in output, "the model says so itself, before it is trained"
     assert "must be a finite number" in invoke("bound", "wine", "--option", "dropout=nan", code=2)

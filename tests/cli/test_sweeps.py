@@ -17,7 +17,7 @@ from wtawp.experiments.spec import Cell, Plan, Record, Setting
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("reproduce", "tab:none"), 1, "there is no plan 'tab:none'; there are"),
+        (("reproduce", "tab:none"), 1, "there is no plan 'tab:none'; did you mean tab:poison? There are"),
         (("reproduce", "tab:natacc", "--scale", "big"), 2, "Invalid value for '--scale'"),
         (("reproduce", "fig:1", "--engine", "slurm"), 2, "Invalid value for '--engine'"),
         (("compare", "wine", "--time-limit", "0"), 2, "time_limit must be a number of seconds > 0"),
