@@ -368,8 +368,22 @@ def test_losses_that_are_not_finite_are_not_taken_for_another_scale() -> None:
     model = network()
     awp = WTAWP(model, rho=1.0, lam="auto")
     awp.backward(Closure(model))
+    awp.observe(train_loss=1.0, val_loss=1.0)
     for _ in range(2 * MAX_SUSPICIOUS):
         awp.observe(train_loss=1.0, val_loss=math.nan)  # a warning would be an error
+
+
+@pytest.mark.parametrize(("train", "val"), [(1.0, math.nan), (math.inf, 1.0)])
+def test_losses_that_were_never_finite_are_warned_of_once(train: float, val: float) -> None:
+    awp = WTAWP(network(), rho=1.0, lam="auto")
+    for _ in range(MAX_SUSPICIOUS - 1):
+        awp.observe(train_loss=train, val_loss=val)
+    resumed = WTAWP(network(), rho=1.0, lam="auto")
+    resumed.load_state_dict(awp.state_dict())
+    with pytest.warns(UserWarning, match="a loss was not finite .* an empty validation set"):
+        resumed.observe(train_loss=train, val_loss=val)
+    for _ in range(2 * MAX_SUSPICIOUS):
+        resumed.observe(train_loss=train, val_loss=val)  # a second warning would be an error
 
 
 @pytest.mark.parametrize(("train", "val"), [(0.95, 0.8), (1.2, 0.4)])

@@ -179,6 +179,7 @@ class AutoStrength:
         # warning is given.
         self._num_above_first_loss = 0  # a validation loss below that of the first step
         self._num_inverted = 0  # a validation loss that is not well below the training loss
+        self._num_not_finite = 0  # two finite losses
         self._reset()
 
     def _reset(self) -> None:
@@ -262,9 +263,24 @@ class AutoStrength:
                 _warn_of_another_scale(float(mean), train_sum / num_processes)
             self._warn_if_inverted(train_sum / num_processes, val_sum / num_processes)
         self._is_observed = True
+        self._warn_if_never_finite(train_sum / num_processes, val_sum / num_processes)
         self._warn_if_never_below_first_loss(val_sum / num_processes)
         self._reset()
         return before != (zero_if_negligible(self._state.lam), self._rho_share)
+
+    def _warn_if_never_finite(self, train_loss: float, val_loss: float) -> None:
+        """Warn once if the losses were NaN or infinite from the beginning: single epochs may be, by an overflow."""
+        if self._num_not_finite > MAX_SUSPICIOUS:
+            return
+        is_finite = math.isfinite(train_loss) and math.isfinite(val_loss)
+        self._num_not_finite = MAX_SUSPICIOUS + 1 if is_finite else self._num_not_finite + 1
+        if self._num_not_finite == MAX_SUSPICIOUS:
+            warnings.warn(
+                f'lam="auto" has trained plainly so far: in {MAX_SUSPICIOUS} observations a loss was not finite (now'
+                f" train_loss {train_loss:.4g} and val_loss {val_loss:.4g}), and such observations change nothing. Has"
+                " the training diverged, or is the mean over an empty validation set?",
+                stacklevel=find_stack_level(),
+            )
 
     def _warn_if_never_below_first_loss(self, val_loss: float) -> None:
         """Warn once if the validation loss was never below the loss of the first step: are both on one scale?"""
@@ -314,6 +330,7 @@ class AutoStrength:
             "is_observed": self._is_observed,
             "held": self._num_above_first_loss,
             "inverted": self._num_inverted,
+            "not_finite": self._num_not_finite,
             "steps": self._steps,
             "total": float(self._total),
             "is_double": self._total.dtype == torch.float64,
@@ -334,18 +351,19 @@ class AutoStrength:
             case {
                 "lam": float(lam), "first_loss": float(first_loss), "peak": float(peak),
                 "share": float(share), "is_observed": bool(is_observed), "held": int(held),
-                "inverted": int(inverted),
+                "inverted": int(inverted), "not_finite": int(not_finite),
                 "steps": int(steps), "total": float(total), "is_double": bool(is_double),
                 "perturbed_steps": int(perturbed_steps), "rise": float(rise), **rest,
             } if (
                 min(lam, peak) >= 0 and max(lam, peak, share) <= 1 and share > 0
                 and 0 <= perturbed_steps <= steps and not rest
-                and 0 <= min(held, inverted) <= max(held, inverted) <= MAX_SUSPICIOUS + 1
+                and min(held, inverted, not_finite) >= 0
+                and max(held, inverted, not_finite) <= MAX_SUSPICIOUS + 1
             ):  # fmt: skip
                 self._state, self._rho_share = AutoState(lam, first_loss if is_observed else math.inf, peak), share
                 self._first_loss = torch.tensor(first_loss, dtype=torch.float64)
                 self._is_observed, self._steps = is_observed, steps
-                self._num_above_first_loss, self._num_inverted = held, inverted
+                self._num_above_first_loss, self._num_inverted, self._num_not_finite = held, inverted, not_finite
                 self._total = torch.tensor(total, dtype=torch.float64 if is_double else torch.float32)
                 self._perturbed_steps, self._rise = perturbed_steps, torch.tensor(rise)
             case _:

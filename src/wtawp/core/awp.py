@@ -245,9 +245,10 @@ class WTAWP:
     def observe(self, *, val_loss: float | Tensor, train_loss: float | Tensor | None = None) -> None:
         """Say after an epoch how well the model fits, which decides lam and radius of the next steps with lam="auto".
 
-        In several processes all must call it, each with losses of its own; their means decide. The validation loss is
-        also compared with the loss of the first step, so the closure must return the loss on the same scale: to
-        accumulate gradients, divide it in `backward=`.
+        In several processes all must call it, each with losses of its own; their means decide. An observation with a
+        loss that is NaN or infinite, as after an overflow, changes nothing. The validation loss is also compared with
+        the loss of the first step, so the closure must return the loss on the same scale: to accumulate gradients,
+        divide it in `backward=`.
 
         Args:
             val_loss: The loss on a validation set. Without one, use samples that were held out of the training.
