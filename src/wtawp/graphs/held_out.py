@@ -12,7 +12,7 @@ from wtawp.graphs.collection import is_collection
 from wtawp.graphs.splits import Split, check_split
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SplitWithoutTest(Split):
     """A split of the nodes that are known when a model is trained: its test part is empty.
 
@@ -25,8 +25,8 @@ class SplitWithoutTest(Split):
         test: Empty.
 
     Example:
-        >>> len(SplitWithoutTest(torch.tensor([0]), torch.tensor([1]), torch.tensor([], dtype=torch.int64)).test)
-        0
+        >>> SplitWithoutTest(torch.tensor([0]), torch.tensor([1]), torch.tensor([], dtype=torch.int64))
+        SplitWithoutTest(train=[1], val=[1], test=[0])
     """
 
 

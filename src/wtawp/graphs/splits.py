@@ -31,7 +31,10 @@ class Split:
         DataError: If a mask has more than one dimension.
 
     Example:
-        >>> Split(torch.tensor([True, False, True]), torch.tensor([False, True, False]), torch.tensor([3])).train
+        >>> split = Split(torch.tensor([True, False, True]), torch.tensor([False, True, False]), torch.tensor([3]))
+        >>> split
+        Split(train=[2], val=[1], test=[1])
+        >>> split.train
         tensor([0, 2])
     """
 
@@ -49,6 +52,11 @@ class Split:
                         " take one column of it, as in train_mask[:, 0]"
                     )
                 object.__setattr__(self, name, part.nonzero()[:, 0])
+
+    def __repr__(self) -> str:
+        parts = ((name, getattr(self, name)) for name in ("train", "val", "test"))
+        shown = (f"{name}={list(part.shape) if isinstance(part, Tensor) else part!r}" for name, part in parts)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def check_split(split: Split, y: Labels) -> Split:

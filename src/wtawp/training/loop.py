@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -69,7 +69,7 @@ class Fit:
     epoch: int
     scores: dict[str, float]
     loss: dict[str, float]
-    history: dict[str, list[float]]
+    history: dict[str, list[float]] = field(repr=False)
     metric: str = "accuracy"
 
     @property
