@@ -277,12 +277,19 @@ def test_two_perturbations_of_one_trainer_have_keys_of_their_own() -> None:
     assert PerturbationCallback(awp).state_key != PerturbationCallback(awp, prefix="other").state_key
 
 
-@pytest.mark.parametrize("returns_loss", [False, True])
-def test_a_gradient_that_automatic_optimization_would_clear_is_refused(returns_loss: bool) -> None:
+@pytest.mark.parametrize("returned", ["nothing", "the detached loss", "another loss"])
+@pytest.mark.parametrize("lam", [LAM, 0.0])
+def test_a_gradient_that_automatic_optimization_would_clear_is_refused(returned: str, lam: float) -> None:
     class Mistaken(Module):
+        def __init__(self) -> None:
+            super().__init__(lam=lam)
+
         def training_step(self, batch: list[Tensor], _: int) -> Tensor | None:
-            loss = self.awp.backward(lambda: F.cross_entropy(self.network(batch[0]), batch[1]))
-            return loss if returns_loss else None
+            def loss() -> Tensor:
+                return F.cross_entropy(self.network(batch[0]), batch[1])
+
+            detached = self.awp.backward(loss)
+            return {"nothing": None, "the detached loss": detached, "another loss": loss()}[returned]
 
     module = Mistaken()
     with pytest.raises(ValueError, match=r"return awp\.loss"):

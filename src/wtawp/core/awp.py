@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -75,6 +75,7 @@ class WTAWP:
         model: The module that is trained.
         config: The options, as an `AwpConfig`, which explains them at length. They stay as they are; to train with
             others, build another `WTAWP`.
+        last_call: Which of "backward" and "loss" was called last; None before the first call.
 
     Raises:
         ValueError: If `model` is not a module, if an option is outside its allowed values, or if `layers` selects no
@@ -111,6 +112,7 @@ class WTAWP:
             raise ValueError(f"model must be the nn.Module that is trained, got {type(model).__name__}")
         self.model, self._monitor = model, VanishingGradientMonitor()
         self._calls, self._is_checked, self._step_hooks = 0, False, StepHooks()
+        self.last_call: Literal["backward", "loss"] | None = None
         self._changing: set[str] = set()  # names of parameters that forward passes change
         self.config = AwpConfig(
             rho=rho,
@@ -336,7 +338,7 @@ class WTAWP:
 
     def _backward(self, closure: Closure, backward: Backward, sync: bool) -> Tensor:
         """`backward`, in the only thread that works on the model."""
-        recorder = self._step_hooks.start(self._calls)
+        recorder, self.last_call = self._step_hooks.start(self._calls), "backward"
         self._refuse_before_it_starts(sync)
         perturbed = None
         if not self._is_due():
@@ -361,7 +363,7 @@ class WTAWP:
 
     def _loss(self, fn: Closure, scale: float | Tensor | None) -> Tensor:
         """`loss`, in the only thread that works on the model."""
-        recorder = self._step_hooks.start(self._calls)
+        recorder, self.last_call = self._step_hooks.start(self._calls), "loss"
         self._refuse_before_it_starts(sync=True)
         if self.config.exact and self.config.balance is not None:
             raise ValueError("balance clips gradients, exact=True keeps losses; use backward(), or balance=None")

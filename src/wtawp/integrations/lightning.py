@@ -171,7 +171,9 @@ class PerturbationCallback(Callback):
 
     @override
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        """Note that a loss is differentiated, and refuse the detached one that `awp.backward(...)` returns.
+        """Note that a loss is differentiated, and refuse it if `awp.backward(...)` has computed gradients already.
+
+        Lightning has cleared them before it comes here, so that only those of the loss would be left.
 
         Args:
             trainer: The trainer.
@@ -179,10 +181,10 @@ class PerturbationCallback(Callback):
             loss: The loss.
 
         Raises:
-            ValueError: If the loss has no gradient because the perturbation has already computed it.
+            ValueError: If the gradients of the perturbation are lost.
         """
         was_called = self._calls() > self._calls_before_batch
-        if pl_module.automatic_optimization and was_called and not loss.requires_grad:
+        if pl_module.automatic_optimization and was_called and self.awp.last_call == "backward":
             raise ValueError(_CLEARED)
         self._is_differentiated = True
 
