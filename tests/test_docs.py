@@ -140,7 +140,7 @@ def test_the_command_of_the_page_is_accepted(page: str, line: str, monkeypatch: 
         assert context.params or not command.params, f"{page}: {line}"
 
 
-SHORT = {  # what is added to a command of a page, so that it takes a second
+SHORT = {  # what is added to a command of a page or replaced in it, so that it takes a second
     "train": "--epochs 2",
     "compare": "--epochs 2 --splits 2 --inits 1 --workers 1",
     "attack": "--epochs 2 --splits 2 --inits 1 --workers 1 --plain",
@@ -179,7 +179,7 @@ def reader_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shortened(line: str) -> list[str]:
-    """The arguments of a command of a page, with options that make it short."""
+    """The arguments of a command of a page, with other values of options and further ones that make it short."""
     _, name, *rest = shlex.split(line, comments=True)
     options = shlex.split(SHORT.get(name, ""))
     if name == "compare" and ".json" in line:  # the file describes one split: initialisations are paired
@@ -190,7 +190,13 @@ def shortened(line: str) -> list[str]:
         attack = rest[rest.index("--attack") + 1] if "--attack" in rest else "strongest"
         options += ["--attack-option", OF_ATTACKS[attack]] if attack in OF_ATTACKS else []
         options += ["--targets", "2"] if attack in ("nettack", "fga") else []
-    return [name, *rest, *options]
+    for option, value in re.findall(r"(--\S+)(?: ([^-]\S*))?", " ".join(options)):
+        new = [option, value] if value else [option]
+        if option in rest and option != "--attack-option":  # which may be repeated
+            at = rest.index(option)
+            del rest[at : at + len(new)]
+        rest += new
+    return [name, *rest]
 
 
 @pytest.mark.filterwarnings("ignore::wtawp.base.VanishingGradientWarning", "ignore::wtawp.base.UnusedDataWarning")

@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.prbcd_attack import prbcd
-from wtawp.base import seed_of
+from wtawp.base import checked_seed, seed_of
 
 
 def attacked_by_prbcd(
@@ -48,8 +48,9 @@ def attacked_by_prbcd(
         A function that takes the clean graph and the epoch, and returns the graph to train on.
 
     Raises:
-        ValueError: If `every` or `warm_up` is too small.
+        ValueError: If the seed is no whole number, or `every` or `warm_up` is too small.
     """
+    seed = checked_seed(seed)
     if every < 1 or warm_up < 0:
         raise ValueError(f"every must be >= 1 and warm_up >= 0, got {every} and {warm_up}")
     attacked: Data | None = None
