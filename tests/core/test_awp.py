@@ -1,5 +1,6 @@
 """The contract of WTAWP against truths that share no code with it: formulas, finite differences, naive loops."""
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable
@@ -527,6 +528,25 @@ def test_autocast_sees_the_moved_weights(outside: bool, steps: int) -> None:
             awp.backward(closure)
         grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
     assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("form", ["backward", "loss"])
+def test_autocast_sees_the_weights_that_have_come_back(form: str, fails: bool) -> None:
+    model, calls = network().float(), []
+
+    def closure() -> Tensor:
+        calls.append(closure_of(model, X.float())())
+        if fails and len(calls) == 2:
+            raise KeyError("broken")
+        return calls[-1]
+
+    with torch.autocast("cpu", torch.bfloat16):
+        before = closure_of(model, X.float())()
+        with pytest.raises(KeyError, match="broken") if fails else contextlib.nullcontext():
+            getattr(WTAWP(model, rho=2.0, lam=0.5), form)(closure)
+        assert torch.equal(closure_of(model, X.float())(), before)
+    assert not torch.equal(calls[1], before)
 
 
 @pytest.mark.parametrize("form", ["backward", "loss"])

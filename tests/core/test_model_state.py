@@ -96,6 +96,39 @@ class Counting(nn.Module):
         return self.last(torch.tanh(self.norm(self.first(x)) + self.shift))
 
 
+class Remembering(nn.Module):
+    """Tensors that it keeps in another way than as buffers: one is replaced, one changed in place, one in a list.
+
+    The one in the list is a buffer as well.
+    """
+
+    codes: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(6, 4), nn.Linear(4, 2)
+        self.hidden, self.mean = torch.zeros(4), torch.full((4,), 0.5)
+        self.register_buffer("codes", torch.zeros(4))
+        self.books = [self.codes]
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.first(x) + self.hidden)
+        self.hidden = h.detach().mean(0)
+        self.mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+        self.books[0].mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+        return self.last(h + self.mean - self.codes)
+
+
+class RememberingByData(Remembering):
+    """The same through `.data` of the list, which torch does not count."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.first(x))
+        self.books[0].data.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+        return self.last(h - self.codes)
+
+
 def embedding() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Embedding(7, 6, max_norm=0.5), nn.Tanh(), nn.Linear(6, 2))
@@ -126,6 +159,10 @@ def assert_is(model: nn.Module, expected: nn.Module) -> None:
     state, wanted = model.state_dict(), expected.state_dict()
     assert state.keys() == wanted.keys()
     assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+    for module, other in zip(model.modules(), expected.modules(), strict=True):
+        kept, kept_by_other = ({n: t for n, t in vars(m).items() if isinstance(t, Tensor)} for m in (module, other))
+        assert kept.keys() == kept_by_other.keys()
+        assert all(torch.equal(kept[name], kept_by_other[name]) for name in kept)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +174,8 @@ def assert_is(model: nn.Module, expected: nn.Module) -> None:
         (TwoViews, ["student.weight"]),
         (embedding, ["0.weight"]),
         (Counting, ["first.weight", "first.bias"]),
+        (Remembering, ["first.weight", "first.bias"]),
+        (RememberingByData, ["first.weight", "first.bias"]),
     ],
 )
 @pytest.mark.parametrize("form", ["backward", "loss"])
@@ -145,12 +184,14 @@ def test_only_the_first_pass_changes_the_model_and_the_gradient_is_that_of_copie
 ) -> None:
     model = build()
     awp = WTAWP(model, rho=RHO, lam=LAM, layers=names)
-    for _ in range(3):  # the later ones know what the first one has noticed
+    for step in range(3):  # the later ones know what the first one has noticed
         model.zero_grad()
         expected, gradient = by_hand(model, names)
         _ = awp.backward(lambda: loss_of(model)) if form == "backward" else awp.loss(lambda: loss_of(model)).backward()
         assert_is(model, expected)
         assert {n for n, p in model.named_parameters() if p.grad is not None} == gradient.keys()
+        if step == 0 and isinstance(model, Remembering):
+            continue  # there the second pass reads the buffer, and not what the list has made of it
         for name, g in gradient.items():
             torch.testing.assert_close(model.get_parameter(name).grad, g, rtol=1e-5, atol=1e-7)
 
@@ -191,7 +232,7 @@ def by_hand_of_plain(model: nn.Sequential) -> tuple[nn.Sequential, Tensor]:
     return other, loss_of(other)
 
 
-@pytest.mark.parametrize("build", [Teacher, embedding, Counting])
+@pytest.mark.parametrize("build", [Teacher, embedding, Counting, Remembering])
 @pytest.mark.parametrize("num_calls", [1, 2])
 def test_a_step_that_fails_leaves_nothing(build: Callable[[], nn.Module], num_calls: int) -> None:
     model = build()
@@ -226,6 +267,80 @@ def test_buffers_of_a_first_pass_that_fails_go_with_it() -> None:
         WTAWP(model, rho=RHO, lam=LAM).backward(closure)
     assert not hasattr(model, "shift")
     assert_is(model, before)
+
+
+def test_a_buffer_that_is_reached_in_another_way_from_the_second_step_on_is_said_once_and_undone_from_then_on() -> None:
+    model = Remembering()
+    books = model.books
+    model.books = [torch.zeros(4)]
+    awp = WTAWP(model, rho=RHO, lam=LAM)
+    awp.backward(lambda: loss_of(model))
+    model.books = books
+    with pytest.warns(UserWarning, match="changed the buffer codes, .* this change stays"):
+        awp.backward(lambda: loss_of(model))
+    expected = copy.deepcopy(model)
+    loss_of(expected)
+    awp.backward(lambda: loss_of(model))
+    assert torch.equal(model.codes, expected.codes)
+
+
+@pytest.mark.parametrize("as_data", [False, True])
+def test_a_buffer_that_is_a_view_of_a_weight_moves_with_it(as_data: bool) -> None:
+    gradients = []
+    for is_buffer in (True, False):
+        model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))
+        torch.manual_seed(0)
+        for p in model.parameters():
+            nn.init.normal_(p)
+        weight = model[0].weight
+        if is_buffer:
+            model[0].register_buffer("view", weight.data if as_data else weight.detach().view(-1))
+
+        def closure(layers: nn.Sequential = model, weight: Tensor = weight, is_buffer: bool = is_buffer) -> Tensor:
+            view = layers[0].view.view(4, 6) if is_buffer else weight.detach()
+            return layers[1](torch.tanh(layers[0](X)) + X @ view.T).square().mean()
+
+        before = weight.detach().clone()
+        WTAWP(model, rho=RHO, lam=LAM, layers=["0.weight"]).backward(closure)
+        assert torch.equal(weight, before)
+        assert not is_buffer or torch.equal(model[0].view.view(4, 6), before)
+        gradients.append([p.grad for p in model.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [torch.ones(3, 3, device="meta"), torch.ones(1100, 1100).to(torch.float8_e4m3fn), "inference"],
+    ids=["meta", "8-bit", "inference"],
+)
+def test_frozen_parameters_whose_values_cannot_be_compared_do_not_disturb(parameter: Tensor | str) -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2))
+    if isinstance(parameter, str):
+        with torch.inference_mode():
+            parameter = torch.ones(2)
+    model.frozen = nn.Parameter(parameter, requires_grad=False)
+    plain = nn.Sequential(*copy.deepcopy(list(model.children())))
+    for m in (model, plain):
+        WTAWP(m, rho=RHO, lam=LAM, layers=["0.weight"]).backward(lambda m=m: m[1](torch.tanh(m[0](X))).square().mean())
+    assert torch.equal(model[0].weight.grad, plain[0].weight.grad)
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype")
+def test_an_error_of_the_closure_is_not_hidden_by_a_nested_buffer() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model.register_buffer("nested", torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]))
+    calls: list[int] = []
+
+    def closure() -> Tensor:
+        calls.append(0)
+        loss = loss_of(model)
+        if len(calls) == 2:
+            raise RuntimeError("no power")
+        return loss
+
+    with pytest.raises(RuntimeError, match="no power"):
+        WTAWP(model, rho=RHO, lam=LAM).backward(closure)
+    assert model[1].num_batches_tracked == 0
 
 
 def test_what_changes_at_perturbed_weights_alone_is_said_once_and_undone_from_then_on() -> None:

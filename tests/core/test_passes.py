@@ -1,6 +1,7 @@
 """The passes of one step: whose backward differentiates, what hooks meet, and what stays behind."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -170,20 +171,22 @@ def test_parameters_and_buffers_are_found_under_all_their_names_and_in_the_order
     assert [id(b) for b in found] == [id(b) for b in model.buffers()]
 
 
-def test_the_returned_loss_is_the_natural_one_also_if_backward_divides_it_in_place() -> None:
+@pytest.mark.parametrize("lam", [0.4, 0.0, "auto"])
+def test_the_returned_loss_is_the_natural_one_also_if_backward_divides_it_in_place(lam: float | str) -> None:
     def backward(loss: Tensor) -> None:
         loss /= 4
         loss.backward()
 
     model, plain = network(), network()
-    expected = WTAWP(plain, rho=1.0, lam=0.4).backward(
+    expected = WTAWP(plain, rho=1.0, lam=lam).backward(
         lambda: plain(X).square().mean(), backward=lambda loss: (loss / 4).backward()
     )
     met: list[float] = []
-    awp = WTAWP(model, rho=1.0, lam=0.4)
+    awp = WTAWP(model, rho=1.0, lam=lam)
     awp.register_step_hook(lambda step: met.append(step.natural_loss))
     assert torch.equal(awp.backward(lambda: model(X).square().mean(), backward=backward), expected)
     assert met == [float(expected)]
+    assert lam != "auto" or awp.state_dict()["auto"]["first_loss"] == float(expected)
     torch.testing.assert_close(gradients(model), gradients(plain))
 
 
@@ -208,3 +211,25 @@ def test_a_parameter_outside_of_the_model_that_reentrant_checkpointing_hides_is_
     by_hand, plain = network(), nn.Parameter(torch.full((6,), 1.3))
     WTAWP(by_hand, rho=0.8, lam=0.7).backward(lambda: by_hand(X * plain).square().mean())
     torch.testing.assert_close(temperature.grad, plain.grad)
+
+
+def test_gradients_of_others_do_not_matter_where_reentrant_checkpointing_hides_leaves() -> None:
+    """Neither what is NaN after an overflow, nor what has no values, nor what another thread computes meanwhile."""
+    model, outer = network(), nn.Linear(5, 1)
+    overflown, empty, other = nn.Linear(3, 3), nn.Linear(3, 3, device="meta"), nn.Linear(3, 3)
+    overflown.weight.grad = torch.full((3, 3), torch.nan)
+    empty.weight.grad = torch.empty(3, 3, device="meta")
+
+    def train(_: Tensor) -> None:
+        thread = threading.Thread(target=lambda: other(torch.ones(1, 3)).sum().backward())
+        thread.start()
+        thread.join()
+
+    outer.weight.register_hook(train)
+    both = nn.ModuleList([model, outer])
+    WTAWP(both, rho=0.8, lam=0.7, layers=["0.0.weight"]).backward(
+        lambda: outer(checkpoint(lambda h: model[0](h), X.clone().requires_grad_(), use_reentrant=True)).square().mean()
+    )
+    assert overflown.weight.grad.isnan().all()
+    assert torch.equal(other.weight.grad, 2 * torch.ones(3, 3))  # the hook ran in both passes
+    assert model[0].weight.grad is not None

@@ -26,7 +26,7 @@ from wtawp.core.exact import add_to_gradients, exact_losses, gradient_of
 from wtawp.core.framework_loss import WithGradients, refuse_in_loss, scaled_backward
 from wtawp.core.model_state import ByParameter
 from wtawp.core.observation import StepHook, StepHooks, StepRecorder, norm_of
-from wtawp.core.passes import Passes, ascent_gradient
+from wtawp.core.passes import Passes, ascent_gradient, value_of
 from wtawp.core.perturb import radii
 from wtawp.core.refusals import (
     HOOKS,
@@ -113,7 +113,7 @@ class WTAWP:
         self.model, self._monitor = model, VanishingGradientMonitor()
         self._calls, self._is_checked, self._step_hooks = 0, False, StepHooks()
         self.last_call: Literal["backward", "loss"] | None = None
-        self._changing: set[str] = set()  # names of parameters that forward passes change
+        self._changing: set[str] = set()  # names of what forward passes change
         self.config = AwpConfig(
             rho=rho,
             lam=lam,
@@ -342,8 +342,9 @@ class WTAWP:
         self._refuse_before_it_starts(sync)
         perturbed = None
         if not self._is_due():
-            natural = self._plain_loss(closure)
-            backward(natural)
+            loss = self._plain_loss(closure)
+            natural = value_of(loss, backward)
+            backward(loss)
         elif self._now.exact:
             refuse_exact(self.model, backward)
             natural, perturbed = self._exact_losses(closure)

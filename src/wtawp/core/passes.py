@@ -5,9 +5,11 @@ that hooks fire and distributed wrappers reduce as they do without the method. B
 taken out of `.grad`; `model_state` moves and restores the weights.
 """
 
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -48,8 +50,8 @@ class Passes:
         without_sync: Context manager for all passes but the last, for example `no_sync` of a distributed model.
         adds_to_prior: Whether the gradients in `.grad` before the step stay part of it, as in a backward pass.
         recorder: Records what somebody who observes the step wants to know; None if nobody does.
-        changing: The names of parameters that a forward pass is known to change, see `ModelState`.
-        is_first_step: Whether to look closer for what the forward pass changes, see `ModelState.save`.
+        changing: The names of what a forward pass is known to change, see `ModelState`.
+        is_first_step: Whether to look closer for what the forward pass changes, see `ModelState`.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Passes:
     ) -> None:
         self._closure, self._backward, self._without_sync = closure, backward, without_sync
         self._adds_to_prior, self._recorder, self._is_first_step = adds_to_prior, recorder, is_first_step
-        self.state = ModelState(model, set() if changing is None else changing)
+        self.state = ModelState(model, set() if changing is None else changing, is_first_step=is_first_step)
         self.named, self.parameters = self.state.named, self.state.parameters
         self._prior: dict[Tensor, Tensor | None] = {}  # leaf -> `.grad` before the step
         self._prior_values: ByParameter = {}  # leaf -> a copy of it: DDP may write over a gradient that it reduced
@@ -101,7 +103,7 @@ class Passes:
         Raises:
             ValueError: If the closure breaks the rules, or `backward` changes weights or computes no gradient.
         """
-        self.state.save(compares_values=self._is_first_step)
+        self.state.save()
         self._hooks.silence()
         self._set_aside(self.parameters)
         with self._without_sync():
@@ -109,7 +111,7 @@ class Passes:
             self._first_loss = weakref.ref(loss)
             versions = list(map(_version, self.parameters))  # a forward pass may change weights: Embedding(max_norm=1)
             check(loss)
-            value = self._value_of(loss)
+            value = value_of(loss, self._backward)
             with self._refusing_hidden_leaves(loss) if self._is_first_step else nullcontext():
                 factor, natural = self._differentiate(loss, "natural")
         if versions != list(map(_version, self.parameters)):
@@ -160,7 +162,7 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = self._call_again()
-        value = self._value_of(loss)
+        value = value_of(loss, self._backward)
         _, gradient = self._differentiate(loss, "perturbed")
         return value, gradient
 
@@ -180,7 +182,7 @@ class Passes:
         for leaf in self._prior:
             leaf.grad = None
         loss = self._call_again()
-        value = self._value_of(loss)
+        value = value_of(loss, self._backward)
         self.set_gradients({p: _scaled(g.detach(), 1 - lam) for p, g in natural.items()})
         runs_hooks = self.has_post_accumulate_hooks
         if runs_hooks:
@@ -341,10 +343,6 @@ class Passes:
         self.state.note_changes()
         return loss
 
-    def _value_of(self, loss: Tensor) -> Tensor:
-        """The loss as a number, which a backward of the caller cannot change: `loss /= k` divides in place."""
-        return loss.detach() if self._backward is Tensor.backward else loss.detach().clone()
-
     def _refuse_reuse(self, loss: Tensor) -> None:
         """Refuse a loss at the moved weights of which a part was computed before they moved."""
         reused = [node for node in nodes_of(loss) if node in self._first_nodes]
@@ -363,23 +361,14 @@ class Passes:
             yield
             return
         known = {*self.parameters, *leaves_of(loss)}
-        others = [(leaf, leaf.grad) for leaf in all_leaves() if leaf not in known]
-        values = {leaf: g.detach().clone() for leaf, g in others if g is not None and not g.is_sparse}
-        yield
-        hidden = []
-        for leaf, gradient in others:
-            if leaf.grad is not gradient:
-                leaf.grad = gradient
-                hidden.append(leaf)
-            if gradient is not None and leaf in values and not torch.equal(gradient, values[leaf]):
-                gradient.detach().copy_(values[leaf])
-                hidden.append(leaf)
-        if hidden:
-            raise ValueError(
-                f"a parameter of shape {list(hidden[0].shape)}, which is none of the model's, is used inside of"
-                " reentrant checkpointing, where it cannot be seen before it has its gradient: use"
-                " checkpoint(..., use_reentrant=False), or make it a parameter of the model"
-            )
+        thread = threading.get_ident()
+        handles = [leaf.register_hook(partial(_refuse_hidden, leaf.shape, None if leaf.is_cuda else thread))  # type: ignore[no-untyped-call]
+                   for leaf in all_leaves() if leaf not in known]  # fmt: skip
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _set_aside(self, leaves: Iterable[Tensor]) -> None:
         """Remember the `.grad` of leaves that were not met before, and empty that of all."""
@@ -439,6 +428,19 @@ class Passes:
         return self._recorder.gradient_of(kind, leaves, weight=weight)
 
 
+def value_of(loss: Tensor, backward: Backward) -> Tensor:
+    """The loss as a number, which a backward of the caller cannot change: `loss /= k` divides in place.
+
+    Args:
+        loss: The loss.
+        backward: What will differentiate it.
+
+    Returns:
+        The loss without its graph.
+    """
+    return loss.detach() if backward is Tensor.backward else loss.detach().clone()
+
+
 def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter:
     """The gradient of the loss itself, dense and without the factor of `backward`, to climb along.
 
@@ -456,6 +458,16 @@ def ascent_gradient(gradient: ByParameter, factor: Tensor | None) -> ByParameter
     if factor is None:
         return dense
     return {p: g.to(torch.promote_types(g.dtype, torch.float32)) / factor.to(g.device) for p, g in dense.items()}
+
+
+def _refuse_hidden(shape: torch.Size, thread: int | None, _: Tensor) -> None:
+    """Refuse, as a hook of a leaf, that it gets a gradient; on the CPU other threads may go on with other models."""
+    if thread is None or threading.get_ident() == thread:
+        raise ValueError(
+            f"a parameter of shape {list(shape)}, which is none of the model's, is used inside of reentrant"
+            " checkpointing, where it cannot be seen before it has its gradient: use"
+            " checkpoint(..., use_reentrant=False), or make it a parameter of the model"
+        )
 
 
 def _scaled(gradient: Tensor, weight: float) -> Tensor:
