@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_geometric.data import Data
 
 from wtawp.base import rng
 from wtawp.core import WTAWP, AwpConfig
@@ -64,6 +65,35 @@ def test_models_that_are_trained_together_end_as_alone() -> None:
         assert results[seed].accuracy == single.accuracy
         for name, values in single.history.items():
             assert results[seed].history[name] == pytest.approx(values, rel=1e-9, abs=1e-9)
+
+
+class WithDropout(nn.Module):
+    """A user's module, whose masks torch draws."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(30, 16), nn.ReLU(), nn.Dropout(), nn.Linear(16, 3)).double()
+        for p in self.parameters():
+            nn.init.normal_(p, std=0.3, generator=rng("init", seed))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # noqa: ARG002
+        return self.layers(x)
+
+
+def test_masks_are_those_of_a_training_alone_while_others_are_perturbed_already() -> None:
+    y = torch.arange(120) % 3
+    x = torch.randn(120, 30, generator=rng("features")).double()
+    x += 0.3 * F.one_hot(y, 3).double() @ torch.randn(3, 30, generator=rng("classes")).double()
+    data, split = Data(x=x, edge_index=torch.zeros(2, 0, dtype=torch.int64), y=y), stratified(y, seed=0)
+    seeds = list(range(4))
+    together, alone = ([WithDropout(seed) for seed in seeds] for _ in range(2))
+    results = fit_many(together, data, split, seeds=seeds, awp=AUTO, epochs=60)
+    begins = {[lam > 0 for lam in result.history["lam"]].index(True) for result in results}
+    assert len(begins) > 1, "they begin to be perturbed in different epochs"
+    for seed in seeds:
+        fit(alone[seed], data, split, seed=seed, awp=AUTO, epochs=60)
+        for p, q in zip(together[seed].parameters(), alone[seed].parameters(), strict=True):
+            torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("average", [None, 0.9, "swa"])

@@ -195,6 +195,22 @@ class Ensemble:
         if self._states is not None and len(states) > 1:
             self._states = [list(state) for state in states[1:]]
 
+    def set_random_states_of(self, members: Tensor, states: Sequence[list[Tensor]]) -> None:
+        """Return some members to random states of their own that `random_states` copied, if they have any.
+
+        Args:
+            members: Whether each member returns, [b].
+            states: The states of all, as `random_states` returned them.
+        """
+        if self._states is not None:
+            for i in members.nonzero()[:, 0].tolist():
+                self._states[i] = list(states[1 + i])
+
+    @property
+    def draws_by_member(self) -> bool:
+        """Whether each member draws from a random state of its own."""
+        return self._states is not None
+
     @contextmanager
     def _drawing_as(self, i: int, device: torch.device) -> Iterator[None]:
         """Let torch draw from the random state of one member."""

@@ -38,6 +38,7 @@ class TrainingPasses:
         self._outputs: Tensor | None = None  # of pass 0
         self._draws_elsewhere = is_linearised and not ensemble.is_ours  # from torch's global random state, perhaps
         self._rng_states: list[list[Tensor]] = []  # before pass 0
+        self._rng_states_after: list[list[Tensor]] = []  # after it
 
     def losses(self, weights: Stack, number: int) -> Tensor | tuple[Tensor, Tensor]:
         """Compute the losses in training mode.
@@ -59,6 +60,8 @@ class TrainingPasses:
             rows = self._train.take(logits)
         if number == 0:
             self._outputs = rows.detach()
+            if self._ensemble.draws_by_member:
+                self._rng_states_after = self._ensemble.random_states(self._train.y.device)
         return self._losses_of(rows) if extra is None else (self._losses_of(rows), extra)
 
     def losses_without_edges(self, weights: Stack, number: int) -> Tensor:
@@ -101,6 +104,15 @@ class TrainingPasses:
         with torch.no_grad():
             losses = self._losses_of(rows)
         return (rows * slope).flatten(1).sum(1), losses
+
+    def forget_draws_of_plain(self, is_plain: Tensor) -> None:
+        """Let members that are trained plainly continue with the random states of pass 0, the only one that counts.
+
+        Args:
+            is_plain: Whether the perturbed loss of each member has no weight in this epoch, [b].
+        """
+        if self._rng_states_after:
+            self._ensemble.set_random_states_of(is_plain, self._rng_states_after)
 
     def _rows(self, weights: Stack, number: int, samples: Subset, *, updates_buffers: bool = True) -> Tensor:
         """The output rows of the samples, [b, k, ...]. Only pass 0 may update the buffers."""

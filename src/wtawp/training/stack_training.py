@@ -215,6 +215,8 @@ class StackTraining:
         substitutes = None if awp is None else substitutes_of(awp, passes, self.optimizer, theta)
         strength = self._strength()
         result = stack_gradient(passes.losses, theta, self.names, awp, strength, substitutes)
+        if is_perturbed and strength is not None:
+            passes.forget_draws_of_plain(strength.lam == 0)
         self.optimizer.step(result.gradient)
         if self.follows_momentum and self.epochs_run == 0:
             self._refuse_missing_momentum()
