@@ -248,7 +248,8 @@ def fit_many(
         select_on: As in `fit`.
         average: As in `fit`.
         tf32: As in `fit`.
-        augment: As in `fit`; the models have their current weights then.
+        augment: As in `fit`, once for all models of a stack, which have their current weights then. It should draw from
+            a generator that the epoch seeds, `rng("edges", epoch)`: torch's global one is at another place in `fit`.
         observe: Called as `observe(models, epoch)` after each epoch, with the models of one stack, which have the
             weights of that epoch, or their averages.
         split_index: Number of the split, if `splits` is None and the masks describe several splits.
