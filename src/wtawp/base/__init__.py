@@ -1,8 +1,10 @@
-"""What every package may use: errors, random generators from names, atomic files, names, progress, lazy imports.
+"""What every package may use: errors, random generators from names, atomic files, names, digests, progress, lazy
+imports.
 
 Nothing here imports torch before a function needs it, so that reading options, plans and results stays fast.
 """
 
+from wtawp.base.digests import describe_function, digest_of
 from wtawp.base.errors import (
     AnalysisError,
     AttackError,
@@ -43,7 +45,9 @@ __all__ = [
     "WtawpError",
     "atomic_file",
     "checked_seed",
+    "describe_function",
     "did_you_mean",
+    "digest_of",
     "fast_imports",
     "find_stack_level",
     "home",

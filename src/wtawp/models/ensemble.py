@@ -18,6 +18,7 @@ from wtawp.base import find_stack_level, isolated_rng
 from wtawp.models.calls import Adapted, Forward, checked_output, explain_failure, is_out_of_memory
 from wtawp.models.capabilities import HasExtraLoss, StackAware, StackAwareOnGraphs
 from wtawp.models.dropout import masks
+from wtawp.models.settings import difference_of
 
 Stack = dict[str, Tensor]  # name -> [b, ...]
 _RANDOMNESS_ERROR = "in randomness error mode"  # of what vmap says about a module that draws
@@ -27,7 +28,7 @@ class Ensemble:
     """Models of one architecture, evaluated together. Weights are passed to every call, so that they can be perturbed.
 
     Args:
-        models: The members, at least one; their parameters and buffers must have the same names and shapes.
+        models: The members, at least one. They may differ in the values of parameters and buffers alone.
         forward: Called as `forward(model, data)` instead of the modules themselves; None calls the modules.
         seeds: For each member the seed of torch's random state in its passes; None lets all members draw from the
             global state, one after another. The draws of our models do not depend on it.
@@ -48,6 +49,12 @@ class Ensemble:
         shapes = [{n: t.shape for n, t in (*m.named_parameters(), *m.named_buffers())} for m in models]
         if not models or any(s != shapes[0] for s in shapes):
             raise ValueError("an ensemble needs at least one model, and models of one architecture")
+        for other in models[1:]:
+            if other is not models[0] and (difference := difference_of(models[0], other)):
+                raise ValueError(
+                    f"models that are evaluated together must differ in their weights alone, and these differ in"
+                    f" {difference}; evaluate them one by one"
+                )
         self.models = list(models)
         self.template = models[0]
         if forward is not None and isinstance(models[0], HasExtraLoss):

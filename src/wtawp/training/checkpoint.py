@@ -1,6 +1,5 @@
 """Files from which a killed training continues: weights-only, versioned, written atomically and checked when read."""
 
-import hashlib
 import io
 import re
 from collections.abc import Mapping
@@ -9,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from wtawp.base import CheckpointError, DataError, shortened, write_atomic
+from wtawp.base import CheckpointError, DataError, digest_of, shortened, write_atomic
 from wtawp.graphs.saved_tensors import SavedTensors
 from wtawp.training.options import is_count
 
-KIND, FORMAT = "wtawp training checkpoint", 3
+KIND, FORMAT = "wtawp training checkpoint", 4
 WAY_OUT = "pass another path, or move the file away to train from the start"
 
 
@@ -128,53 +126,9 @@ class Checkpoint:
             )
 
 
-def digest_of(value: object) -> str:
-    """Compute a digest of tensors and plain values, in dicts, lists and tuples.
-
-    Args:
-        value: The value.
-
-    Returns:
-        Sixteen hexadecimal digits. Equal values have equal digests, in every process and on every device.
-
-    Raises:
-        TypeError: If there is anything other than tensors and plain values.
-
-    Example:
-        >>> digest_of({"a": torch.ones(2)}) == digest_of({"a": torch.ones(2)}) != digest_of({"a": torch.ones(3)})
-        True
-    """
-    content = hashlib.sha256()
-    _update(content, value)
-    return content.hexdigest()[:16]
-
-
 def _digest_or_none(value: object) -> str | None:
     """The digest of content that was read; None if it holds something of which there is none."""
     try:
         return digest_of(value)
     except TypeError:
         return None
-
-
-def _update(content: "hashlib._Hash", value: object) -> None:
-    """Add a value to a digest; what is added begins with its kind and size, so that no two values are confused."""
-    if isinstance(value, Tensor):
-        content.update(f"tensor {value.dtype} {list(value.shape)} ".encode())
-        dense = value.detach().cpu().contiguous().reshape(-1)
-        real = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
-        content.update(real.reshape(-1).view(torch.uint8).numpy().data)
-    elif isinstance(value, Mapping):
-        content.update(f"mapping {len(value)} ".encode())
-        for key, item in value.items():
-            _update(content, key)
-            _update(content, item)
-    elif isinstance(value, list | tuple):
-        content.update(f"sequence {len(value)} ".encode())
-        for item in value:
-            _update(content, item)
-    elif value is None or isinstance(value, str | bytes | int | float | bool | complex | torch.dtype | torch.device):
-        text = repr(value)
-        content.update(f"{type(value).__name__} {len(text)} {text} ".encode())
-    else:
-        raise TypeError(f"there is no digest of {type(value).__name__}")

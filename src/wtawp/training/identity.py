@@ -1,15 +1,14 @@
 """What identifies a training, so that a checkpoint is continued by the call that wrote it and by no other."""
 
-import functools
-import types
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
+from wtawp.base import describe_function, digest_of
 from wtawp.graphs import Split
-from wtawp.training.checkpoint import digest_of
+from wtawp.models.settings import settings_of
 
 MAX_ENTRIES = 1 << 26  # of larger tensors, which may be files, only blocks are digested
 NUM_BLOCKS, BLOCK = 64, 1 << 14  # entries
@@ -45,6 +44,7 @@ def describe_training(
     buffers = ", ".join(f"{n} {list(b.shape)} {b.dtype}" for n, b in model.named_buffers())
     described = {
         "model": f"{len(models)} of {type(model).__module__}.{type(model).__qualname__}",
+        "settings of the model": ", ".join(f"{name} {value}" for name, value in settings_of(model).items()),
         "parameters": shapes,
         "buffers": buffers,
         "initial weights": digest_of([[dict(m.named_parameters()), dict(m.named_buffers())] for m in models]),
@@ -74,63 +74,6 @@ def _tensors_of(data: Data | HeteroData, *, every: bool) -> dict[str, Tensor]:
         )
         return {n: t for n in read if isinstance(t := getattr(data, n, None), Tensor)}
     return {f"{store._key} {n}": t for store in data.stores for n, t in sorted(store.items()) if isinstance(t, Tensor)}
-
-
-def describe_function(function: object) -> str:
-    """Describe a function so that another process recognises it.
-
-    Args:
-        function: A function, a method, a `functools.partial`, a callable object, or None.
-
-    Returns:
-        Its name and a digest of its code and of the plain values in its closure, defaults and attributes.
-    """
-    if function is None:
-        return "None"
-    if isinstance(function, functools.partial):
-        inside = [describe_function(function.func), _plain(function.args), _plain(function.keywords)]
-        return f"partial {inside[0]} {digest_of(inside)}"
-    if isinstance(function, types.MethodType):
-        return f"{describe_function(function.__func__)} of {describe_function(function.__self__)}"
-    if isinstance(function, types.FunctionType):
-        names = function.__code__.co_freevars
-        closure = {n: _content_of(cell) for n, cell in zip(names, function.__closure__ or (), strict=True)}
-        plain = _plain([closure, function.__defaults__, function.__kwdefaults__])
-        return f"{function.__module__}.{function.__qualname__} {digest_of([_code(function.__code__), plain])}"
-    if isinstance(function, type | types.BuiltinFunctionType):
-        return f"{function.__module__}.{function.__qualname__}"
-    kind = type(function)
-    return f"{kind.__module__}.{kind.__qualname__} {digest_of(_plain(getattr(function, '__dict__', {})))}"
-
-
-def _content_of(cell: types.CellType) -> object:
-    """What a closure has stored under a name; the name may be unassigned."""
-    try:
-        content: object = cell.cell_contents
-    except ValueError:
-        return "unassigned"
-    return content
-
-
-def _code(code: types.CodeType) -> list[object]:
-    """The instructions, names and constants of a function, without line numbers and file names."""
-    constants = [_code(c) if isinstance(c, types.CodeType) else _plain(c) for c in code.co_consts]
-    return [code.co_code, list(code.co_names), list(code.co_varnames), list(code.co_freevars), constants]
-
-
-def _plain(value: object) -> object:
-    """The value if it is plain or a tensor; functions by their description, other objects by their kind."""
-    if value is None or isinstance(value, str | bytes | int | float | bool | complex | Tensor):
-        return value
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, types.FunctionType):  # without its closure, which may hold the function itself
-        return [value.__module__, value.__qualname__, _code(value.__code__)]
-    if isinstance(value, types.MethodType | types.BuiltinFunctionType | functools.partial | type):
-        return describe_function(value)
-    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _digest_of_entries(t: Tensor) -> str:

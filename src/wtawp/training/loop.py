@@ -22,6 +22,7 @@ from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 from wtawp.models.evaluation import without_cached_graphs
 from wtawp.models.inputs import check_kind, constant_features
 from wtawp.models.norms import has_batch_norm
+from wtawp.models.settings import settings_of
 from wtawp.training.checkpoint import Checkpoint
 from wtawp.training.checks import (
     Samples,
@@ -305,11 +306,14 @@ def fit_many(
         warn_of_slow_training(awp, schedule.lr)
     if awp is not None and not awp.is_plain and awp.start >= epochs:
         raise ValueError(f"start={awp.start} leaves no perturbed epoch of {epochs}; choose a smaller one")
-    graph = _checked_graph(data, models[0], forward, any_target=loss is not None)
+    kinds = [tuple(settings_of(model).items()) for model in models]
+    of_each_kind = [models[kinds.index(kind)] for kind in dict.fromkeys(kinds)]
+    graph = _checked_graph(data, of_each_kind, forward, any_target=loss is not None)
     objective = Objective(loss=loss, metric=metric, lower_is_better=lower_is_better)
     split_of, objective = _check_samples(graph, split_of, objective, decoder)
     if forward is None and not isinstance(data, HeteroData):
-        warn_of_unused_edge_inputs(models[0], data)
+        for model in of_each_kind:
+            warn_of_unused_edge_inputs(model, data)
     is_monitored = awp is not None and not awp.is_plain and not awp.is_auto and awp.needs_natural_gradient
     monitor = VanishingMembersMonitor(seeds, awp) if is_monitored else None
     make_optimizer = partial(
@@ -317,7 +321,8 @@ def fit_many(
     )
     functions = {"augment": augment, "code of optimizer": optimizer, "code of scheduler": scheduler}
     results: dict[int, Fit] = {}
-    stacks = _stacks(split_of, together=_is_one_stack(models[0], graph, is_of_pairs=decoder is not None))
+    share_graph = [_is_one_stack(model, graph, is_of_pairs=decoder is not None) for model in of_each_kind]
+    stacks = _stacks(split_of, kinds, together=all(share_graph))
     is_one_graph = augment is None and not _is_of_graphs(graph) and not needs_samples_without_edges(awp)
     caches = without_cached_graphs(models, is_one_graph=is_one_graph)
     features = constant_features() if augment is None else nullcontext()
@@ -377,13 +382,12 @@ def _check_checkpoint(checkpoint: str | Path | None, every: int | None) -> None:
 
 
 def _checked_graph(
-    data: Data | HeteroData | Sequence[Data], model: nn.Module, forward: Forward | None, *, any_target: bool
+    data: Data | HeteroData | Sequence[Data], models: Sequence[nn.Module], forward: Forward | None, *, any_target: bool
 ) -> Data | HeteroData:
-    """The graph, or several graphs as one batch, where the model is; checked against what the model takes."""
-    device = device_of_trained(model)
+    """The graph, or several graphs as one batch, where the models are; checked against what each model takes."""
     graph = data if isinstance(data, HeteroData) else batched(data, any_target=any_target)
-    graph = _on_device(graph, model, device)
-    if isinstance(graph, Data):
+    graph = _on_device(graph, models[0], device_of_trained(models[0]))
+    for model in models if isinstance(graph, Data) else ():
         if forward is None:
             check_kind(model, graph)
         check_graph(graph, model, is_adapted=forward is not None)
@@ -527,13 +531,11 @@ def _is_one_stack(model: nn.Module, graph: Data | HeteroData, *, is_of_pairs: bo
     return is_shared and device_of_trained(model).type == "cuda"
 
 
-def _stacks(splits: list[Split], *, together: bool) -> list[list[int]]:
-    """The positions of the models that are trained in each stack: all, or those of one split."""
-    if together:
-        return [list(range(len(splits)))]
-    groups: dict[int, list[int]] = {}
-    for i, split in enumerate(splits):
-        groups.setdefault(id(split), []).append(i)
+def _stacks(splits: list[Split], kinds: Sequence[object], *, together: bool) -> list[list[int]]:
+    """The positions of the models that are trained in each stack: all of one kind, or those of one split among them."""
+    groups: dict[object, list[int]] = {}
+    for i, (split, kind) in enumerate(zip(splits, kinds, strict=True)):
+        groups.setdefault((kind, None if together else id(split)), []).append(i)
     return list(groups.values())
 
 
