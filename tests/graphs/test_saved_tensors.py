@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, InMemoryDataset
 
-from wtawp.base import DataError, UnusedDataWarning
+from wtawp.base import DataError, UnusedDataWarning, digest_of
 from wtawp.graphs.read_limits import VARIABLE
 from wtawp.graphs.saved_tensors import SavedTensors
 from wtawp.graphs.user_files import read_pt
-from wtawp.training.checkpoint import digest_of
 
 GRAPH = {"edge_index": torch.tensor([[0, 1], [1, 2]]), "y": torch.tensor([0, 1, 1, 0])}
 Outcomes = Callable[[str, Sequence[Path]], list[str]]

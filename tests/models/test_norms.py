@@ -240,7 +240,7 @@ def test_models_that_are_trained_together_end_as_each_does_alone(
     together, alone = ([build(kind, i, **options) for i in range(3)] for _ in "ab")
     with monkeypatch.context() as patched:
         if is_one_stack:
-            patched.setattr(loop, "_stacks", lambda splits, **_: [list(range(len(splits)))])
+            patched.setattr(loop, "_stacks", lambda splits, *_, **__: [list(range(len(splits)))])
         results = fit_many(together, data, splits, seeds=[10, 11, 12], awp=awp, epochs=8)
     for i, model in enumerate(alone):
         result = fit(model, data, splits[i], seed=10 + i, awp=awp, epochs=8)

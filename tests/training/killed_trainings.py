@@ -21,12 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.base import rng
+from wtawp.base import digest_of, rng
 from wtawp.core import AwpConfig
 from wtawp.graphs import load, stratified
 from wtawp.models import MLP
 from wtawp.training import fit_many
-from wtawp.training.checkpoint import digest_of
 
 EPOCHS, AWP = 9, AwpConfig(rho=0.5, lam=0.5)
 # Epochs between two saves, and when to be killed: after so many epochs, at the end of so many writes, or at any moment.

@@ -187,7 +187,7 @@ def test_many_together_end_as_each_alone(
     )
     options: dict[str, Any] = {"awp": SETTINGS[name], "epochs": 4, "select_on": "last"}
     if is_one_stack:
-        monkeypatch.setattr(loop, "_stacks", lambda splits, **_: [list(range(len(splits)))])
+        monkeypatch.setattr(loop, "_stacks", lambda splits, *_, **__: [list(range(len(splits)))])
     results = fit_many(together, data, parts, seeds=[10, 11, 12], **options)
     monkeypatch.undo()
     for i, model in enumerate(alone):

@@ -87,6 +87,25 @@ def warn_of_unused_edge_inputs(model: nn.Module, data: Data | Sequence[Data]) ->
         )
 
 
+def warn_of_dropped_inputs(data: Data | Sequence[Data]) -> None:
+    """Warn if graphs to classify have tensors that an adapter does not find, since only some are put together.
+
+    Args:
+        data: The graphs, as a list or as one batch.
+    """
+    graphs = [data] if isinstance(data, Data) else data
+    kept = ("x", "edge_index", "y", "batch", "ptr")
+    dropped = dict.fromkeys(
+        name for graph in graphs for name, value in graph if isinstance(value, Tensor) and name not in kept
+    )
+    if dropped:
+        warnings.warn(
+            f"forward= is called with x, edge_index, y and batch of the graphs; {', '.join(dropped)} would be missing"
+            " there. Remove it from the graphs if that is intended, else train in a loop of your own",
+            stacklevel=find_stack_level(),
+        )
+
+
 def check_initialized(model: nn.Module) -> None:
     """Refuse a module with lazy layers that have no weights yet.
 

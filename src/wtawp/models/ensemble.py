@@ -106,13 +106,13 @@ class Ensemble:
                 for name, t in parameters.items():
                     tensors[name].copy_(t[i])
 
-    def logits(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], arguments: tuple[object, ...],
+    def logits(self, parameters: Mapping[str, Tensor], buffers: Stack, arguments: tuple[object, ...],
                keys: Tensor | None, *, is_training: bool = True) -> Tensor:  # keys [b] -> [b, k, c]  # fmt: skip
         """Run the forward pass of every member.
 
         Args:
             parameters: Stacked parameters, name -> [b, ...].
-            buffers: Stacked buffers, likewise.
+            buffers: Stacked buffers, likewise. Those that a forward pass replaces are replaced here.
             arguments: Positional arguments of `forward`, shared by all members.
             keys: Keys of the dropout masks, [b]; None for evaluation mode.
             is_training: Whether keys mean training mode. Models that draw in evaluation mode need keys there, too.
@@ -123,10 +123,12 @@ class Ensemble:
         self._set_mode(is_training=is_training and keys is not None)
         keys = next(iter(parameters.values())).new_zeros(len(self.models), dtype=torch.int64) if keys is None else keys
 
-        def one(parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], key: Tensor) -> Tensor:
+        def one(parameters: Stack, buffers: Stack, key: Tensor) -> tuple[Tensor, Stack]:
             with masks(key):
                 tensors = {f"{self._prefix}{n}": t for n, t in {**parameters, **buffers}.items()}
-                return checked_output(functional_call(self.called, tensors, arguments), self.template)
+                output = checked_output(functional_call(self.called, tensors, arguments), self.template)
+            after = {n: tensors[f"{self._prefix}{n}"] for n in buffers}
+            return output, {n: t.detach() for n, t in after.items() if t is not buffers[n]}
 
         if self.is_ours:
             with masks(keys), self._holding(parameters, buffers):
@@ -135,8 +137,10 @@ class Ensemble:
         if self.is_mapped:
             buffers_before, states = {n: b.clone() for n, b in buffers.items()}, rng_states(keys.device)
             try:
-                mapped: Tensor = torch.func.vmap(one, randomness="error")(parameters, buffers, keys)
+                mapped: Tensor
+                mapped, replaced = torch.func.vmap(one, randomness="error")(dict(parameters), dict(buffers), keys)
                 if all(map(torch.equal, states, rng_states(keys.device))):
+                    buffers.update(replaced)
                     return mapped
                 set_rng_states(states, keys.device)  # an operation drew that vmap does not know to be random
             except RuntimeError as error:
@@ -156,7 +160,8 @@ class Ensemble:
             for i in members:
                 with self._drawing_as(i, keys.device):
                     outputs.append(one(_member(parameters, i), _member(buffers, i), keys[i]))
-            return torch.stack(outputs)
+            buffers.update({n: torch.stack([replaced[n] for _, replaced in outputs]) for n in outputs[0][1]})
+            return torch.stack([output for output, _ in outputs])
         except (RuntimeError, IndexError) as error:
             if is_out_of_memory(error):
                 raise

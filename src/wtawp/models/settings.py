@@ -33,7 +33,7 @@ def settings_of(model: nn.Module) -> dict[str, str]:
         for name, value in vars(module).items():
             if name not in _OF_EVERY_MODULE and not name.startswith("_cached") and _is_setting(value):
                 settings[f"{prefix}{name}"] = _text_of(value)
-    settings.update({f"{name} is frozen": "True" for name, p in model.named_parameters() if not p.requires_grad})
+    settings.update({f"frozen {name}": "True" for name, p in model.named_parameters() if not p.requires_grad})
     return settings
 
 

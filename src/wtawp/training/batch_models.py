@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
@@ -14,6 +15,7 @@ from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from wtawp.base import DataError, WtawpError, rng
 from wtawp.graphs import GcnWeights, NeighbourLists, NodeBatches, sum_operator
+from wtawp.graphs.node_batches import rows_of
 from wtawp.models.calls import checked_call, checked_output, takes_edge_weight
 from wtawp.models.capabilities import RunsByLayer, RunsOnBatches, StackAware
 from wtawp.models.evaluation import evaluating, refuse_cached
@@ -164,12 +166,13 @@ class BatchModel:
                 hook.remove()
 
 
-def check_on_small_graph(model: nn.Module, num_features: int, num_hops: int | None) -> None:
+def check_on_small_graph(model: nn.Module, features: "Tensor | np.ndarray", num_hops: int | None) -> None:
     """Refuse a module whose outputs on batches with all neighbours are not its outputs on the whole graph.
 
     Args:
         model: The module; those of this package are not checked.
-        num_features: Number of features of a node.
+        features: Features of the graph, [n, d]. The module is called with random numbers, and with rows of these where
+            it cannot take those, as a module that looks up categories.
         num_hops: As for `BatchModel`.
 
     Raises:
@@ -178,7 +181,17 @@ def check_on_small_graph(model: nn.Module, num_features: int, num_hops: int | No
     """
     if isinstance(model, RunsOnBatches):
         return
-    data = _caterpillar(model, num_features, num_hops_of(model) or num_hops or 1)
+    edges = _caterpillar(num_hops_of(model) or num_hops or 1)
+    size = int(edges.max()) + 1
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    x = torch.randn(size, features.shape[1], generator=rng("small graph"), dtype=dtype)
+    device = _device_of(model)
+    try:
+        with evaluating(model), torch.no_grad():
+            checked_call(model, (x.to(device), edges.to(device)), size)
+    except DataError:
+        x = rows_of(features, torch.arange(size) % len(features)).cpu()
+    data = Data(x=x, edge_index=edges)
     lists = NeighbourLists.from_edges(data.edge_index, len(data.x))
     runner = BatchModel(model, lists, num_hops)
     batches = NodeBatches(
@@ -198,14 +211,14 @@ def check_on_small_graph(model: nn.Module, num_features: int, num_hops: int | No
         )
 
 
-def num_features_of(data: Data) -> int:
-    """Read the number of features of a node.
+def features_of(data: Data) -> "Tensor | np.ndarray":
+    """Read the features of the nodes.
 
     Args:
         data: The graph.
 
     Returns:
-        The number of features.
+        The features, [n, d].
 
     Raises:
         DataError: If there are none.
@@ -214,7 +227,8 @@ def num_features_of(data: Data) -> int:
     if x is None or len(x.shape) != 2:
         got = "none" if x is None else f"shape {list(x.shape)}"
         raise DataError(f"the graph needs features x of shape [n, d], got {got}")
-    return int(x.shape[1])
+    features: Tensor | np.ndarray = x
+    return features
 
 
 def num_hops_of(model: nn.Module) -> int | None:
@@ -273,16 +287,14 @@ def _replace_edges(batch: Data, weighted: Data) -> Hook:
     return hook
 
 
-def _caterpillar(model: nn.Module, num_features: int, num_hops: int) -> Data:
+def _caterpillar(num_hops: int) -> Tensor:  # -> [2, e]
     """A path that is longer than the model reaches, with one to three leaves at each node, so that degrees differ."""
     spine = num_hops + 4
     owners = torch.repeat_interleave(torch.arange(spine), torch.arange(spine) % 3 + 1)
     leaves = torch.arange(spine, spine + len(owners))
     path = torch.stack([torch.arange(spine - 1), torch.arange(1, spine)])
     edges = torch.cat([path, torch.stack([owners, leaves])], 1)
-    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    x = torch.randn(spine + len(owners), num_features, generator=rng("small graph"), dtype=dtype)
-    return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], 1))
+    return torch.cat([edges, edges.flip(0)], 1)
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -18,7 +18,7 @@ from wtawp.graphs.node_batches import neighbour_lists_of, rows_of
 from wtawp.models.calls import arguments_of, checked_call
 from wtawp.models.evaluation import refuse_cached
 from wtawp.models.inputs import check_kind
-from wtawp.training.batch_models import BatchModel, check_on_small_graph, num_features_of
+from wtawp.training.batch_models import BatchModel, check_on_small_graph, features_of
 from wtawp.training.inference import logits_of
 from wtawp.training.objective import Objective
 
@@ -201,7 +201,7 @@ class NodeTask:
         self.data, self.context = data, context
         self.lists = neighbour_lists_of(data) if neighbours is None else neighbours
         num_hops = None if fanouts is None else len(fanouts)
-        check_on_small_graph(model, num_features_of(data), num_hops)
+        check_on_small_graph(model, features_of(data), num_hops)
         self.runner = BatchModel(model, self.lists, num_hops)
         self.nodes = {name: getattr(split, name).cpu() for name in PARTS}
         self.is_sampled_here = loader is None

@@ -24,6 +24,7 @@ from wtawp.training.checks import (
     check_perturbation,
     checked_split,
     device_of_trained,
+    refuse_trainable,
     splits_of,
     warn_of_slow_training,
 )
@@ -132,6 +133,7 @@ def fit_batches(
     if metric is not None and select_on == "accuracy":
         raise ValueError('select_on="accuracy" needs the accuracy, but metric= was passed; write select_on="metric"')
     check_functions(loss=loss, metric=metric)
+    refuse_trainable(loss=loss, metric=metric)
     check_data(model, data, None, "fit_batches")
     check_initialized(model)
     device = device_of_trained(model)
@@ -214,6 +216,7 @@ def _train(
         measured = task.scores(["train", "val"] if method.config.is_auto else ["val"])
         val_loss, val_accuracy = measured["val"]
         now, loss, score = (torch.tensor(v, device=device) for v in (epoch, [val_loss], [val_accuracy]))
+        buffers.update({n: b.detach()[None] for n, b in model.named_buffers()})  # a forward pass may replace them
         best.update(now, loss, score, None)
         if method.config.is_auto:
             history.setdefault("lam", []).append(method.lam)

@@ -34,7 +34,7 @@ class BestWeights:
         self.theta, self.buffers, self.select_on, self.first = theta, buffers, select_on, first
         self.best = {n: w.detach().clone() for n, w in theta.items()}
         self.best_buffers = {n: b.clone() for n, b in buffers.items()}
-        self.loss = torch.full((size,), torch.inf, device=device)
+        self.loss = torch.full((size,), torch.inf, dtype=torch.float64, device=device)
         self.score = torch.full((size,), -torch.inf, dtype=torch.float64, device=device)
         self.epoch = torch.zeros(size, dtype=torch.int64, device=device)
         self.stopped = torch.zeros(size, dtype=torch.bool, device=device)

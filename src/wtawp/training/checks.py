@@ -133,6 +133,23 @@ def check_functions(**functions: object) -> None:
             raise ValueError(f"{name} must be a function, called as {CALLS[name]}; got {got}")
 
 
+def refuse_trainable(**functions: object) -> None:
+    """Refuse a loss or a metric that has something to learn, of which the optimizer would know nothing.
+
+    Args:
+        **functions: What a caller has passed, by the name of the argument.
+
+    Raises:
+        ValueError: If one of them is a module with parameters to train.
+    """
+    for name, function in functions.items():
+        if isinstance(function, nn.Module) and any(p.requires_grad for p in function.parameters()):
+            raise ValueError(
+                f"{name} is a {type(function).__name__} with parameters, which would not be trained; make it part of"
+                " the model, or call .requires_grad_(False) on it"
+            )
+
+
 def check_graph(data: Data, model: nn.Module, *, is_adapted: bool) -> None:
     """Refuse a graph without features or edges, with numbers that are not finite, or with edges that leave it.
 

@@ -17,6 +17,7 @@ from wtawp.models.calls import (
     arguments_of,
     check_initialized,
     checked_call,
+    warn_of_dropped_inputs,
     warn_of_unused_edge_inputs,
 )
 from wtawp.models.evaluation import evaluating, without_cached_graphs
@@ -86,6 +87,8 @@ def evaluate(
     chosen = checked_rows(rows, len(y), "rows", samples="samples").to(y.device)
     if forward is None and isinstance(graph, Data):
         warn_of_unused_edge_inputs(model, graph)
+    if forward is not None and not isinstance(data, Data | HeteroData):
+        warn_of_dropped_inputs(data)
     output = _output(model, graph, forward, size=len(y) if decoder is None else graph.num_nodes)
     if decoder is None:
         output = output[chosen]

@@ -39,12 +39,10 @@ def describe_training(
     """
     model = models[0]
     tensors = _tensors_of(data, every="forward" in functions)
-    shapes = ", ".join(f"{n} {list(p.shape)} {p.dtype}{'' if p.requires_grad else ' frozen'}"
-                       for n, p in model.named_parameters())  # fmt: skip
+    shapes = ", ".join(f"{n} {list(p.shape)} {p.dtype}" for n, p in model.named_parameters())
     buffers = ", ".join(f"{n} {list(b.shape)} {b.dtype}" for n, b in model.named_buffers())
     described = {
         "model": f"{len(models)} of {type(model).__module__}.{type(model).__qualname__}",
-        "settings of the model": ", ".join(f"{name} {value}" for name, value in settings_of(model).items()),
         "parameters": shapes,
         "buffers": buffers,
         "initial weights": digest_of([[dict(m.named_parameters()), dict(m.named_buffers())] for m in models]),
@@ -53,6 +51,7 @@ def describe_training(
         "splits": digest_of([[s.train, s.val, s.test] for s in splits]),
         "seeds": str([int(seed) for seed in seeds]),
     }
+    described.update({f"{name} of the model": value for name, value in settings_of(model).items()})
     described.update({name: str(value) for name, value in options.items()})
     described.update({name: describe_function(f) for name, f in functions.items()})
     return described

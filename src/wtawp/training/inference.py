@@ -12,7 +12,7 @@ from wtawp.graphs import NeighbourLists, sample_neighbours
 from wtawp.graphs.node_batches import neighbour_lists_of, rows_of
 from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.evaluation import evaluating
-from wtawp.training.batch_models import BatchModel, check_on_small_graph, num_features_of
+from wtawp.training.batch_models import BatchModel, check_on_small_graph, features_of
 
 ROWS = 256  # nodes at a time for a model that is not computed layer by layer
 
@@ -61,7 +61,7 @@ def compute_logits(
     lists = neighbour_lists_of(data) if neighbours is None else neighbours
     size = lists.num_nodes
     wanted = torch.arange(size) if nodes is None else checked_rows(nodes, size, distinct=True).cpu()
-    check_on_small_graph(model, num_features_of(data), num_hops)
+    check_on_small_graph(model, features_of(data), num_hops)
     return logits_of(BatchModel(model, lists, num_hops), data, lists, wanted, max_edges)
 
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Data, HeteroData
 from wtawp.base import DataError, checked_seed, find_stack_level
 from wtawp.core import AwpConfig, VanishingMembersMonitor
 from wtawp.graphs import Split, batched, is_collection, is_memory_mapped
-from wtawp.models.calls import Forward, check_initialized, warn_of_unused_edge_inputs
+from wtawp.models.calls import Forward, check_initialized, warn_of_dropped_inputs, warn_of_unused_edge_inputs
 from wtawp.models.capabilities import StackAware, StackAwareOnGraphs
 from wtawp.models.evaluation import without_cached_graphs
 from wtawp.models.inputs import check_kind, constant_features
@@ -32,6 +32,7 @@ from wtawp.training.checks import (
     check_perturbation,
     checked_split,
     device_of_trained,
+    refuse_trainable,
     splits_of,
     targets_of,
     warn_of_slow_training,
@@ -293,6 +294,7 @@ def fit_many(
     _check_options(awp, lr, weight_decay, optimizer, metric, select_on)
     check_functions(loss=loss, metric=metric, scheduler=scheduler, augment=augment, observe=observe, decoder=decoder,
                     forward=forward)  # fmt: skip
+    refuse_trainable(loss=loss, metric=metric)
     _check_checkpoint(checkpoint, checkpoint_every)
     schedule = Schedule(
         epochs=epochs,
@@ -314,6 +316,8 @@ def fit_many(
     if forward is None and not isinstance(data, HeteroData):
         for model in of_each_kind:
             warn_of_unused_edge_inputs(model, data)
+    if forward is not None and _is_of_graphs(graph) and not isinstance(data, HeteroData):
+        warn_of_dropped_inputs(data)
     is_monitored = awp is not None and not awp.is_plain and not awp.is_auto and awp.needs_natural_gradient
     monitor = VanishingMembersMonitor(seeds, awp) if is_monitored else None
     make_optimizer = partial(
@@ -326,7 +330,7 @@ def fit_many(
     is_one_graph = augment is None and not _is_of_graphs(graph) and not needs_samples_without_edges(awp)
     caches = without_cached_graphs(models, is_one_graph=is_one_graph)
     features = constant_features() if augment is None else nullcontext()
-    with _matmul_precision(tf32), caches, features:
+    with torch.enable_grad(), _matmul_precision(tf32), caches, features:
         for number, stack in enumerate(stacks):
             own_seeds = [seeds[i] for i in stack]
             training = StackTraining(
@@ -402,6 +406,8 @@ def _is_of_graphs(graph: Data | HeteroData) -> bool:
 def _on_device(data: Data | HeteroData, model: nn.Module, device: torch.device) -> Data | HeteroData:
     """The graph where the model is. Memory-mapped features stay on disk if the model reads only some of their rows."""
     graph = copy.copy(data)  # Data.to moves the caller's tensors otherwise
+    if isinstance(graph, Data) and isinstance(graph.x, torch.Tensor) and graph.x.requires_grad:
+        graph.x = graph.x.detach()  # only weights are trained
     if isinstance(graph, HeteroData):
         return graph.to(device)
     stays = isinstance(model, StackAware) and model.reads_rows and is_memory_mapped(data.x)
@@ -425,9 +431,10 @@ def _check_samples(
         y = graph.edge_label
     objective.check_targets(y)
     has_classes = objective.has_classes
-    if has_classes and y.dtype != torch.int64 and isinstance(graph, Data):
+    if has_classes and y.dtype != torch.int64:
         y = y.long()
-        graph["y" if decoder is None else "edge_label"] = y
+        store = graph if isinstance(graph, Data) else next(s for s in graph.node_stores if "y" in s)
+        store["y" if decoder is None else "edge_label"] = y
     samples: Samples = "pairs" if decoder is not None else "graphs" if _is_of_graphs(graph) else "nodes"
     checked = {id(s): checked_split(s, y, has_classes=has_classes and decoder is None, samples=samples) for s in splits}
     parts = [part for split in checked.values() for part in (split.train, split.val, split.test) if len(part)]

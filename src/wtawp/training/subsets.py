@@ -236,11 +236,13 @@ def check_links(data: Data, splits: Sequence[Split], decoder: Decoder) -> None:
         )
     num_pairs = check_pairs(data)
     for split in {id(split): split for split in splits}.values():
-        everyone = torch.cat([split.train, split.val, split.test])
-        if int(everyone.min()) < 0 or int(everyone.max()) >= num_pairs:
+        parts = [torch.as_tensor(part).long() for part in (split.train, split.val, split.test)]
+        everyone = torch.cat(parts)
+        if len(everyone) and (int(everyone.min()) < 0 or int(everyone.max()) >= num_pairs):
             extent = f"{int(everyone.min())} to {int(everyone.max())}"
             raise DataError(f"the split must name pairs 0 to {num_pairs - 1} of edge_label_index, got {extent}")
-        _warn_of_leaks(data, torch.cat([split.val, split.test]).to(data.edge_label_index.device))
+        if isinstance(data.edge_index, Tensor):
+            _warn_of_leaks(data, torch.cat(parts[1:]).to(data.edge_label_index.device))
 
 
 def _warn_of_leaks(data: Data, held_out: Tensor) -> None:
