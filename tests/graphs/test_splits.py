@@ -232,6 +232,7 @@ def test_masks_that_are_no_split_are_refused_with_their_sizes() -> None:
         (masked([0], [1], [2], val_mask=torch.arange(6)), None, "val_mask must be a boolean .* got torch.int64"),
         (masked([0], [1], [2], val_mask=torch.ones(5, dtype=torch.bool)), None, r"6 nodes, got torch.bool .*\[5\]"),
         (masked([0], [1], [2]), 0, "the masks describe one split, so split_index=0 has no meaning; leave it out"),
+        (masked([0], [1], [2], **several), True, "split_index must be the number of a split, such as 0, got True"),
         (masked([0], [1], [2], **several), None, r"describes 3 splits, .* split_index= of 0 to 2 .*got None"),
         (
             masked([0], [1], [2], **several),

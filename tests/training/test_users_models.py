@@ -235,6 +235,14 @@ def test_links_are_trained_with_splits_of_lists_and_without_edges() -> None:
     assert results[0].history == results[1].history
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state:UserWarning")
+def test_a_buffer_that_cannot_be_stacked_is_refused() -> None:
+    model = Linear()
+    model.register_buffer("adjacency", torch.eye(N).to_sparse_csr())
+    with pytest.raises(ValueError, match=r"adjacency of Linear is torch.sparse_csr.*to_sparse_coo\(\)"):
+        fit(model, graph(), SPLIT, **SHORT)
+
+
 def test_features_that_require_gradients_and_gradients_that_are_off_change_nothing() -> None:
     data, of_leaf = graph(), graph()
     of_leaf.x.requires_grad_()

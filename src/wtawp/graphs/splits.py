@@ -356,6 +356,8 @@ def mask_advice(mask: Tensor, name: str, num_nodes: int) -> str:
 
 def _check_index(masks: Sequence[Tensor], index: int | None) -> None:
     """Refuse the number of a split that the masks do not have, and masks with different numbers of columns."""
+    if isinstance(index, bool):
+        raise DataError(f"split_index must be the number of a split, such as 0, got {index}")
     columns = {name: mask.shape[1] for name, mask in zip(MASKS, masks, strict=True) if mask.dim() == 2}
     several = {name: number for name, number in columns.items() if number != 1}
     if len(set(several.values())) > 1:

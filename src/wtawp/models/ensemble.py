@@ -86,8 +86,17 @@ class Ensemble:
 
         Returns:
             Name -> [b, ...].
+
+        Raises:
+            ValueError: If a buffer has a layout that cannot be stacked.
         """
         by_member = [dict(m.named_buffers()) for m in self.models]
+        for name, buffer in by_member[0].items():
+            if buffer.layout not in (torch.strided, torch.sparse_coo):
+                raise ValueError(
+                    f"the buffer {name} of {type(self.template).__name__} is {buffer.layout}, which cannot be stacked;"
+                    " register it as .to_sparse_coo(), or keep it in the graph"
+                )
         return {n: torch.stack([buffers[n] for buffers in by_member]) for n in by_member[0]}
 
     def _named(self) -> list[tuple[str, nn.Parameter]]:
