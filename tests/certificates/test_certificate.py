@@ -321,3 +321,10 @@ def test_a_node_without_a_counted_vote_has_no_class_and_is_never_right() -> None
     assert found.certified_ratio([0, 0])[0, 0] == 0.5
     chosen = certificate_of(np.array([[0, 0, 0], [90, 5, 0]]), FEATURES, samples=100, chosen=[2, 0])
     assert chosen.prediction.tolist() == [2, 0]
+
+
+def test_labels_of_another_shape_are_refused_instead_of_broadcast() -> None:
+    found = certificate_of(np.array([[990, 10], [600, 400], [20, 980]]), {"edges": Noise(p_add=0.001, p_del=0.4)})
+    for labels in (np.array([[0], [0], [1]]), [0], 0, [0.0, 0.0, 1.0]):
+        with pytest.raises(ValueError, match=r"one for each of the 3 nodes, \[3\]; got \w+ of shape"):
+            found.certified_ratio(labels)

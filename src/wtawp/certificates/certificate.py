@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
+from torch import Tensor
 
 from wtawp.certificates.noise import Noise
 from wtawp.certificates.votes import NO_CLASS, Votes, is_whole_number
@@ -234,10 +235,12 @@ class Certificate:
             Shares [A, D], up to the largest radii at which any node is certified.
 
         Raises:
-            ValueError: If `on` does not name a part of this certificate, or `nodes` are not as described.
+            ValueError: If `on` does not name a part of this certificate, or `labels` or `nodes` are not as described.
         """
         stairs = self.deletions(on, most=most)
-        counts = np.ones(len(stairs), dtype=bool) if labels is None else self.prediction == np.asarray(labels)
+        counts = np.ones(len(stairs), dtype=bool)
+        if labels is not None:
+            counts = self.prediction == checked_labels(labels, len(stairs))
         chosen = checked_nodes(nodes, len(stairs))
         stairs = np.where(counts[:, None], stairs, NOTHING)[chosen]
         return np.stack([(stairs >= r_del).mean(0) for r_del in range(max(int(stairs.max()), 0) + 1)], axis=1)
@@ -413,3 +416,25 @@ def checked_nodes(nodes: ArrayLike | None, size: int, what: str = "nodes") -> ND
         DataError: If they are something else, or do not exist.
     """
     return np.arange(size) if nodes is None else checked_rows(nodes, size, what, distinct=True).numpy(force=True)
+
+
+def checked_labels(labels: ArrayLike, size: int) -> NDArray[np.integer]:
+    """Convert the labels of all nodes to an array.
+
+    Args:
+        labels: A whole number for each node, [n].
+        size: Number of nodes.
+
+    Returns:
+        The labels, [n].
+
+    Raises:
+        ValueError: If they are of another shape or type.
+    """
+    known = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
+    if known.shape != (size,) or not np.issubdtype(known.dtype, np.integer):
+        raise ValueError(
+            f"labels must be whole numbers, one for each of the {size} nodes, [{size}]; got {known.dtype} of shape"
+            f" {list(known.shape)}"
+        )
+    return known
