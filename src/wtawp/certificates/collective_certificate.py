@@ -130,8 +130,8 @@ def collective(
 
     Raises:
         ValueError: If the certificate does not hold for all nodes together or has no noise on the part of the fields,
-            the noise adds edges, edges may be added, labels are not one whole number for each node, nodes are repeated or
-            out of range, or budgets are not whole numbers >= 0.
+            the noise adds edges, edges may be added, labels are not one whole number for each node, nodes are repeated
+            or out of range, or budgets are not whole numbers >= 0.
         CertificateError: If the solver fails.
 
     Example:

@@ -220,18 +220,21 @@ def _different_graphs(graphs: NoisyGraphs, seed: int) -> tuple[Graph, Graph] | N
 
     Half of the ones of a noisy part are deleted; if there are none, about one is added for each node.
     """
-    parts = {"features": graphs.feature_ones, "edges": graphs.edge_ones}
-    noisy = {name: ones for name, ones in parts.items() if ones is not None}
-    no_noise = Noise(p_add=0.0, p_del=0.0)
-    strong = {name: _strong_noise(ones, int(graphs.data.num_nodes)) for name, ones in noisy.items()}
-    clean = replace(graphs, **dict.fromkeys(noisy, no_noise)).together(seed=seed, first=0, count=1)
-    changed = replace(graphs, **strong)
+    is_noisy = graphs.feature_ones is not None, graphs.edge_ones is not None
+    clean = _under(graphs, lambda _: Noise(p_add=0.0, p_del=0.0)).together(seed=seed, first=0, count=1)
+    changed = _under(graphs, lambda ones: _strong_noise(ones, int(graphs.data.num_nodes)))
     for number in range(TRIES):
         sample = changed.together(seed=seed, first=number, count=1)
-        is_same = {"features": torch.equal(clean[0], sample[0]), "edges": torch.equal(clean[1], sample[1])}
-        if not any(is_same[name] for name in noisy):
+        is_same = [torch.equal(before, after) for before, after in zip(clean, sample, strict=True)]
+        if not any(same for same, noisy in zip(is_same, is_noisy, strict=True) if noisy):
             return clean, sample
     return None
+
+
+def _under(graphs: NoisyGraphs, noise_on: Callable[[Ones], Noise]) -> NoisyGraphs:
+    """The same graph under other noise on the parts that are noisy."""
+    features, edges = (None if ones is None else noise_on(ones) for ones in (graphs.feature_ones, graphs.edge_ones))
+    return replace(graphs, features=features, edges=edges)
 
 
 def _strong_noise(ones: Ones, num_nodes: int) -> Noise:
