@@ -16,7 +16,7 @@ from wtawp.analysis import (
     theorem_1,
     total_radius,
 )
-from wtawp.base import AnalysisError, rng
+from wtawp.base import AnalysisError, DataError, rng
 from wtawp.graphs import load
 from wtawp.models import GCN, Pooled, PooledGCN, PooledGIN
 
@@ -177,3 +177,21 @@ def path(size: int) -> torch.Tensor:
 def test_what_the_theorem_does_not_cover_is_refused(changed: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         theorem_1(**{**SMALL, **changed})
+
+
+def test_a_mask_of_training_nodes_or_graphs_counts_those_that_are_chosen() -> None:
+    data, nodes = load("karate"), torch.arange(10)
+    model = GCN(34, 4, hidden=(4,), generator=rng("init")).eval()
+    graphs = [
+        Data(x=torch.eye(2), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([k % 2])) for k in range(6)
+    ]
+    pooled = PooledGCN(2, 2, hidden=(3,), generator=rng("init")).eval()
+    for of, collection, size, some in ((model, data, 34, nodes), (pooled, graphs, 6, torch.tensor([0, 1, 4]))):
+        mask = torch.zeros(size, dtype=torch.bool)
+        mask[some] = True
+        by_index, by_mask, by_list = (
+            bound_over_rho(of, collection, choice, [0.1], steps=2)[0] for choice in (some, mask, some.tolist())
+        )
+        assert by_mask == by_index == by_list
+        with pytest.raises(DataError, match="train must be distinct"):
+            bound_over_rho(of, collection, torch.tensor([0, 0]), [0.1], steps=2)

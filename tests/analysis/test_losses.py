@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from wtawp.analysis import LossOn
-from wtawp.base import rng
+from wtawp.base import DataError, rng
 from wtawp.graphs import load
 from wtawp.models import GCN, PooledGCN
 
@@ -59,7 +59,7 @@ def test_a_mask_is_the_nodes_it_marks_and_no_nodes_are_refused() -> None:
     mask = torch.zeros(34, dtype=torch.bool)
     mask[NODES] = True
     torch.testing.assert_close(LossOn(model, DATA, mask)(), LossOn(model, DATA, NODES)())
-    with pytest.raises(ValueError, match="at least one node or graph, got none"):
+    with pytest.raises(ValueError, match="must hold one or more of the nodes, got none"):
         LossOn(model, DATA, torch.zeros(34, dtype=torch.bool))
 
 
@@ -75,3 +75,18 @@ def test_of_a_list_of_graphs_it_is_the_mean_over_the_chosen_ones() -> None:
     torch.testing.assert_close(loss(), (each[4] + each[1]) / 2)
     weight = model.readout.weight.detach()
     torch.testing.assert_close(loss.of({"readout.weight": torch.stack([weight, weight])}), loss().detach().expand(2))
+
+
+def test_samples_that_are_no_choice_of_labelled_nodes_are_refused() -> None:
+    model, data = GCN(34, 4, hidden=(5,), generator=rng("init")).eval(), DATA.clone()
+    data.y[20] = -1
+    torch.testing.assert_close(LossOn(model, DATA, NODES.tolist())(), LossOn(model, DATA, NODES)())
+    for samples, message in (
+        ([True] * 33, "boolean mask"),
+        (torch.ones(34, dtype=torch.long), "must be of type bool"),
+        ([-1, 3], "must lie in 0 to 33"),
+        ([34], "must lie in 0 to 33"),
+        (NODES, "1 of 3 nodes have none .* such as number 20"),
+    ):
+        with pytest.raises(DataError, match=message):
+            LossOn(model, data, samples)

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from wtawp.analysis import SaturationMonitor
-from wtawp.base import VanishingGradientWarning, rng
+from wtawp.base import DataError, VanishingGradientWarning, rng
 from wtawp.core import AWP, AwpConfig
 from wtawp.graphs import load, stratified
 from wtawp.models import GCN, MLP
@@ -76,3 +76,21 @@ def test_perturbations_along_another_direction_than_the_gradient_are_refused() -
     data = load("toy-linear")
     with pytest.raises(ValueError, match="along the gradient, and not with direction='momentum'"):
         SaturationMonitor(data, torch.arange(3), AwpConfig(rho=1.0, lam=1.0, direction="momentum"))
+
+
+def test_nodes_may_be_a_mask_or_a_list_and_must_have_labels() -> None:
+    data = load("karate")
+    model = GCN(34, 4, generator=rng("init"))
+    nodes = torch.tensor([1, 5, 8])
+    mask = torch.zeros(34, dtype=torch.bool)
+    mask[nodes] = True
+    histories = []
+    for choice in (nodes, mask, nodes.tolist()):
+        monitor = SaturationMonitor(data, choice, None)
+        monitor(model, 0)
+        histories.append(monitor.history)
+    assert histories[0] == histories[1] == histories[2]
+    data.y[5] = -1
+    for choice, message in ((nodes, "such as number 5"), ([-1], "must lie in 0 to 33"), (mask.long(), "type bool")):
+        with pytest.raises(DataError, match=message):
+            SaturationMonitor(data, choice, None)

@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 from wtawp.analysis import input_gradient_norms, smoothness
-from wtawp.base import AnalysisError, rng
+from wtawp.base import AnalysisError, DataError, rng
 from wtawp.models import GAT, GCN, MLP, PPNP, RGCN, GCNJaccard
 
 TRAIN = torch.tensor([0, 3, 5])
@@ -228,3 +228,20 @@ def test_a_model_that_ignores_the_graph_is_flat_in_it() -> None:
     found = {w: input_gradient_norms([model], data, TRAIN, wrt=w, seed=0, samples=2) for w in ("adjacency", "features")}
     assert bool((found["features"] > 0).all())
     assert bool((found["adjacency"] == 0).all())
+
+
+@pytest.mark.parametrize("wrt", ["features", "adjacency"])
+def test_nodes_may_be_masks_or_lists_and_must_have_labels(wrt: str) -> None:
+    data, models = graph(), [gcn(0), gcn(1)]
+    mask = torch.zeros(9, dtype=torch.bool)
+    mask[TRAIN] = True
+    options = {"wrt": wrt, "seed": 0, "samples": 1}
+    expected = input_gradient_norms(models, data, TRAIN, **options)
+    for choice in (mask, TRAIN.tolist(), TRAIN.numpy(), mask.tolist(), [TRAIN, mask], [TRAIN.tolist(), mask.numpy()]):
+        assert torch.equal(input_gradient_norms(models, data, choice, **options), expected)
+    data.y[3] = -1
+    for choice, message in ((TRAIN, "such as number 3"), ([-1], "must lie in 0 to 8"), (mask.long(), "type bool")):
+        with pytest.raises(DataError, match=message):
+            input_gradient_norms(models, data, choice, **options)
+    with pytest.raises(DataError, match="1 of 9 nodes have none"):
+        input_gradient_norms(models, data, TRAIN, definition="released", **options)

@@ -192,3 +192,11 @@ def test_on_any_graph_flips_are_different_pairs_within_the_budget(
     pairs = as_graph_flips(flips, data).edges.pairs
     assert bool((pairs[0] < pairs[1]).all())
     assert flips.apply(data).is_undirected()
+
+
+@attacks
+def test_it_works_where_the_caller_records_no_gradients(name: str) -> None:
+    with torch.no_grad():
+        flips = ATTACKS[name](DATA, 0.1, 0)
+        assert not torch.is_grad_enabled()
+    assert same(flips, ATTACKS[name](DATA, 0.1, 0))

@@ -280,7 +280,7 @@ def test_a_joint_certificate_is_asked_about_parts() -> None:
         _ = found.radii
     with pytest.raises(ValueError, match="not about edges"):
         certificate_of(VOTES, FEATURES).certified(edges=(1, 0))
-    with pytest.raises(ValueError, match="both >= 0"):
+    with pytest.raises(ValueError, match="two whole numbers >= 0"):
         found.certified(edges=(1, -1))
 
 
@@ -321,3 +321,24 @@ def test_a_node_without_a_counted_vote_has_no_class_and_is_never_right() -> None
     assert found.certified_ratio([0, 0])[0, 0] == 0.5
     chosen = certificate_of(np.array([[0, 0, 0], [90, 5, 0]]), FEATURES, samples=100, chosen=[2, 0])
     assert chosen.prediction.tolist() == [2, 0]
+
+
+def test_labels_of_another_shape_are_refused_instead_of_broadcast() -> None:
+    found = certificate_of(np.array([[990, 10], [600, 400], [20, 980]]), {"edges": Noise(p_add=0.001, p_del=0.4)})
+    for labels in (np.array([[0], [0], [1]]), [0], 0, [0.0, 0.0, 1.0]):
+        with pytest.raises(ValueError, match=r"one for each of the 3 nodes, \[3\]; got \w+ of shape"):
+            found.certified_ratio(labels)
+
+
+def test_radii_that_are_not_whole_numbers_are_refused() -> None:
+    found = certificate_of(np.array([[990, 10], [600, 400]]), {"features": Noise(p_add=0.01, p_del=0.6)})
+    for radius in ((1.5, 0), 3, (1,), (0, -1), (True, 0), "12", (None, 0), [[1, 0], [0, 1]]):
+        with pytest.raises(ValueError, match=r"two whole numbers >= 0; got features="):
+            found.certified(features=radius)
+    for same in ([0, 2], np.array([0, 2]), (np.int64(0), 2)):
+        assert np.array_equal(found.certified(features=same), found.certified(features=(0, 2)))
+    for most in (-1, 1.5, None, True):
+        for ask in (found.deletions, found.certified_ratio):
+            with pytest.raises(ValueError, match="most, the largest radius that is tried, must be a whole number >= 0"):
+                ask(most=most)
+    assert found.deletions(most=np.int64(0)).shape == (2, 1)

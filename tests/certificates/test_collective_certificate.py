@@ -222,3 +222,9 @@ def test_nodes_that_are_wrong_or_abstain_are_not_counted() -> None:
     none = collective(certificate, fields, labels=[1, 1, 0])
     assert none.certified.tolist() == [[0]]
     assert none.average == 0
+
+
+def test_labels_of_another_shape_are_refused_instead_of_broadcast(certificate: Certificate) -> None:
+    for labels in (LABELS[:, None], LABELS[:1], LABELS / 1):
+        with pytest.raises(ValueError, match=r"one for each of the 60 nodes, \[60\]; got \w+ of shape"):
+            collective(certificate, FIELDS, labels=labels, deletions=(0,))

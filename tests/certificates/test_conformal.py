@@ -225,7 +225,7 @@ def test_wrong_arguments_are_named() -> None:
         ({"calibration": []}, "calibration must hold one or more of the nodes"),
         ({"calibration": [0, 0]}, "calibration must be distinct, but 1 of 2"),
         ({"calibration": [10]}, "calibration must lie in 0 to 9"),
-        ({"labels": labels[:5]}, "a class for each of the 10 nodes"),
+        ({"labels": labels[:5]}, "one for each of the 10 nodes"),
         ({"labels": labels + 3}, "classes, 0 to 2"),
         ({"edges": (0, 1)}, "these votes are about features, not about edges"),
         ({"features": (0, -1)}, "a radius is"),
@@ -235,3 +235,12 @@ def test_wrong_arguments_are_named() -> None:
     for named, message in wrong:
         with pytest.raises(ValueError, match=message):
             conformal_sets(votes, **{"labels": labels, "calibration": [0, 1], **named})
+
+
+def test_labels_of_another_shape_are_refused_instead_of_broadcast() -> None:
+    votes, labels = random_votes(10, 3, 50, 0)
+    sets = conformal_sets(votes, labels, [0, 1, 2], alpha=0.3)
+    assert sets.coverage(torch.as_tensor(labels)) == sets.coverage(list(labels)) == sets.coverage(labels)
+    for odd in (labels[:, None], labels[:1], labels.astype(float)):
+        with pytest.raises(ValueError, match=r"one for each of the 10 nodes, \[10\]; got \w+ of shape"):
+            sets.coverage(odd)

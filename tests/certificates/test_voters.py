@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
@@ -44,3 +45,30 @@ def test_a_product_with_a_weight_in_three_parts_is_as_exact_as_one_in_float32() 
     expected = x.double() @ F.pad(weight, (0, 0, 0, 3)).double()
     assert product.dtype == torch.float32
     torch.testing.assert_close(product.double(), expected, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize("part", ["features", "edges"])
+def test_graphs_are_not_joined_for_a_victim_that_averages_over_all_nodes_however_weak_the_noise_is(part: str) -> None:
+    i = torch.arange(12)
+    data = Data(x=torch.eye(12), edge_index=to_undirected(torch.stack([i, (i + 1) % 12])))
+    weight = torch.randn(12, 3, generator=rng("victim"))
+
+    def local(x: Tensor, edge_index: Tensor) -> Tensor:
+        return (x + torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]])) @ weight
+
+    def pooled(x: Tensor, edge_index: Tensor) -> Tensor:
+        logits = local(x, edge_index)
+        return logits - logits.mean(0)
+
+    for noise in (Noise(p_add=0.0, p_del=1e-6), Noise(p_add=1e-9, p_del=0.0), Noise(p_add=0.1, p_del=0.6)):
+        for victim, together in ((local, voters.MOST_AT_ONCE["cpu"]), (pooled, 1)):
+            graphs = NoisyGraphs.of(data, **{"features": None, "edges": None, part: noise})
+            assert voters.voter_of(graphs, victim, 0, 0.0)[1] == together
+
+
+def test_graphs_without_ones_are_joined_and_those_that_cannot_differ_are_not() -> None:
+    empty = torch.zeros(2, 0, dtype=torch.long)
+    noise = Noise(p_add=1e-3, p_del=0.1)
+    for size, together in ((9, voters.MOST_AT_ONCE["cpu"]), (1, 1)):
+        graphs = NoisyGraphs.of(Data(x=torch.ones(size, 2), edge_index=empty), None, noise)
+        assert voters.voter_of(graphs, lambda x, _: x, 0, 0.0)[1] == together

@@ -242,7 +242,7 @@ def test_a_victim_that_looks_at_all_nodes_gets_one_graph_at_a_time() -> None:
         return x[:, :7] * x.sum() / 10 - (x[:, 7:14] + x.mean(0)[:7])
 
     found = vote(double(DATA), victim, features=FEATURES, samples=9, seed=2)
-    assert sizes.count(60) == 2 + 9
+    assert sizes.count(60) == 4 + 9
     assert torch.equal(found.counts, naive(victim, "features", 9))
     fixed = torch.randn(60, 7, generator=rng("fixed"), dtype=torch.float64)
     found = vote(double(DATA), lambda x, _: x[:, :7] + fixed, features=FEATURES, samples=9, seed=2)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.base import DataError, rng
-from wtawp.graphs.flips import EdgeFlips, budget_of, undirected_pairs
+from wtawp.graphs.flips import EdgeFlips, budget_of, number_of_flips, undirected_pairs
 from wtawp.graphs.read_limits import VARIABLE
 
 
@@ -220,3 +220,12 @@ def test_packed_flips_with_something_after_them_are_refused() -> None:
             EdgeFlips.unpacked(base64.b64encode(wrong).decode(), 6)
     with pytest.raises(DataError, match="packed flips are a text"):
         EdgeFlips.unpacked(None, 6)  # type: ignore[arg-type]
+
+
+def test_a_budget_may_be_a_number_of_numpy() -> None:
+    for budget, expected in ((np.int64(3), 3), (np.uint8(3), 3), (np.float32(0.05), 2), (np.float64(0.07), 2)):
+        count = number_of_flips(budget, 40, "edges")
+        assert (count, type(count)) == (expected, int)
+    for budget in (np.True_, np.array([3]), "3", None, 3j, np.float64(3), np.int64(41), np.float32("nan")):
+        with pytest.raises(ValueError, match="budget"):
+            number_of_flips(budget, 40, "edges")

@@ -22,6 +22,7 @@ from wtawp.base import AnalysisError
 from wtawp.core import radii, select
 from wtawp.core.config import Layers
 from wtawp.graphs.collection import batched, is_collection
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models import GCN, Pooled
 
 Terms = dict[str, float]
@@ -358,7 +359,7 @@ def bound_over_rho(
     Args:
         model: A model in evaluation mode; its weights are the same afterwards.
         data: One graph, or a list of graphs to classify.
-        train: Indices of the training nodes or graphs.
+        train: The training nodes or graphs, as distinct indices or a boolean mask.
         rhos: Layer-relative radii, each above 0.
         delta: The bounds hold with probability 1 - delta, in (0, 1).
         epsilon: See `theorem_1`; the graph-level bound has no such term.
@@ -371,9 +372,12 @@ def bound_over_rho(
     Raises:
         AnalysisError: If no bound is known for the model, see `refuse_bound`.
         ValueError: If an argument is out of its range, or a module is in training mode.
+        DataError: If `train` is empty, or holds what does not exist, has no label or occurs twice.
     """
     data = batched(data)
     refuse_bound(model, data)
+    each = "graphs" if is_collection(data) else "nodes"
+    train = checked_rows(train, len(data.y), "train", samples=each, distinct=True)
     labelled = (data.y >= 0).nonzero()[:, 0]
     on_train, on_all = (LossOn(model, data, some, bounded=True) for some in (train, labelled))
     with torch.no_grad():

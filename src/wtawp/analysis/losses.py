@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.graphs.collection import batched
+from wtawp.base import DataError
+from wtawp.graphs.collection import batched, is_collection
+from wtawp.graphs.row_choices import checked_rows
 from wtawp.models.ensemble import Ensemble
 from wtawp.models.inputs import prepare
 
@@ -34,12 +36,13 @@ class LossOn:
     Args:
         model: A model in evaluation mode, called as `model(x, edge_index)`.
         data: One graph, or a list of graphs to classify.
-        samples: Indices or a boolean mask of the nodes, or of the graphs of the list; at least one.
+        samples: Indices or a boolean mask of the nodes, or of the graphs of the list; at least one, each with a label.
         bounded: Whether the loss is one minus the probability of the right class, which lies between 0 and 1 as the
             bounds need it. The default is the cross-entropy, the loss that models are trained with.
 
     Raises:
-        ValueError: If a module of the model is in training mode, or there are no samples.
+        ValueError: If a module of the model is in training mode.
+        DataError: If there are no samples, or one does not exist or has no label.
 
     Example:
         >>> from wtawp.base import rng
@@ -55,10 +58,7 @@ class LossOn:
     ) -> None:
         refuse_training_mode(model)
         self.model, self.bounded, data = model, bounded, batched(data)
-        samples = samples.to(data.y.device)
-        samples = samples.nonzero()[:, 0] if samples.dtype == torch.bool else samples  # a mask
-        if not len(samples):
-            raise ValueError("a loss needs at least one node or graph, got none")
+        samples = labelled_rows(samples, data, "samples")
         self.arguments, self.rows = prepare(model, data, samples)
         self.labels: Tensor = data.y[samples]
         self._ensemble = Ensemble([model])
@@ -94,6 +94,19 @@ class LossOn:
         if self.bounded:
             return 1 - logits.softmax(2).gather(2, labels[..., None])[..., 0].mean(1)
         return F.cross_entropy(logits.mT, labels, reduction="none").mean(1)
+
+
+def labelled_rows(rows: object, data: Data, what: str = "nodes") -> Tensor:  # -> [k] int64
+    """The indices of chosen nodes, or of chosen graphs of a collection, which must have labels, on their device."""
+    each = "graphs" if is_collection(data) else "nodes"
+    chosen = checked_rows(rows, len(data.y), what, samples=each).to(data.y.device)
+    unlabelled = chosen[data.y[chosen] < 0]
+    if len(unlabelled):
+        raise DataError(
+            f"{what} must have labels, but {len(unlabelled)} of {len(chosen)} {each} have none (y < 0), such as number"
+            f" {int(unlabelled[0])}; leave out those without a label"
+        )
+    return chosen
 
 
 def refuse_training_mode(model: nn.Module) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from wtawp.analysis.losses import labelled_rows
 from wtawp.analysis.shifted_weights import shifted_weights
 from wtawp.core import AwpConfig, compute_delta, select
 from wtawp.models.evaluation import evaluating
@@ -29,11 +30,12 @@ class SaturationMonitor:
 
     Args:
         data: The graph, on the device of the model.
-        nodes: The nodes to measure on, usually the training nodes.
+        nodes: The nodes to measure on, usually the training nodes, as indices or a boolean mask.
         awp: The options of the perturbation; None for plain training.
 
     Raises:
         ValueError: If the perturbation has another direction than the gradient.
+        DataError: If there are no nodes, or one does not exist or has no label.
 
     Attributes:
         history: For "logit_scale", "saturation", "perturbed_logit_scale" and "perturbed_saturation" one number per
@@ -46,7 +48,7 @@ class SaturationMonitor:
                 f"saturation is measured at weights that are perturbed along the gradient, and not with"
                 f" direction={awp.direction!r}"
             )
-        self.data, self.nodes, self.awp = data, nodes.to(data.y.device), awp
+        self.data, self.nodes, self.awp = data, labelled_rows(nodes, data), awp
         self.history: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self._perturbed: tuple[str, ...] = ()  # names, known from the first call on
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.analysis.losses import refuse_training_mode
+from wtawp.analysis.losses import labelled_rows, refuse_training_mode
 from wtawp.base import AnalysisError, checked_seed, isolated_rng, rng, seed_of
 from wtawp.graphs.collection import is_collection
 from wtawp.graphs.normalisation import gcn_operator
@@ -41,7 +42,7 @@ BLOCK = 1 << 22  # entries that are drawn together
 def input_gradient_norms(
     models: Sequence[nn.Module],
     data: Data,
-    nodes: Tensor | Sequence[Tensor],
+    nodes: Tensor | Sequence[Tensor] | Sequence[int],
     *,
     wrt: Wrt,
     seed: int,
@@ -56,8 +57,8 @@ def input_gradient_norms(
     Args:
         models: Models of one architecture; for the paper's definition, in evaluation mode.
         data: The graph that they classify the nodes of.
-        nodes: Indices of the training nodes, one tensor for all models or one for each. The released code's definition
-            ignores them and takes all nodes.
+        nodes: The training nodes as indices or a boolean mask, one choice for all models or a list of one for each. The
+            released code's definition ignores them and takes all nodes.
         wrt: What the loss is differentiated with respect to: "adjacency" or "features".
         seed: Seed of the noise.
         definition: "paper" or "released"; the module's docstring says how they differ.
@@ -70,6 +71,7 @@ def input_gradient_norms(
 
     Raises:
         ValueError: If an argument is out of its range, or a module is in training mode.
+        DataError: If there are no nodes, or one does not exist or has no label.
         AnalysisError: If `data` is a collection of graphs, the models cannot be differentiated with respect to the
             graph, or a gradient is not finite.
 
@@ -88,24 +90,31 @@ def input_gradient_norms(
         raise AnalysisError("smoothness is defined for the nodes and edges of one graph, got graphs to classify")
     if samples < 1 or not 0 <= noise < float("inf"):
         raise ValueError(f"samples must be >= 1 and noise finite and >= 0, got {samples} and {noise}")
-    targets = [nodes] * len(models) if isinstance(nodes, Tensor) else list(nodes)
+    targets = [nodes] * len(models) if _is_one_choice(nodes) else list(nodes)
     if not models or len(targets) != len(models):
         raise ValueError(f"each model needs its nodes, got {len(models)} models and {len(targets)} sets of nodes")
     for model in models if definition == "paper" else ():  # this definition excludes dropout
         refuse_training_mode(model)
     all_nodes = torch.arange(len(data.y), device=data.y.device)
-    targets = [all_nodes if definition == "released" else t.to(data.y.device) for t in targets]
+    chosen = [labelled_rows(all_nodes if definition == "released" else each, data) for each in targets]
     measure = _by_features if wrt == "features" else _by_traces if _shows_products(models[0]) else _by_pairs
     with ExitStack() as modes:
         for model in models:
             modes.enter_context(evaluating(model))
         by_sample = [
-            measure(models, data, targets, _Sample(definition, noise, seed, number, data)) for number in range(samples)
+            measure(models, data, chosen, _Sample(definition, noise, seed, number, data)) for number in range(samples)
         ]
     norms = torch.stack(by_sample, 1).double().cpu()
     if not bool(torch.isfinite(norms).all()):
         raise AnalysisError(f"the gradient of the loss in the {wrt} is NaN or infinite at some noisy inputs")
     return norms
+
+
+def _is_one_choice(nodes: object) -> bool:
+    """Whether these are nodes, as indices or a mask, and not a list of such choices."""
+    if isinstance(nodes, Sequence):
+        return not isinstance(nodes, str) and all(np.ndim(each) == 0 for each in nodes)
+    return True
 
 
 class _Sample:

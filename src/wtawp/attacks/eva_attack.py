@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels
+from wtawp.attacks.checks import checked_labels, refuse_without_features
 from wtawp.attacks.evolution import JITTER, FlipSampler, combined, credits_of, tournament
 from wtawp.attacks.flipped_graphs import NO_FLIP, FlippedGraphs, Victim
 from wtawp.attacks.losses import margins
@@ -90,6 +90,7 @@ def eva(
         5
     """
     seed = checked_seed(seed)
+    refuse_without_features(data)
     _check_options(steps, population, mutation, tournament_size, crossover)
     count, size = budget_of(data, budget), int(data.num_nodes)
     goal = _Goal.of(data, nodes, labels, objective, hard_labels=hard_labels)
@@ -158,7 +159,7 @@ class _Goal:
         """The goal from the arguments of the attack, checked."""
         size = int(data.num_nodes)
         nodes = torch.unique(checked_rows(nodes, size).cpu())
-        known = checked_labels(labels.cpu(), size)[nodes]
+        known = checked_labels(labels, size).cpu()[nodes]
         if objective is None and int(known.min()) < 0:
             raise ValueError("labels of the attacked nodes must be known (>= 0); leave the others out of `nodes`")
         return _Goal(nodes, known, size, objective, hard_labels)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import refuse_nan
+from wtawp.attacks.checks import refuse_nan, refuse_whole_features
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.pgd_attack import checked_step_size
 from wtawp.attacks.projection import thresholds
@@ -74,9 +74,10 @@ def pgd_features(
     """
     seed = checked_seed(seed)
     count, x = feature_budget_of(data, budget), binary_features(data)
+    refuse_whole_features(data, "a gradient by features")
     step_size = checked_step_size(steps, loss, samples, step_size)
     with evaluating(victim):
-        attacked = _FeatureVictim(victim, target_of(data, [nodes], [labels], loss), x)
+        attacked = _FeatureVictim(victim, target_of(data, [nodes], [labels], loss, victim=victim), x)
         flips = torch.zeros_like(x)
         for t in range(steps):
             gradient = attacked.gradient(flips)

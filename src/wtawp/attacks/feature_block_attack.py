@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks.block_ascent import BlockAscent, check_block_options
+from wtawp.attacks.checks import refuse_whole_features
 from wtawp.attacks.losses import Loss
 from wtawp.attacks.projection import project_onto_budget
 from wtawp.attacks.relaxed import RelaxedFlips, Target, target_of
@@ -76,10 +77,11 @@ def prbcd_features(
     seed = checked_seed(seed)
     check_block_options(loss, steps, samples, block_size, step_size)
     count = feature_budget_of(data, budget)
+    refuse_whole_features(data, "a gradient by features")
     if block_size < count:
         raise ValueError(f"{count} flips cannot be found in a block of {block_size} entries; raise block_size")
     generator = rng("attack", "prbcd-features", seed)
-    space = _Entries(target_of(data, [nodes], [labels], loss), victim, count, block_size, generator)
+    space = _Entries(target_of(data, [nodes], [labels], loss, victim=victim), victim, count, block_size, generator)
     with evaluating(victim), isolated_rng("attack", "prbcd-features", "victim", seed):
         ascent = BlockAscent(space, block_size, data.x.dtype, generator)
         codes = ascent.run(steps, step_size * count / int(data.num_nodes), samples)

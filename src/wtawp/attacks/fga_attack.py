@@ -61,7 +61,7 @@ def fga(
         raise ValueError(f"loss must be 'ce' or 'margin', got {loss!r}")
     count, size = budget_of(data, budget), int(data.num_nodes)
     with evaluating(victim):
-        target = target_of(data, [nodes], [labels], loss)
+        target = target_of(data, [nodes], [labels], loss, victim=victim)
         ends = torch.unique(target.nodes[0]) if direct else None
         attacked = attacked_by_gradient(target, [victim], ends)
         ends = torch.arange(size, device=target.edges.device) if ends is None else ends
@@ -71,7 +71,7 @@ def fga(
             if best is None:
                 break
             codes = torch.cat([flips.codes, best[None]])
-            flips = RelaxedFlips.of(codes, torch.ones(len(codes), dtype=data.x.dtype, device=codes.device))
+            flips = RelaxedFlips.of(codes, torch.ones(len(codes), dtype=target.dtype, device=codes.device))
             report_progress((done + 1) / count)
     if len(flips.codes) == 0:
         raise AttackError(

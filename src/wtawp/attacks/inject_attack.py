@@ -88,7 +88,7 @@ def inject_nodes(
     check_victim(victim, data, "inject")
     generator = rng("attack", "inject", seed)
     with evaluating(victim), isolated_rng("attack", "inject", "victim", seed):
-        injection = _Injection(data, victim, target_of(data, [nodes], [labels], loss), limits, generator)
+        injection = _Injection(data, victim, target_of(data, [nodes], [labels], loss, victim=victim), limits, generator)
         for number in range(rounds):
             report_progress(number / rounds)
             batch = limits.count * (number + 1) // rounds - limits.count * number // rounds

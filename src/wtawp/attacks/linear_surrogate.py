@@ -5,8 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels
-from wtawp.base import AttackError, DataError
+from wtawp.attacks.checks import checked_labels, refuse_whole_features
+from wtawp.base import AttackError
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator
 from wtawp.graphs.products import multiply
@@ -49,9 +49,7 @@ def surrogate_weights(
     """
     if steps < 1:
         raise ValueError(f"steps must be >= 1, got {steps}")
-    if data.x is None or data.x.dim() != 2 or not data.x.is_floating_point():
-        got = "none" if data.x is None else f"{data.x.dtype} {list(data.x.shape)}"
-        raise DataError(f"a surrogate needs features data.x, floats of shape [n, d] (an identity will do), got {got}")
+    refuse_whole_features(data, "a surrogate")
     targets, share = _targets(data, labels, train, victim)
     x, size = features(data.x), int(data.num_nodes)
     transposed = x.T if isinstance(x, Operator) else x.mT

@@ -79,10 +79,10 @@ def lrbcd(
     count, local = budget_of(data, budget), local_budgets(data, local_budget)
     refuse_without_weights(victim, "the attack")
     generator = rng("attack", "lrbcd", seed)
-    target = target_of(data, [nodes], [labels], loss)
+    target = target_of(data, [nodes], [labels], loss, victim=victim)
     space = _LegalPairs(target, victim, count, local, block_size, generator)
     with evaluating(victim), isolated_rng("attack", "lrbcd", "victim", seed):
-        ascent = BlockAscent(space, block_size, data.x.dtype, generator)
+        ascent = BlockAscent(space, block_size, target.dtype, generator)
         codes = ascent.run(steps, step_size * count / int(data.num_nodes), samples)
     origin = {
         "attack": "lrbcd", "budget": budget, "seed": seed, "local_budget": local_budget, "steps": steps, "loss": loss,

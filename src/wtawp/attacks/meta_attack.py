@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels
+from wtawp.attacks.checks import as_label_tensor, checked_labels
 from wtawp.attacks.meta_state import MetaInit, MetaState, PairGradient
 from wtawp.attacks.meta_training import Descent, adam_trajectory
 from wtawp.attacks.spec import AttackRequest
@@ -174,6 +174,7 @@ def metattack_many(
             "trains, labels, seeds and unlabelled must be of one length, one or more each, got"
             f" {len(trains)}, {len(labels)}, {len(seeds)}, {len(others)}"
         )
+    labels = [checked_labels(each, size) for each in labels]
     x, classes = _checked_features(data), _num_classes(data, labels)
     states = [
         MetaState(data, x, train, rest, label, classes, seed, lam)
@@ -235,6 +236,7 @@ def self_training_labels(logits: Tensor, labels: Tensor, train: Tensor) -> Tenso
         >>> self_training_labels(torch.tensor([[2.0, 1.0], [0.0, 1.0]]), torch.tensor([1, 0]), torch.tensor([0]))
         tensor([1, 1])
     """
+    labels = as_label_tensor(labels)
     if logits.dim() != 2 or labels.shape != logits.shape[:1]:
         raise ValueError(f"expected logits [n, c] and labels [n], got {list(logits.shape)} and {list(labels.shape)}")
     guessed = logits.argmax(1)
@@ -298,9 +300,7 @@ def _stacked(states: Sequence[MetaState]) -> tuple[Tensor, Tensor, Tensor]:  # -
 
 
 def _num_classes(data: Data, labels: Sequence[Tensor]) -> int:
-    """The number of classes of `data.y`, or of the labels passed if the graph has none; the latter are checked."""
-    for each in labels:
-        checked_labels(each, int(data.num_nodes))
+    """The number of classes of `data.y`, or of the labels passed if the graph has none."""
     known = labels if data.y is None else [data.y]
     return 1 + max(int(each.max()) for each in known)
 

@@ -100,7 +100,8 @@ def meta_pgd(
     if step_size > 1:
         raise ValueError(f"step_size is the mean step of relaxed flips and must be at most 1, got {step_size}")
     refuse_without_weights(victim, "the attack")
-    aim, training = target_of(data, [nodes], [labels], loss), target_of(data, [train], [labels], "ce")
+    aim = target_of(data, [nodes], [labels], loss, victim=victim)
+    training = target_of(data, [train], [labels], "ce", victim=victim)
     with evaluating(victim):
         unrolled = UnrolledTraining(victim, training, aim, options, seed=seed)
         flips = _Ascent(unrolled, count, block_size, seed).run(steps, step_size, samples)
@@ -130,7 +131,7 @@ class _Ascent:
         def draw(draws: int) -> Tensor:
             return draw_pairs(torch.arange(size), size, draws, block_size, generator).to(device)
 
-        self.block = FlipBlock(draw, block_size, generator, dtype=self.aim.data.x.dtype, least=EPS)
+        self.block = FlipBlock(draw, block_size, generator, dtype=self.aim.dtype, least=EPS)
 
     def run(self, steps: int, step_size: float, samples: int) -> Tensor:  # -> [2, k]
         """Ascend, then draw sets of flips, and return the best of them."""

@@ -78,8 +78,8 @@ def minmax(
         raise ValueError(f"lr must be positive and weight_decay >= 0, got {lr} and {weight_decay}")
     victim = copy.deepcopy(victim)
     with evaluating(victim):
-        attacked = attacked_by_gradient(target_of(data, [nodes], [labels], loss), [victim])
-        training_target = target_of(data, [nodes if train is None else train], [labels], "ce")
+        attacked = attacked_by_gradient(target_of(data, [nodes], [labels], loss, victim=victim), [victim])
+        training_target = target_of(data, [nodes if train is None else train], [labels], "ce", victim=victim)
         if not attacked.weights:
             raise ValueError(
                 f"{type(victim).__name__} has no weights that can learn; use pgd, which attacks models as they are"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels
+from wtawp.attacks.checks import checked_labels, refuse_whole_features
 from wtawp.attacks.linear_surrogate import surrogate_weights
 from wtawp.attacks.nettack_state import NettackState, cooccurring
 from wtawp.attacks.spec import AttackRequest
@@ -164,6 +164,7 @@ def nettack_many(
     )  # fmt: skip
     size = int(data.num_nodes)
     allowance = None if budget is None else budget_of(data, budget)
+    refuse_whole_features(data, "Nettack")
     chosen, labels = checked_rows(targets, size, "targets").tolist(), checked_labels(labels, size)
     if weights is None:
         weights = surrogate_weights(data, labels=labels, train=train, victim=victim)

@@ -131,7 +131,7 @@ def pgd_many(
         part = slice(first, first + together)
         with evaluating(victims[first]):
             first_victim = first if len(victims) > 1 else None
-            target = target_of(data, nodes[part], labels[part], loss, first_victim)
+            target = target_of(data, nodes[part], labels[part], loss, first_victim, victim=victims[first])
             attacked, flips = attacked_by_gradient(target, victims[part]), target.no_flips()
             for t in range(steps):
                 flips = ascent_step(attacked, flips, step_size / math.sqrt(t + 1), count, is_first=t == 0)

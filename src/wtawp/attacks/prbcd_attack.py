@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import refuse_nan, refuse_without_weights
+from wtawp.attacks.checks import checked_labels, refuse_nan, refuse_without_weights
 from wtawp.attacks.losses import Loss, loss_spec
 from wtawp.attacks.relaxed import Target, target_of
 from wtawp.base import AttackError, checked_seed, isolated_rng, report_progress
@@ -176,17 +176,17 @@ class _BlockAttack:
                 " flips must be found among them; raise block_size"
             )
         refuse_without_weights(victim, "the attack")
-        self.target = target_of(data, [nodes], [labels], loss)
+        self.target = target_of(data, [nodes], [labels], loss, victim=victim)
         self.victim = _Victim(victim, self.target, steps)
         self.loss = lambda prediction, *_: self.target.losses(prediction[None])[0]
         self.data, self.count, self.block_size, self.seed = data, count, min(block_size, ENOUGH * pairs), seed
-        self.labels = labels.to(data.edge_index.device).long()
+        self.labels = checked_labels(labels, size).to(data.edge_index.device)
         self.origin = {"budget": budget, "seed": seed, "steps": steps, "loss": loss, "block_size": block_size}
 
     def run(self, attack: PRBCDAttack, name: str, **more: float) -> EdgeFlips:
         """Run PyG's attack, with the caller's random state and the victim's modes restored afterwards."""
         data, size = self.data, int(self.data.num_nodes)
-        with evaluating(self.victim), isolated_rng("attack", name, self.seed):
+        with evaluating(self.victim), isolated_rng("attack", name, self.seed), torch.enable_grad():
             _, flipped = attack.attack(data.x, data.edge_index, self.labels, self.count, self.target.nodes[0])
         codes, times = torch.unique(flipped.amin(0) * size + flipped.amax(0), return_counts=True)
         codes = codes[times % 2 == 1]
@@ -214,8 +214,8 @@ class _Victim(nn.Module):
         self.victim, self.target, self.is_first = victim, target, True
         self.features = features(target.data.x) if isinstance(victim, StackAware) else target.data.x
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
-        logits: Tensor = self.victim(self.features, edge_index, edge_weight.to(x.dtype))
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:  # noqa: ARG002, as PyG calls it
+        logits: Tensor = self.victim(self.features, edge_index, edge_weight.to(self.target.dtype))
         self.target.losses(logits.detach()[None])  # refuses logits that are not finite, and labels that are no classes
         if edge_weight.requires_grad:
             report_progress(min(1.0, self.steps_begun / self.steps))

@@ -46,7 +46,7 @@ class NormalisedOperator(SymmetricOperator):
     def __init__(self, target: Target, flips: RelaxedFlips, power: float) -> None:
         super().__init__()
         edges, weight = target.graph(flips)
-        self.operator = gcn_operator(edges, weight, target.copies * target.size, target.data.x.dtype, power=power)
+        self.operator = gcn_operator(edges, weight, target.copies * target.size, target.dtype, power=power)
         self.power = power
 
     def times(self, factor: Tensor) -> Tensor:

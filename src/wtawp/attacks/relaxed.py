@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels
+from wtawp.attacks.checks import checked_dtype, checked_labels
 from wtawp.attacks.losses import Loss, loss_spec, misclassified
 from wtawp.base import AttackError, DataError
 from wtawp.graphs.flips import undirected_pairs
@@ -58,10 +58,11 @@ class Target:
     labels: Tensor  # [b, k], of `nodes`
     loss: Loss
     first_victim: int | None  # the number of the first copy's victim among all victims; None: there is only one
+    dtype: torch.dtype  # of relaxed flips and weights of edges: that of the features, if these are floating
 
     def no_flips(self) -> RelaxedFlips:
         """An empty list of flips."""
-        return RelaxedFlips(self.edges[:0], torch.zeros(0, dtype=self.data.x.dtype, device=self.edges.device))
+        return RelaxedFlips(self.edges[:0], torch.zeros(0, dtype=self.dtype, device=self.edges.device))
 
     def copy_of(self, codes: Tensor) -> Tensor:
         """The copy that each pair belongs to."""
@@ -133,14 +134,24 @@ class Target:
 
 
 def target_of(
-    data: Data, nodes: Sequence[Tensor], labels: Sequence[Tensor], loss: Loss, first_victim: int | None = None
+    data: Data,
+    nodes: Sequence[Tensor],
+    labels: Sequence[Tensor],
+    loss: Loss,
+    first_victim: int | None = None,
+    *,
+    victim: nn.Module | None = None,
 ) -> Target:
-    """The target with one copy of the graph for each entry of `nodes` (indices or a mask) and `labels` [n]."""
+    """The target with one copy of the graph for each entry of `nodes` (indices or a mask) and `labels` [n].
+
+    Where features are whole numbers, the `victim` says in which type of numbers to attack.
+    """
+    dtype = checked_dtype(data, victim)
     size, device, copies = int(data.num_nodes), data.edge_index.device, len(nodes)
     chosen = [checked_rows(each, size).to(device) for each in nodes]
-    wanted = [_labels_at(checked_labels(each.to(device), size), at) for each, at in zip(labels, chosen, strict=True)]
+    wanted = [_labels_at(checked_labels(each, size).to(device), at) for each, at in zip(labels, chosen, strict=True)]
     most = max(map(len, chosen))
-    share = torch.zeros(copies, most, dtype=data.x.dtype, device=device)
+    share = torch.zeros(copies, most, dtype=dtype, device=device)
     for row, at in zip(share, chosen, strict=True):
         row[: len(at)] = 1 / len(at)
     i, j = undirected_pairs(data).to(device)
@@ -151,7 +162,7 @@ def target_of(
         raise DataError("the graph holds the same self-loop more than once; see coalesce in PyG")
     loops = (first * size + loops[:, None]).flatten(1)
     rows = [torch.stack([torch.cat([t, t[:1].expand(most - len(t))]) for t in each]) for each in (chosen, wanted)]
-    return Target(data, size, copies, edges, loops, rows[0], share, rows[1], loss, first_victim)
+    return Target(data, size, copies, edges, loops, rows[0], share, rows[1], loss, first_victim, dtype)
 
 
 def _labels_at(labels: Tensor, nodes: Tensor) -> Tensor:  # [n], [k] -> [k]

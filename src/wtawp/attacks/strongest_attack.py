@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from wtawp.attacks.checks import checked_labels
+from wtawp.attacks.checks import checked_labels, refuse_without_features
 from wtawp.attacks.outcomes import AttackOutcome
 from wtawp.attacks.registry import attack_names, attack_spec
 from wtawp.attacks.relaxed import target_of
@@ -166,7 +166,7 @@ class _Contest:
 
     def __post_init__(self) -> None:
         request, i = self.request, self.index
-        self.target = target_of(request.data, [request.nodes[i]], [request.labels[i]], "ce")
+        self.target = target_of(request.data, [request.nodes[i]], [request.labels[i]], "ce", victim=request.victims[i])
         self.clean = self._logits(request.data)
 
     def _logits(self, data: Data) -> Tensor:  # -> [1, n, c]
@@ -227,6 +227,7 @@ def _without_gradient() -> list[str]:
 def _check(request: AttackRequest) -> None:
     """Refuse arguments that no attack accepts, so that they are not taken for a weakness of the attacks."""
     size = int(request.data.num_nodes)
+    refuse_without_features(request.data)
     budget_of(request.data, request.given_budget)
     for nodes, labels in zip(request.nodes, request.labels, strict=True):
         checked_rows(nodes, size)

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch_geometric.data import Data
 
+from wtawp.attacks.checks import refuse_whole_features
 from wtawp.base import AttackError, checked_seed, rng
 from wtawp.models import GCN
 from wtawp.models.evaluation import evaluating
@@ -28,6 +29,7 @@ def distilled_surrogate(data: Data, victim: nn.Module, *, seed: int, hidden: int
         The surrogate.
 
     Raises:
+        DataError: If the graph has no floating-point features.
         AttackError: If the victim's outputs are not finite.
 
     Example:
@@ -40,6 +42,7 @@ def distilled_surrogate(data: Data, victim: nn.Module, *, seed: int, hidden: int
         True
     """
     seed = checked_seed(seed)
+    refuse_whole_features(data, "a surrogate")
     with evaluating(victim), torch.no_grad():
         wanted = victim(data.x, data.edge_index).softmax(1)
     if not bool(torch.isfinite(wanted).all()):

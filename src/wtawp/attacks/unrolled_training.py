@@ -113,10 +113,11 @@ class UnrolledTraining:
             The state before each step, and the last one.
         """
         states = [start]
-        for step in range(self.options.steps):
-            weights, velocity = states[-1]
-            leaves = tuple(weight.detach().requires_grad_() for weight in weights)
-            states.append(_detached(self._step((leaves, velocity), graph, step, create_graph=False)))
+        with torch.enable_grad():
+            for step in range(self.options.steps):
+                weights, velocity = states[-1]
+                leaves = tuple(weight.detach().requires_grad_() for weight in weights)
+                states.append(_detached(self._step((leaves, velocity), graph, step, create_graph=False)))
         return states
 
     def choose_rate(self, starts: Sequence[State], graph: Graph) -> None:

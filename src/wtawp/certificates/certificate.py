@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
+from torch import Tensor
 
 from wtawp.certificates.noise import Noise
 from wtawp.certificates.votes import NO_CLASS, Votes, is_whole_number
@@ -176,7 +177,7 @@ class Certificate:
             Whether each node is certified, [n].
 
         Raises:
-            ValueError: If a part has no noise in this certificate, or a radius is not two numbers >= 0.
+            ValueError: If a part has no noise in this certificate, or a radius is not two whole numbers >= 0.
         """
         check_radii("this certificate is", self.noise, radii)
         curve = Curve.of([(noise, *radii.get(part, (0, 0))) for part, noise in self.noise.items()])
@@ -203,8 +204,10 @@ class Certificate:
             -1 if not even 0 are. A - 1 is the largest number of additions that is certified for any node.
 
         Raises:
-            ValueError: If `on` does not name a part of this certificate.
+            ValueError: If `on` does not name a part of this certificate, or `most` is not a whole number >= 0.
         """
+        if not is_whole_number(most) or most < 0:
+            raise ValueError(f"most, the largest radius that is tried, must be a whole number >= 0, got {most!r}")
         return self._staircase(*self._part(on), most)
 
     @cached_property
@@ -234,10 +237,13 @@ class Certificate:
             Shares [A, D], up to the largest radii at which any node is certified.
 
         Raises:
-            ValueError: If `on` does not name a part of this certificate, or `nodes` are not as described.
+            ValueError: If `on` does not name a part of this certificate, or `labels`, `nodes` or `most` are not as
+                described.
         """
         stairs = self.deletions(on, most=most)
-        counts = np.ones(len(stairs), dtype=bool) if labels is None else self.prediction == np.asarray(labels)
+        counts = np.ones(len(stairs), dtype=bool)
+        if labels is not None:
+            counts = self.prediction == checked_labels(labels, len(stairs))
         chosen = checked_nodes(nodes, len(stairs))
         stairs = np.where(counts[:, None], stairs, NOTHING)[chosen]
         return np.stack([(stairs >= r_del).mean(0) for r_del in range(max(int(stairs.max()), 0) + 1)], axis=1)
@@ -383,13 +389,14 @@ def _checked_classes(chosen: ArrayLike, size: int, classes: int) -> NDArray[np.i
 
 
 def check_radii(subject: str, noise: Mapping[str, Noise], radii: Mapping[str, Radius]) -> None:
-    """Refuse a radius that is not two numbers >= 0, or that is for a part of the input without noise."""
+    """Refuse a radius that is not two whole numbers >= 0, or that is for a part of the input without noise."""
     unknown = [part for part in radii if part not in noise]
     if unknown:
         raise ValueError(f"{subject} about {' and '.join(noise)}, not about {', '.join(unknown)}")
     for part, radius in radii.items():
-        if len(radius) != 2 or min(radius) < 0:
-            raise ValueError(f"a radius is (additions, deletions), both >= 0; got {part}={radius}")
+        flips = list(radius) if isinstance(radius, Sequence | np.ndarray) else []
+        if len(flips) != 2 or not all(is_whole_number(each) and each >= 0 for each in flips):
+            raise ValueError(f"a radius is (additions, deletions), two whole numbers >= 0; got {part}={radius!r}")
 
 
 def _check_alpha(alpha: float) -> None:
@@ -413,3 +420,25 @@ def checked_nodes(nodes: ArrayLike | None, size: int, what: str = "nodes") -> ND
         DataError: If they are something else, or do not exist.
     """
     return np.arange(size) if nodes is None else checked_rows(nodes, size, what, distinct=True).numpy(force=True)
+
+
+def checked_labels(labels: ArrayLike, size: int) -> NDArray[np.integer]:
+    """Convert the labels of all nodes to an array.
+
+    Args:
+        labels: A whole number for each node, [n].
+        size: Number of nodes.
+
+    Returns:
+        The labels, [n].
+
+    Raises:
+        ValueError: If they are of another shape or type.
+    """
+    known = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
+    if known.shape != (size,) or not np.issubdtype(known.dtype, np.integer):
+        raise ValueError(
+            f"labels must be whole numbers, one for each of the {size} nodes, [{size}]; got {known.dtype} of shape"
+            f" {list(known.shape)}"
+        )
+    return known

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wtawp.certificates.certificate import Certificate, checked_nodes
+from wtawp.certificates.certificate import Certificate, checked_labels, checked_nodes
 from wtawp.certificates.collective_program import AttackProgram, Budget, Integers, Prices
 from wtawp.certificates.fields import ReceptiveFields
 
@@ -130,8 +130,8 @@ def collective(
 
     Raises:
         ValueError: If the certificate does not hold for all nodes together or has no noise on the part of the fields,
-            the noise adds edges, edges may be added, nodes are repeated or out of range, or budgets are not whole
-            numbers >= 0.
+            the noise adds edges, edges may be added, labels are not one whole number for each node, nodes are repeated
+            or out of range, or budgets are not whole numbers >= 0.
         CertificateError: If the solver fails.
 
     Example:
@@ -149,7 +149,7 @@ def collective(
     chosen = checked_nodes(nodes, len(stairs))
     is_counted = stairs[:, 0] >= 0
     if labels is not None:
-        is_counted &= certificate.prediction == np.asarray(labels)
+        is_counted &= certificate.prediction == checked_labels(labels, len(stairs))
     kept = chosen[is_counted[chosen]]
     if fields.on == "edges" and (additions is None or any(additions)):
         raise ValueError(

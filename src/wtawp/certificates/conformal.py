@@ -38,7 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wtawp.certificates.certificate import Curve, Radius, check_radii, checked_nodes, clopper_pearson
+from wtawp.certificates.certificate import Curve, Radius, check_radii, checked_labels, checked_nodes, clopper_pearson
 from wtawp.certificates.noise import Noise
 from wtawp.certificates.vote_origin import is_same_model
 from wtawp.certificates.votes import Votes
@@ -80,11 +80,11 @@ class PredictionSets:
             The share.
 
         Raises:
-            ValueError: If the label of a node that counts is not a class.
+            ValueError: If labels are not one whole number for each node, or that of a node that counts is not a class.
         """
         size, classes = self.members.shape
         chosen = checked_nodes(nodes, size)
-        true = np.asarray(labels)[chosen]
+        true = checked_labels(labels, size)[chosen]
         if true.size and not 0 <= true.min() <= true.max() < classes:
             raise ValueError(
                 f"labels must be classes, 0 to {classes - 1}, got {true.min()} to {true.max()}; leave out nodes without"
@@ -197,9 +197,7 @@ def _true_counts(votes: Votes, labels: ArrayLike, calibration: ArrayLike) -> NDA
     """The votes for the true class of each calibration node."""
     size, classes = votes.counts.shape
     nodes = checked_nodes(calibration, size, "calibration")
-    known = np.asarray(labels)
-    if known.shape != (size,) or not np.issubdtype(known.dtype, np.integer):
-        raise ValueError(f"labels must be a class for each of the {size} nodes, got {known.dtype} of {known.shape}")
+    known = checked_labels(labels, size)
     if not 0 <= known[nodes].min() <= known[nodes].max() < classes:
         raise ValueError(f"labels of calibration nodes must be classes, 0 to {classes - 1}")
     return np.asarray(votes.counts.numpy()[nodes, known[nodes]])

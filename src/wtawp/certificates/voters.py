@@ -7,6 +7,7 @@ part of the graph are compared with those of the model itself.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 
 import torch
@@ -15,7 +16,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
 from wtawp.base import CertificateError
-from wtawp.certificates.noise import NoisyGraphs, pairs_of
+from wtawp.certificates.noise import Noise, NoisyGraphs, Ones, pairs_of
 from wtawp.graphs.kernels import multiply
 from wtawp.graphs.normalisation import gcn_operator
 from wtawp.graphs.operator import Operator, sparse_features
@@ -28,12 +29,14 @@ if HAS_NUMBA:
     from wtawp.certificates.votes_numba import CompiledVoter
 
 Victim = Callable[[Tensor, Tensor], Tensor]
+Graph = tuple[Tensor, Tensor]  # features and edges, as a victim takes them
 Voter = Callable[[int, int], Tensor]  # first sample and their number -> counts
 CELLS_AT_ONCE = {"cpu": 1 << 25, "cuda": 1 << 29}  # about the most numbers that are held in memory at once
 HAS_WIDE_PRODUCTS = hasattr(torch.ops.aten.mm, "dtype")  # products of bfloat16 with a result in float32
 ALIGNED = 8  # columns of bfloat16 that matrix units load at once
 AROUND = 32  # how many of them a node or an edge needs: messages, indices, draws
 MOST_AT_ONCE = {"cpu": 64, "cuda": 512}  # graphs
+TRIES = 16  # samples among which one is searched that is not the graph itself
 PIECE, CELLS_OF_PIECE = 128, 1 << 19  # nodes, and entries of their features, on which the fast voter is checked
 CLOSE = 1e-3  # of the largest logit: more than rounding changes, also that of TF32
 
@@ -175,8 +178,31 @@ class _PlainVoter:
 
     def logits(self, first: int, count: int) -> Tensor:  # -> [s, n, c]
         """The logits of samples first, ..., first + count - 1."""
+        return self._logits_of(self.graphs.together(seed=self.seed, first=first, count=count), count)
+
+    def takes_graphs_together(self) -> bool:
+        """Whether the victim treats two graphs in one as it treats each alone: not if it averages over all nodes.
+
+        The noise may be so weak that its samples are all the same graph, on which an average is no different. So this
+        is tested on two graphs that are clearly different whatever the noise is.
+        """
+        self.logits(0, 1)  # what is wrong with the victim's logits is reported before votes are cast
+        self.logits(1, 1)
+        graphs = _different_graphs(self.graphs, self.seed)
+        if graphs is None:
+            return False
+        (x, edges), (other_x, other_edges) = graphs
+        both = torch.cat([x, other_x]), torch.cat([edges, other_edges + len(x)], 1)
+        try:
+            apart = torch.cat([self._logits_of(graph, 1) for graph in graphs])
+            return torch.allclose(self._logits_of(both, 2), apart, rtol=1e-3, atol=1e-5)
+        except (RuntimeError, IndexError, ValueError, CertificateError):  # it works for one number of nodes only
+            return False
+
+    def _logits_of(self, graph: Graph, count: int) -> Tensor:  # -> [s, n, c]
+        """The victim's logits on one graph that holds `count` noisy graphs, checked."""
         size = int(self.graphs.data.num_nodes)
-        logits = self.victim(*self.graphs.together(seed=self.seed, first=first, count=count))
+        logits = self.victim(*graph)
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != count * size or logits.shape[1] < 2:
             what = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             wanted = f"a row of 2 or more logits for each of {count * size} nodes"
@@ -188,13 +214,34 @@ class _PlainVoter:
             raise CertificateError("the victim returns NaN, which is no vote; was it trained?")
         return logits.reshape(count, size, -1)
 
-    def takes_graphs_together(self) -> bool:
-        """Whether the victim treats two graphs in one as it treats each alone: not if it averages over all nodes."""
-        apart = torch.cat([self.logits(0, 1), self.logits(1, 1)])
-        try:
-            return torch.allclose(self.logits(0, 2), apart, rtol=1e-3, atol=1e-5)
-        except (RuntimeError, IndexError, ValueError, CertificateError):  # it works for one number of nodes only
-            return False
+
+def _different_graphs(graphs: NoisyGraphs, seed: int) -> tuple[Graph, Graph] | None:
+    """The graph and a sample of it in which every noisy part has changed a lot; None if no such sample is found.
+
+    Half of the ones of a noisy part are deleted; if there are none, about one is added for each node.
+    """
+    is_noisy = graphs.feature_ones is not None, graphs.edge_ones is not None
+    clean = _under(graphs, lambda _: Noise(p_add=0.0, p_del=0.0)).together(seed=seed, first=0, count=1)
+    changed = _under(graphs, lambda ones: _strong_noise(ones, int(graphs.data.num_nodes)))
+    for number in range(TRIES):
+        sample = changed.together(seed=seed, first=number, count=1)
+        is_same = [torch.equal(before, after) for before, after in zip(clean, sample, strict=True)]
+        if not any(same for same, noisy in zip(is_same, is_noisy, strict=True) if noisy):
+            return clean, sample
+    return None
+
+
+def _under(graphs: NoisyGraphs, noise_on: Callable[[Ones], Noise]) -> NoisyGraphs:
+    """The same graph under other noise on the parts that are noisy."""
+    features, edges = (None if ones is None else noise_on(ones) for ones in (graphs.feature_ones, graphs.edge_ones))
+    return replace(graphs, features=features, edges=edges)
+
+
+def _strong_noise(ones: Ones, num_nodes: int) -> Noise:
+    """Noise that deletes half of the ones or, if there are none, adds a few."""
+    if len(ones.cells):
+        return Noise(p_add=0.0, p_del=0.5)
+    return Noise(p_add=min(0.5, num_nodes / max(ones.size, 1)), p_del=0.0)
 
 
 class _TorchVoter:

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 
 import numpy as np
@@ -300,18 +301,20 @@ def number_of_flips(budget: float | int, total: int, unit: str) -> int:
         >>> number_of_flips(0.1, 20, "ones"), number_of_flips(3, 20, "ones")
         (2, 3)
     """
-    if isinstance(budget, bool) or not isinstance(budget, int | float):
+    given: object = budget  # numbers of NumPy are as good as those of Python
+    if isinstance(given, bool) or not isinstance(given, Real):
         raise ValueError(f"budget must be a share in (0, 1] or a number of {unit}, got {budget!r}")
-    if isinstance(budget, float):
+    if not isinstance(given, Integral):
         if not 0 < budget <= 1:
             raise ValueError(f"a budget given as a share must lie in (0, 1], got {budget}; give a count as an int")
-        count = int(budget * total + 1e-9)  # 0.07 * 100 is a little more than 7, 0.29 * 100 a little less than 29
+        share = float(budget)
+        count = int(share * total + 1e-9)  # 0.07 * 100 is a little more than 7, 0.29 * 100 a little less than 29
         if count == 0:
             raise ValueError(f"a budget of {budget} of {total} {unit} is less than one; ask for {1 / total:.2g}")
         return count
     if not 1 <= budget <= total:
         raise ValueError(f"a budget given as a count must lie between 1 and the {total} {unit}, got {budget}")
-    return budget
+    return int(budget)
 
 
 def _is_number_of_nodes(number: object) -> bool:
