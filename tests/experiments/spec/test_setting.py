@@ -259,3 +259,12 @@ def test_a_substitute_for_a_gradient_survives_the_way_through_a_record_and_none_
     option, value = next(iter(options.items()))
     with pytest.raises(ValueError, match=f"^{option}='{value}' belongs to full-batch training; .* or {option}$"):
         Setting(dataset="proteins", model="PooledGCN", awp=substituted.awp, batch_size=4)
+
+
+def test_settings_are_equal_where_their_keys_are() -> None:
+    options = [Setting(dataset="wine", options=(("k", value),)) for value in (1, 1.0, True, 1)]
+    assert len(set(options)) == len({Run(setting, 0, 0).key for setting in options}) == 3
+    assert options[0] == options[3] != options[1]
+    assert options[0] != "wine"
+    numbers = [Setting(dataset="wine", lr=lr, weight_decay=0.0) for lr in (1, 1.0)]
+    assert numbers[0] == numbers[1], "a learning rate is a number of one kind"

@@ -23,9 +23,12 @@ SURROGATE = "GCN"  # the model on which attacks find flips for others, unless th
 ITSELF = "itself"  # in place of the name of a surrogate: the model that is poisoned, with its own options
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
     """Everything about a training, and what is measured after it, but its seeds.
+
+    Settings are equal if their content as JSON is, as their keys are: to Python, 1, 1.0 and true are equal, and a
+    budget of 1 edge is none of 100 %.
 
     With `hash_sources=False`, which is no attribute, neither `digest` nor `code` is computed if not given: for that,
     files are read.
@@ -169,6 +172,12 @@ class Setting:
     def content_json(self) -> str:
         """The content as the text that content keys are made of."""
         return json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self.content_json == other.content_json if isinstance(other, Setting) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.content_json)
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Setting":
