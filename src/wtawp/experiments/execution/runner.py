@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from wtawp.experiments.execution.building import describe_split
+from wtawp.experiments.execution.changed_files import hash_files
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import cost_of, remaining_share
 from wtawp.experiments.execution.engines import Engine, LostChunk
@@ -85,14 +86,18 @@ def run_plans(
 
     Raises:
         PlanError: If a plan cannot be run.
+        ChangedFileError: If a file of the user whose content is part of the keys changes meanwhile. The chunks that
+            were done before are stored.
         StoreError: If the store cannot be written.
         EngineError: If worker processes cannot be started, or cannot load the work.
     """
     where = device_name(device, tf32=tf32), str(torch.__version__)  # a device that is not there is noticed now
     store.add([])  # a store that cannot be written is noticed now, not after the first chunk
+    runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
+    settings = dict.fromkeys(run.setting for run in runs)
+    files = hash_files([*settings, *(s for s in (setting.surrogate for setting in settings) if s is not None)])
     for plan in plans:
         check_plan(plan)
-    runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
     known: set[str] = set() if fresh else store.done((run.key for run in runs), *where)
     to_train = _jobs(runs, known, device)
     surrogates = tuple({run.key: run for job in to_train if (run := surrogate_of(job.runs[0])) is not None}.values())
@@ -108,7 +113,10 @@ def run_plans(
     advance, failed, trained_surrogates = _meter(to_attack + to_train, progress, cost), 0, 0
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect(), weights=weights)
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
-        jobs = [replace(job, flips=_poisoning_flips(job.runs[0], store, where)) for job in stage]
+        jobs = [
+            replace(job, flips=_poisoning_flips(job.runs[0], store, where), files=files[job.runs[0].setting])
+            for job in stage
+        ]
 
         def receive(i: int, share: float, stage: list[Job] = stage) -> None:
             advance(stage[i], share)

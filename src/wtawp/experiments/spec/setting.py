@@ -132,7 +132,7 @@ class Setting:
             numbers = {n: float(v) if isinstance(v, int | float) else v for n, v in numbers.items()}
             object.__setattr__(self, "awp", replace(self.awp, **numbers))
         if hash_sources and self.digest is None:
-            object.__setattr__(self, "digest", _digest(self.dataset))
+            object.__setattr__(self, "digest", data_digest(self.dataset))
         if hash_sources and self.code is None and spec.is_user_code:
             object.__setattr__(self, "code", source_digest(spec.reference))
 
@@ -267,17 +267,37 @@ def _with_surrogate(poison: MeasureRequest) -> MeasureRequest:
     return MeasureRequest(poison.name, (*poison.options, ("surrogate", ITSELF)))
 
 
-def _digest(dataset: str) -> str | None:
-    """The hash of a graph's files, or of the source of a user's loader; None for data sets of ours."""
+def user_loader(dataset: str) -> str | None:
+    """Find the function of the user that loads a data set.
+
+    Args:
+        dataset: The name of a data set, the path of a graph, or a composed name.
+
+    Returns:
+        The reference to the function; None for a file, and for data sets of ours.
+    """
     composed = composed_name(dataset)
     base = dataset if composed is None else composed.base
-    if is_reference(base) or base in dataset_names():
-        is_of_user = is_reference(base) or dataset_spec(base).source == "user"
-        source = source_digest(base if is_reference(base) else dataset_spec(base).reference) if is_of_user else None
-        if composed is None:
-            return source
-    else:
-        source = None
+    if is_reference(base):
+        return base
+    is_of_user = base in dataset_names() and dataset_spec(base).source == "user"
+    return dataset_spec(base).reference if is_of_user else None
+
+
+def data_digest(dataset: str) -> str | None:
+    """Compute the hash of data of the user.
+
+    Args:
+        dataset: The name of a data set, the path of a graph, or a composed name.
+
+    Returns:
+        The hash of the files, or of the source of the function that loads the data, or of both; None for data sets of
+        ours, and for files that cannot be read.
+    """
+    loader = user_loader(dataset)
+    source = None if loader is None else source_digest(loader)
+    if loader is not None and composed_name(dataset) is None:
+        return source
     try:
         files = files_of_name(dataset)
         if not files or not all(file.is_file() for file in files):

@@ -67,6 +67,11 @@ class MeasureSpec:
     check: "Callable[[Any, nn.Module, Data, Split], None] | None" = None
     cost: Callable[[Any], float] = lambda _: 0.0
 
+    @property
+    def reference(self) -> str:
+        """Where the function that measures is defined, as "package.module:name"."""
+        return f"{self.run.__module__}:{self.run.__qualname__}"
+
     def parse(self, options: Mapping[str, Option]) -> Any:
         """Build the validated options.
 
