@@ -45,7 +45,7 @@ def plan_of(*settings: Setting) -> Plan:
     return Plan("p", "", tuple(Cell(str(i), "", setting, 1, 1) for i, setting in enumerate(settings)))
 
 
-def test_built_in_data_and_models_have_no_files(in_folder: Path) -> None:
+def test_built_in_data_and_models_have_no_files() -> None:
     settings = [Setting(dataset="wine"), Setting(dataset="wine", measures=(evading("dice", 0.1),))]
     assert hash_files(settings) == dict.fromkeys(settings, ())
 

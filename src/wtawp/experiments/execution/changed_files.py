@@ -11,10 +11,9 @@ from pathlib import Path
 
 from wtawp.attacks.registry import attack_spec
 from wtawp.base import WtawpError
-from wtawp.experiments.measures.shared.registry import measure_spec, user_measures
 from wtawp.experiments.spec import Setting, source_digest
-from wtawp.experiments.spec.setting import data_digest, user_loader
-from wtawp.experiments.spec.sources import user_sources
+from wtawp.experiments.spec.setting import SURROGATE_CODE, data_digest, user_loader
+from wtawp.experiments.spec.sources import MEASURE_REFERENCES, user_sources
 from wtawp.graphs.composed_names import files_of_name
 from wtawp.models.registry import model_spec
 
@@ -79,16 +78,13 @@ def _references(setting: Setting) -> Iterator[tuple[str, str | None]]:
         yield loader, None
     if setting.code is not None:
         yield model_spec(setting.model).reference, setting.code
-    own = {spec.name for spec in user_measures()}
     for request in (*setting.measures, *(() if setting.poison is None else (setting.poison,))):
         options = dict(request.options)
         if isinstance(code := options.get("code"), str):
-            yield _reference_of(request.name, str(options.get("attack")), own), code
-
-
-def _reference_of(measure: str, attack: str, user_measures: set[str]) -> str:
-    """The function of the user that a request with a hash of code names: its measure or its attack."""
-    return measure_spec(measure).reference if measure in user_measures else attack_spec(attack).reference
+            attack = str(options.get("attack"))
+            yield MEASURE_REFERENCES.get(request.name) or attack_spec(attack).reference, code
+        if isinstance(code := options.get(SURROGATE_CODE), str):
+            yield model_spec(str(options["surrogate"])).reference, code
 
 
 def _hash_of(path: Path) -> str:

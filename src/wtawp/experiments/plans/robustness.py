@@ -64,8 +64,23 @@ def targeting(attack: str, budget: int | None, targets: int, **options: Option) 
 
 def _code_of(attack: AttackSpec) -> dict[str, Option]:
     """The hash of a user's attack, so that results of other code are other results; nothing for attacks of ours."""
-    is_of_user = attack.is_user_code or attack in user_attacks()
-    return {"code": source_digest(attack.reference)} if is_of_user else {}
+    return {"code": source_digest(attack.reference)} if is_user_attack(attack.name) else {}
+
+
+def is_user_attack(name: str) -> bool:
+    """Whether an attack is one of the user.
+
+    Args:
+        name: The name of a registered attack, or a reference to a function.
+
+    Returns:
+        True for a reference, and for an attack that `register_attack` added.
+
+    Raises:
+        ValueError: If no attack has this name.
+    """
+    spec = attack_spec(name)
+    return spec.is_user_code or spec in user_attacks()
 
 
 def budget_name(budget: float | int, unit: str = "edges") -> str:

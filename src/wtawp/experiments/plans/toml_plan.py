@@ -40,7 +40,7 @@ from wtawp.attacks.registry import attack_names
 from wtawp.base import DataError, did_you_mean, is_reference, matching_name
 from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
-from wtawp.experiments.plans.robustness import evading, poisoning
+from wtawp.experiments.plans.robustness import evading, is_user_attack, poisoning
 from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Setting, SplitRule
 from wtawp.experiments.spec.run import MAX_INITS
 from wtawp.experiments.spec.sources import user_sources
@@ -153,7 +153,7 @@ class _Reader:
                 fixed["split"] = self.split(content["split"], f"{where}split.")
             plain = {k: v for k, v in content.items() if k != "evasion"}
             return Setting(**{**plain, **fixed, **attacks})
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, ImportError) as error:
             raise PlanError(f"{self.path}: {where.rstrip('.')}: {error}") from error
 
     def attack(self, content: dict[str, Any], kind: str, where: str) -> MeasureRequest | None:
@@ -167,8 +167,8 @@ class _Reader:
         attack = options["attack"]
         if not isinstance(attack, str) or not (matching_name(attack, attack_names()) or ":" in attack):
             raise self.error(f"{where}{kind}.attack", names, f"{attack!r}{did_you_mean(attack, attack_names())}")
-        if is_reference(attack) and not user_sources(attack.partition(":")[0]):
-            raise self.error(f"{where}{kind}.attack", "package.module:function", f"{attack!r}; there is no such module")
+        if is_reference(attack):
+            self.check_module(attack, f"{where}{kind}.attack")
         budget = options["budget"]
         if isinstance(budget, float) and (budget <= 0 or budget > 1):
             raise self.error(f"{where}{kind}.budget", "a share in (0, 1] or a whole number of edges", f"{budget!r}")
@@ -179,9 +179,19 @@ class _Reader:
         if not isinstance(content, dict) or content.get("name") not in measure_names():
             got = content.get("name") if isinstance(content, dict) else content
             raise self.error(where, f"a table with a name, one of {', '.join(measure_names())}", repr(got))
-        options = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content.items() if k != "name")
-        measure_spec(content["name"]).parse(dict(options))
-        return MeasureRequest(content["name"], options)
+        options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items() if k != "name"}
+        attack = options.get("attack")
+        if isinstance(attack, str) and is_reference(attack):
+            self.check_module(attack, f"{where}.attack")
+        measure_spec(content["name"]).parse(options)
+        if content["name"] == "evasion" and is_user_attack(str(attack)):
+            return evading(**options)  # the same request as under the key "evasion"
+        return MeasureRequest(content["name"], tuple(options.items()))
+
+    def check_module(self, attack: str, where: str) -> None:
+        """Refuse the reference to an attack in a module that does not exist."""
+        if not user_sources(attack.partition(":")[0]):
+            raise self.error(where, "package.module:function", f"{attack!r}; there is no such module")
 
     def split(self, content: str | dict[str, Any], where: str) -> SplitRule:
         """How the data are divided: a kind, or a table of it with its shares or folds."""

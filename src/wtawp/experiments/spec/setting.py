@@ -7,11 +7,11 @@ from dataclasses import InitVar, asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from wtawp.attacks.registry import attack_names, attack_spec
+from wtawp.attacks.registry import attack_names, attack_spec, user_attacks
 from wtawp.base import is_reference, matching_name
 from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import MeasureRequest, Option, is_option, options_from_json
-from wtawp.experiments.spec.sources import source_digest
+from wtawp.experiments.spec.sources import MEASURE_REFERENCES, source_digest
 from wtawp.experiments.spec.split_rule import SplitRule
 from wtawp.graphs.composed_names import composed_name, files_of_name
 from wtawp.graphs.registry import dataset_names, dataset_spec
@@ -20,6 +20,7 @@ from wtawp.training.options import Average, SelectOn, check_average
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
 SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they name another
+SURROGATE_CODE = "surrogate_code"  # the option of a poisoning with the hash of a surrogate that is the user's
 ITSELF = "itself"  # in place of the name of a surrogate: the model that is poisoned, with its own options
 
 
@@ -46,8 +47,9 @@ class Setting:
         digest: The hash of the data set's files, or of the source of the function that loads it, where it is one of the
             user; computed if not given.
         code: The hash of the source of the user's model and of what it imports of the user's; computed if not given.
-        poison: The attack that flips edges of the graph before the training.
-        measures: What is measured on the trained models.
+        poison: The attack that flips edges of the graph before the training. The hash of the source of an attack or a
+            surrogate of the user is added to its options.
+        measures: What is measured on the trained models, likewise with the hash of a measure or an attack of the user.
         noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
@@ -135,6 +137,10 @@ class Setting:
             object.__setattr__(self, "digest", data_digest(self.dataset))
         if hash_sources and self.code is None and spec.is_user_code:
             object.__setattr__(self, "code", source_digest(spec.reference))
+        if hash_sources:
+            object.__setattr__(self, "measures", tuple(map(_with_code, self.measures)))
+        if hash_sources and self.poison is not None:
+            object.__setattr__(self, "poison", _with_surrogate_code(_with_code(self.poison), self.model))
 
     def _spell_names(self) -> None:
         """Replace names by their registered spelling, so that a run has one key however the user wrote its names."""
@@ -217,12 +223,14 @@ class Setting:
         attack = dict(self.poison.options)
         named = str(attack.pop("surrogate", SURROGATE))
         attack.pop("draws", None)
+        code = attack.pop(SURROGATE_CODE, None)
         model = self.model if named == ITSELF else named
         spec = model_spec(model)
         keeps_options = named == ITSELF or spec.surrogate_options is None
         return Setting(dataset=self.dataset, model=model, digest=self.digest,
                        options=self.options if keeps_options else spec.surrogate_options,  # type: ignore[arg-type]
-                       code=self.code if model == self.model else None, epochs=self.epochs, split=self.split,
+                       code=self.code if model == self.model else code,  # type: ignore[arg-type]  # text
+                       epochs=self.epochs, split=self.split,
                        select_on=spec.surrogate_select_on,  # type: ignore[arg-type]
                        measures=(MeasureRequest("poison", tuple(attack.items())),))  # fmt: skip
 
@@ -265,6 +273,32 @@ def _with_surrogate(poison: MeasureRequest) -> MeasureRequest:
     if "surrogate" in options or attack not in attack_names() or not attack_spec(str(attack)).unrolls_training:
         return poison
     return MeasureRequest(poison.name, (*poison.options, ("surrogate", ITSELF)))
+
+
+def _with_code(request: MeasureRequest) -> MeasureRequest:
+    """A request with the hash of the user's measure or attack that it names; others stay as they are."""
+    options = dict(request.options)
+    attack = str(options.get("attack"))
+    if "code" in options:
+        return request
+    if request.name in MEASURE_REFERENCES:
+        code = source_digest(MEASURE_REFERENCES[request.name])
+    elif is_reference(attack) or attack in {spec.name for spec in user_attacks()}:
+        code = source_digest(attack_spec(attack).reference)
+    else:
+        return request
+    return request if code is None else request.with_options(code=code)
+
+
+def _with_surrogate_code(poison: MeasureRequest, model: str) -> MeasureRequest:
+    """A poisoning with the hash of a surrogate of the user, unless that is the model, whose hash the setting has."""
+    options = dict(poison.options)
+    surrogate = str(options.get("surrogate", SURROGATE))
+    is_known = is_reference(surrogate) or surrogate in model_names()
+    if SURROGATE_CODE in options or surrogate == model or not is_known or not model_spec(surrogate).is_user_code:
+        return poison
+    code = source_digest(model_spec(surrogate).reference)
+    return poison if code is None else poison.with_options(**{SURROGATE_CODE: code})
 
 
 def user_loader(dataset: str) -> str | None:
