@@ -106,11 +106,16 @@ def sweep(
         html: A file for the page with the results; by default none is written.
 
     Raises:
+        typer.BadParameter: If TF32 is asked for on a CPU.
         typer.Exit: With status 1 if a run failed, 130 after Ctrl-C; SIGTERM and SIGHUP end the process.
     """
     from wtawp.experiments.execution.runner import run_plans
     from wtawp.experiments.store import Store
 
+    if tf32 and device == "cpu":
+        raise typer.BadParameter(
+            "TF32 matrix products are those of a GPU; add --device cuda, or leave it out", param_hint="'--tf32'"
+        )
     replaced: set[str] = set()  # keys of runs that were trained anew
     with Store(store) as opened:
         try:

@@ -36,11 +36,11 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from wtawp.attacks.registry import attack_names
+from wtawp.attacks.registry import attack_names, is_user_attack
 from wtawp.base import DataError, did_you_mean, is_reference, matching_name
 from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
-from wtawp.experiments.plans.robustness import evading, is_user_attack, poisoning
+from wtawp.experiments.plans.robustness import evading, poisoning
 from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Setting, SplitRule
 from wtawp.experiments.spec.run import MAX_INITS
 from wtawp.experiments.spec.sources import user_sources
@@ -105,6 +105,7 @@ class _Reader:
         for (name, number), most in zip(size.items(), (MAX_SPLITS, MAX_INITS), strict=True):
             if not 1 <= number <= most:
                 raise self.error(name, f"a whole number from 1 to {most}", repr(number)[:100])
+        unset = tuple(key for key in ("splits", "inits") if key not in content)
         cells, pairs = [], {}
         for i, table in enumerate(content["cell"]):
             where = f"cell[{i}]."
@@ -130,7 +131,7 @@ class _Reader:
             if not columns[0] & columns[1]:
                 raise self.error(f"{where}compare_with", "a row with a cell in the same column", repr(before))
         name = content.get("name", self.path.stem)
-        return Plan(name, content.get("title", name), tuple(cells), tuple(pairs))
+        return Plan(name, content.get("title", name), tuple(cells), tuple(pairs), unset=unset)
 
     def setting(self, content: dict[str, Any], where: str) -> Setting:
         """The setting of a cell; `where` is the prefix of its keys in messages."""

@@ -7,7 +7,7 @@ from dataclasses import InitVar, asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from wtawp.attacks.registry import attack_names, attack_spec, user_attacks
+from wtawp.attacks.registry import attack_names, attack_spec, is_user_attack
 from wtawp.base import is_reference, matching_name
 from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import MeasureRequest, Option, is_option, options_from_json
@@ -283,7 +283,7 @@ def _with_code(request: MeasureRequest) -> MeasureRequest:
         return request
     if request.name in MEASURE_REFERENCES:
         code = source_digest(MEASURE_REFERENCES[request.name])
-    elif is_reference(attack) or attack in {spec.name for spec in user_attacks()}:
+    elif is_reference(attack) or (attack in attack_names() and is_user_attack(attack)):
         code = source_digest(attack_spec(attack).reference)
     else:
         return request
