@@ -14,7 +14,7 @@ from wtawp.cli.shared import console
 from wtawp.experiments import Store
 from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.scale import at_scale
-from wtawp.experiments.spec import Record, key_of
+from wtawp.experiments.spec import Record, Run, Setting, key_of
 from wtawp.experiments.store import UnreadableRecordWarning
 
 RUN = CliRunner()
