@@ -131,6 +131,9 @@ def test_a_model_of_ones_own_is_found_by_its_place(
         (("--attack", "pgd-features"), "only binary features can be flipped"),
         (("--attack", "nettack", "--attack-option", "steps=3"), "nettack has no option 'steps'"),
         (("--attack", "fga", "--targets", 2, "--attack-option", "steps=3"), "fga has no option 'steps'"),
+        (("--attack", "pgd", "--attack-option", "steps=2.5"), "steps of pgd must be a whole number, got 2.5"),
+        (("--attack", "pgd", "--attack-option", "loss=foo"), "loss of pgd must be one of ce, masked_ce"),
+        (("--attack", "pgd", "--attack-option", "step_size=true"), "must be a number or none, got True"),
     ],
 )
 def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
@@ -156,6 +159,14 @@ def test_what_cannot_be_attacked_is_refused_before_anything_is_trained(
         (("--attack", "nettack", "--no-adaptive"), "always attack the model itself; leave out --no-adaptive"),
         (("--attack", "dice", "--targets", 3), "dice attacks a whole graph, not single nodes"),
         (("--attack", "pgd-features", "--poison"), "attacks trained models"),
+        (("--attack", "pgd", "--attack-option", "surrogate=MLP"), "pgd has no option 'surrogate'"),
+        (
+            ("--attack", "pgd", "--poison", "--attack-option", "stepz=1"),
+            "pgd has no option 'stepz'; did you mean steps?",
+        ),
+        (("--attack", "pgd", "--attack-option", "adaptive=1"), "adaptive must be true or false, got 1"),
+        (("--attack", "pgd", "--attack-option", "code=1"), "code is no option of an attack"),
+        (("--tf32",), "TF32 matrix products are those of a GPU"),
     ],
 )
 def test_a_wrong_argument_is_named(store: Path, arguments: tuple[str, ...], words: str) -> None:

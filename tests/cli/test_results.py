@@ -14,7 +14,7 @@ from wtawp.cli.shared import console
 from wtawp.experiments import Store
 from wtawp.experiments.plans.catalogue import plan
 from wtawp.experiments.plans.scale import at_scale
-from wtawp.experiments.spec import Record, key_of
+from wtawp.experiments.spec import Record, Run, Setting, key_of
 from wtawp.experiments.store import UnreadableRecordWarning
 
 RUN = CliRunner()
@@ -258,3 +258,14 @@ def test_results_export_salvages_a_damaged_store(filled: list[Record], empty_hom
     assert f"{len(filled)} records in {saved}; 0 rows hold no" in results("export", saved, "--salvage")
     assert f"{len(filled)} new" in results("import", saved, *other)
     assert "--salvage writes the records" in results("export", saved, "--salvage", "--device", "cpu", code=2)
+
+
+def test_versions_of_data_and_code_are_told_apart(filled: list[Record], tmp_path: Path) -> None:
+    store = tmp_path / "versions.sqlite"
+    with Store(store) as opened:
+        for digit in "12":
+            setting = Setting(dataset="mine.pt", model="nets:Net", code=16 * digit, digest=16 * "3")
+            run = Run(setting, 0, 0)
+            opened.add([replace(filled[0], key=run.key, setting=setting.content, split=0, init=0)])
+    cells = " ".join(results("ls", "--store", store).split())
+    assert all(f"(code {8 * digit}, data 33333333)" in cells for digit in "12")

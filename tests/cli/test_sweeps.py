@@ -84,6 +84,36 @@ def test_an_interrupt_says_how_to_go_on(
     assert "5 runs trained, 1 known before, 0 failed" in invoke(*arguments)
 
 
+def test_a_fresh_sweep_that_stops_or_fails_says_which_numbers_are_old(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("compare", "wine", "--splits", 2, "--inits", 1, "--epochs", 1, "--workers", 1, "--store", store)
+    invoke(*arguments)
+    real: Callable[..., list[Record]] = training.train
+    calls: Iterator[int] = iter(range(9))
+
+    def interrupted(*arguments: object, **how: object) -> list[Record]:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "train", interrupted)
+        output = invoke(*arguments, "--fresh", code=130)
+    assert "2 of 6 records are new, and those of the other runs are the ones from before" in output
+    assert "The same command with --fresh begins anew" in output
+    assert "continues from here" not in output
+
+    def fails(*_: object) -> object:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(training, "_train", fails)
+    output = invoke(*arguments, "--fresh", code=1)
+    assert "The first failed with: RuntimeError: no luck" in output
+    assert "6 of the failed runs keep their records from before" in output
+    assert "results ls --failed" not in output, "it lists none of them"
+
+
 def test_the_answers_of_all_plans_come_before_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"GCN": Setting(dataset="wine"), "WT-AWP": Setting(dataset="wine", awp=AwpConfig(rho=1.0, lam=0.7))}
     cells = tuple(Cell(row, "wine", setting, splits=2) for row, setting in settings.items())

@@ -169,6 +169,26 @@ def user_attacks() -> tuple[AttackSpec, ...]:
     return tuple(spec for spec in _SPECS.values() if spec not in _BUILT_IN)
 
 
+def is_user_attack(name: str) -> bool:
+    """Whether an attack is one of the user.
+
+    Args:
+        name: The name of a registered attack, or a reference to a function.
+
+    Returns:
+        True for a reference, and for an attack that `register_attack` added.
+
+    Raises:
+        ValueError: If no attack has this name.
+
+    Example:
+        >>> is_user_attack("dice"), is_user_attack("my_package.attacks:swap")
+        (False, True)
+    """
+    spec = attack_spec(name)
+    return spec.is_user_code or spec in user_attacks()
+
+
 def unregister_attack(name: str) -> AttackSpec:
     """Remove an attack that `register_attack` added.
 

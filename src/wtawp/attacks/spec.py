@@ -264,6 +264,11 @@ class AttackSpec:
         """The options of the attack's function with their default values. Reading them imports the function."""
         return {name: p.default for name, p in self._parameters().items() if name not in NOT_OPTIONS}
 
+    @property
+    def option_types(self) -> Mapping[str, object]:
+        """The annotations of the options of the attack's function. Reading them imports the function."""
+        return {name: p.annotation for name, p in self._parameters().items() if name not in NOT_OPTIONS}
+
     def _parameters(self) -> dict[str, Parameter]:
         """The named parameters of the function; one that nobody could pass is an error."""
         kinds = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

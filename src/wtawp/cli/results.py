@@ -88,12 +88,21 @@ def _summary_table(rows: "Sequence[Summary]") -> Table:
     counts = {"failed": [s.failed for s in rows], "unreadable": [s.unreadable for s in rows]}
     shown = [name for name, numbers in counts.items() if any(numbers)]
     grid = _grid("key", "done", *shown, "test %", "last", "setting")
+    texts = [_describe(s.setting) for s in rows]
     for i, s in enumerate(rows):
         mean = "" if s.accuracy is None else f"{100 * s.accuracy:.2f}"
         numbers = [f"{s.done:,}", *(f"{counts[name][i]:,}" for name in shown), mean]
-        words = (s.last[:10], shortened(_describe(s.setting), LONGEST))
+        versions = _versions(s.setting) if texts.count(texts[i]) > 1 else ""
+        words = (s.last[:10], shortened(texts[i], LONGEST) + versions)
         grid.add_row(escape(s.key[:KEY_LENGTH]), *numbers, *map(escape, words))
     return grid
+
+
+def _versions(content: Any) -> str:
+    """The first digits of the hashes of the user's code and data, which tell settings of the same text apart."""
+    hashes = {"code": content.get("code"), "data": content.get("digest")} if isinstance(content, dict) else {}
+    named = [f"{name} {digest[:8]}" for name, digest in hashes.items() if isinstance(digest, str)]
+    return f" ({', '.join(named)})" if named else ""
 
 
 def _failed_table(records: "Sequence[Record]") -> Table:

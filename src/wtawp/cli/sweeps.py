@@ -106,24 +106,30 @@ def sweep(
         html: A file for the page with the results; by default none is written.
 
     Raises:
+        typer.BadParameter: If TF32 is asked for on a CPU.
         typer.Exit: With status 1 if a run failed, 130 after Ctrl-C; SIGTERM and SIGHUP end the process.
     """
     from wtawp.experiments.execution.runner import run_plans
     from wtawp.experiments.store import Store
 
+    if tf32 and device == "cpu":
+        raise typer.BadParameter(
+            "TF32 matrix products are those of a GPU; add --device cuda, or leave it out", param_hint="'--tf32'"
+        )
+    replaced: set[str] = set()  # keys of runs that were trained anew
     with Store(store) as opened:
         try:
             with stop_signals_as_interrupts(), progress_bar("checking", quiet=as_json) as progress:
                 counts = run_plans(
                     plans, opened, engine=engine, device=device, tf32=tf32, fresh=fresh, progress=progress,
                     announce=announce,
+                    on_stored=lambda records: replaced.update(r.key for r in records if r.status == "done"),
                 )  # fmt: skip
         except KeyboardInterrupt as stop:
             opened.close()
+            advice = _after_stop_of_fresh(plans, replaced) if fresh else "the same command continues from here."
             with suppress(OSError):  # the terminal may be gone
-                stderr_console.print(
-                    "Stopped. Finished runs are stored: the same command continues from here.", highlight=False
-                )
+                stderr_console.print(f"Stopped. Finished runs are stored: {advice}", highlight=False, soft_wrap=True)
             if isinstance(stop, StopSignal):
                 end_by_signal(stop.number)
             raise typer.Exit(130) from None
@@ -136,7 +142,6 @@ def sweep(
 
             write_atomic(html, render_html(reports).encode())
             stderr_console.print(f"Written: {html.resolve()}", highlight=False, soft_wrap=True)
-        failures = [r for plan in plans for r in opened.records((run.key for run in plan.runs()), status="failed")]
         surrogates = f" ({counts.surrogates} of them surrogates)" if counts.surrogates else ""
         sentence = (
             f"{counts.trained} runs trained{surrogates}, {counts.known} known before, {counts.failed} failed; in"
@@ -144,15 +149,27 @@ def sweep(
         )
     stderr_console.print(sentence, highlight=False, soft_wrap=True)
     if counts.failed:
-        if failures:
-            reason = escape_controls((failures[0].error or "no reason stored").strip().rpartition("\n")[2])
-            stderr_console.print(
-                f"The first failed with: {reason}", style="red", highlight=False, markup=False, soft_wrap=True
+        reason = escape_controls((counts.first_error or "no reason known").strip().rpartition("\n")[2])
+        sentences = [f"The first failed with: {reason}"]
+        if counts.kept:
+            sentences.append(
+                f"{counts.kept} of the failed runs keep their records from before, since a failure replaces no result:"
+                " numbers that are shown of them are not from this training. The same command tries them again."
             )
-        stderr_console.print(
-            "Failed runs: `wtawp results ls --failed`; the same command tries them again.", style="red"
-        )
+        if counts.failed > counts.kept:
+            sentences.append("Failed runs: `wtawp results ls --failed`; the same command tries them again.")
+        for sentence in sentences:
+            stderr_console.print(sentence, style="red", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(1)
+
+
+def _after_stop_of_fresh(plans: "Sequence[Plan]", replaced: set[str]) -> str:
+    """What a user must know who stopped a sweep with --fresh: how many records are new."""
+    keys = {run.key for plan in plans for run in plan.runs()}
+    return (
+        f"{len(keys & replaced):,} of {len(keys):,} records are new, and those of the other runs are the ones from"
+        " before, if there are any. The same command with --fresh begins anew, also with those that are new."
+    )
 
 
 def reports_of(plans: "Sequence[Plan]", store: "Store") -> "list[PlanReport]":

@@ -195,3 +195,23 @@ def test_edges_in_a_file_leave_the_split_of_the_base(tmp_path: Path) -> None:
     data = load("wine")
     save_npz(tmp_path / "adj.npz", to_scipy_sparse_matrix(data.edge_index, num_nodes=178).tocsr())
     assert default_split(f"wine@{tmp_path / 'adj.npz'}") == SplitRule()
+
+
+@pytest.mark.parametrize(("described", "unset", "sizes"), [
+    (1, ("splits", "inits"), (1, 6)), (1, ("splits",), (1, 2)), (2, ("splits", "inits"), (2, 2)), (1, (), (3, 2)),
+])  # fmt: skip
+def test_masks_decide_how_many_splits_there_are_where_nobody_did(
+    tmp_path: Path, described: int, unset: tuple[str, ...], sizes: tuple[int, int]
+) -> None:
+    data = load("wine")
+    columns = [stratified(data.y, seed=seed) for seed in range(described)]
+    for name in ("train", "val", "test"):
+        mask = torch.zeros(data.num_nodes, described, dtype=torch.bool)
+        for i, split in enumerate(columns):
+            mask[getattr(split, name), i] = True
+        data[f"{name}_mask"] = mask if described > 1 else mask[:, 0]
+    torch.save(data, tmp_path / "masked.pt")
+    plan = Plan("p", "", (Cell("", "", Setting(dataset=str(tmp_path / "masked.pt")), 3, 2),), unset=unset)
+    (cell,) = with_default_splits(plan).cells
+    assert cell.setting.split == SplitRule(kind="masks")
+    assert (cell.splits, cell.inits) == sizes

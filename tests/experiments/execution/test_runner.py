@@ -79,6 +79,26 @@ def test_a_sweep_done_is_not_done_again(tmp_path: Path, undisturbed: list[tuple[
         assert outcomes(store) == undisturbed
 
 
+@pytest.mark.parametrize("describe", [evading, poisoning])
+def test_one_edge_and_all_edges_are_other_budgets(
+    tmp_path: Path, describe: Callable[[str, float | int], MeasureRequest]
+) -> None:
+    def setting(budget: float | int) -> Setting:
+        attack = describe("dice", budget)
+        return Setting(
+            dataset="wine", epochs=3, **{"poison": attack} if attack.name == "poison" else {"measures": (attack,)}
+        )
+
+    one, all_edges = (Plan("p", "", (Cell("a", "b", setting(budget), 1, 1),)) for budget in (1, 1.0))
+    both = Plan("p", "", tuple(replace(plan.cells[0], row=str(i)) for i, plan in enumerate((one, all_edges))))
+    assert both.num_runs == 2
+    with Store(tmp_path / "both.sqlite") as together, Store(tmp_path / "apart.sqlite") as apart:
+        run_plans([both], together, engine=local(1))
+        for plan in (one, all_edges):
+            run_plans([plan], apart, engine=local(1))
+        assert outcomes(together) == outcomes(apart)
+
+
 def test_two_workers_give_the_records_of_one_also_if_one_is_killed(
     tmp_path: Path, undisturbed: list[tuple[object, ...]]
 ) -> None:

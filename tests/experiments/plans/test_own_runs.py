@@ -97,3 +97,11 @@ def test_a_record_whose_setting_cannot_be_read_is_counted(make_record: Callable[
     strange = replace(known, setting={**PLAIN.content, "model": "NobodyRegisteredThis"})
     own, num_unreadable = own_plans([known, strange])
     assert (len(own), num_unreadable) == (1, 1)
+
+
+def test_versions_of_data_and_code_are_told_apart(make_records: MakeRecords) -> None:
+    settings = [replace(PLAIN, dataset="mine.pt", digest=f"{digit}" * 16) for digit in (1, 2)]
+    own, _ = own_plans(make_records(Plan("mine", "", tuple(Cell("", "", s, 2, 1) for s in settings))))
+    assert [plan.title for plan in own] == [
+        f"your own runs, epochs=20, data {8 * str(digit)}, newest record 2023-02-07T00:00" for digit in (1, 2)
+    ]

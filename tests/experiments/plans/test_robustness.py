@@ -107,3 +107,19 @@ def test_attacks_on_single_nodes_refuse_a_surrogate_and_poisoning(attack: str, t
 def test_an_argument_is_no_option_of_an_attack(attack: str, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is no option of an attack; use the argument {name} instead"):
         attack_plan(BASE, attack, [3], poison=False, adaptive=True, options={name: 3}, **HOW)
+
+
+def test_options_of_an_attack_take_precedence_over_those_of_its_protocol() -> None:
+    how: dict[str, Any] = {"awp": None, "splits": 1, "inits": 1}
+    base = Setting(dataset="wine")
+    plan = attack_plan(base, "pgd", [0.1], poison=True, adaptive=False, options={"surrogate": "GAT"}, **how)
+    poison = plan.cells[1].setting.poison
+    assert poison is not None
+    assert dict(poison.options)["surrogate"] == "GAT"
+    assert plan.title.endswith("by the gradient of GAT")
+    plans = [
+        attack_plan(base, "pgd", [0.1], poison=False, adaptive=adaptive, options=options, **how)
+        for adaptive, options in ((False, {}), (False, {"adaptive": False}), (True, {"adaptive": False}))
+    ]
+    assert plans[0] == plans[1] == plans[2]
+    assert dict(plans[0].cells[1].setting.measures[0].options)["adaptive"] is False

@@ -197,3 +197,20 @@ def test_substitutes_for_gradients_are_options_of_a_plan(tmp_path: Path) -> None
     awp = read_plan(written(tmp_path, text)).cells[1].setting.awp
     assert awp is not None
     assert (awp.direction, awp.perturbed_gradient) == ("momentum", "functional")
+
+
+def test_an_attack_of_the_user_is_one_request_as_a_measure_and_as_an_evasion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tpattack.py").write_text("def star(data, *, budget, seed): ...", encoding="utf-8")
+    table = '{ attack = "tpattack:star", budget = 3 }'
+    measure = table.replace("{", '{ name = "evasion",')
+    cells = f"[[cell]]\nrow = 'a'\nevasion = {table}\n[[cell]]\nrow = 'b'\nmeasures = [{measure}]\n"
+    text = f"[base]\ndataset = 'wine'\n{cells}"
+    first, second = (cell.setting for cell in read_plan(written(tmp_path, text)).cells)
+    assert first == second
+    assert isinstance(dict(first.measures[0].options)["code"], str)
+    for wrong, words in (("tpnone:star", "no such module"), ("tpattack:moon", "no attribute 'moon'")):
+        with pytest.raises(PlanError, match=words):
+            read_plan(written(tmp_path, text.replace("tpattack:star", wrong)))

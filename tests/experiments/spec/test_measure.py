@@ -24,3 +24,9 @@ def test_options_are_finite_numbers_text_or_whole_numbers(value: object, is_plai
     if not is_plain:
         with pytest.raises(ValueError, match="option x must be a finite number"):
             MeasureRequest("evasion", (("x", value),))  # type: ignore[arg-type]
+
+
+def test_requests_are_equal_if_they_are_as_json() -> None:
+    requests = {MeasureRequest("evasion", (("budget", budget),)) for budget in (1, 1.0, True, 1)}
+    assert len(requests) == 3, "one edge is neither all edges nor true"
+    assert MeasureRequest("evasion", (("budget", 1),)) != ("evasion", (("budget", 1),))

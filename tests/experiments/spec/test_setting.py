@@ -9,7 +9,7 @@ from wtawp.attacks.registry import register_attack, unregister_attack
 from wtawp.attacks.spec import AttackSpec
 from wtawp.core import AwpConfig
 from wtawp.core.config import AUTO_RULE
-from wtawp.experiments.spec import MeasureRequest, Run, Setting, SplitRule, key_of
+from wtawp.experiments.spec import MeasureRequest, Run, Setting, SplitRule, key_of, source_digest, sources
 from wtawp.experiments.spec.record_checks import wrong_setting_fields
 
 PLAIN = Setting(dataset="karate", epochs=5)
@@ -259,3 +259,48 @@ def test_a_substitute_for_a_gradient_survives_the_way_through_a_record_and_none_
     option, value = next(iter(options.items()))
     with pytest.raises(ValueError, match=f"^{option}='{value}' belongs to full-batch training; .* or {option}$"):
         Setting(dataset="proteins", model="PooledGCN", awp=substituted.awp, batch_size=4)
+
+
+def test_settings_are_equal_where_their_keys_are() -> None:
+    options = [Setting(dataset="wine", options=(("k", value),)) for value in (1, 1.0, True, 1)]
+    assert len(set(options)) == len({Run(setting, 0, 0).key for setting in options}) == 3
+    assert options[0] == options[3] != options[1]
+    assert options[0] != "wine"
+    numbers = [Setting(dataset="wine", lr=lr, weight_decay=0.0) for lr in (1, 1.0)]
+    assert numbers[0] == numbers[1], "a learning rate is a number of one kind"
+
+
+def test_the_code_of_the_user_s_attack_surrogate_and_measure_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sources.MEASURE_REFERENCES, "weight_norm", "kcmeasure:norm")
+    requests = {
+        "kcattack": {"measures": (MeasureRequest("evasion", (("attack", "kcattack:star"), ("budget", 1))),)},
+        "kcpoison": {"poison": MeasureRequest("poison", (("attack", "kcpoison:star"), ("budget", 1)))},
+        "kcsurrogate": {"poison": poisoned_by("kcsurrogate:Net")},
+        "kcmeasure": {"measures": (MeasureRequest("weight_norm"),)},
+    }
+    for module, fields in requests.items():
+        settings = []
+        for text in ("K = 1", "K = 1", "K = 2"):
+            (tmp_path / f"{module}.py").write_text(text, encoding="utf-8")
+            settings.append(replace(PLAIN, **fields))  # type: ignore[arg-type]
+        assert settings[0] == settings[1] != settings[2], module
+        restored = Setting.from_content(json.loads(settings[0].content_json))
+        assert restored == settings[0], "a setting from content has the hashes that it had"
+        assert restored.surrogate == settings[0].surrogate
+    surrogate = replace(PLAIN, poison=poisoned_by("kcsurrogate:Net")).surrogate
+    assert surrogate is not None
+    assert surrogate.code == source_digest("kcsurrogate:Net")
+    assert dict(surrogate.measures[0].options).keys() == {"attack", "budget"}
+
+
+def poisoned_by(surrogate: str) -> MeasureRequest:
+    return MeasureRequest("poison", (("attack", "pgd"), ("budget", 0.1), ("surrogate", surrogate)))
+
+
+def test_a_surrogate_of_ours_or_the_model_itself_adds_no_hash() -> None:
+    itself = Setting(dataset="wine", model="kcitself:Net", poison=poisoned_by("kcitself:Net"))
+    for setting in (replace(PLAIN, poison=poisoned_by("MLP")), itself):
+        assert setting.poison == poisoned_by(dict(setting.poison.options)["surrogate"])  # type: ignore[union-attr, arg-type]

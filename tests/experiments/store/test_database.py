@@ -1,4 +1,5 @@
 import errno
+import gc
 import gzip
 import os
 import random
@@ -629,3 +630,15 @@ def test_stacks_of_other_sizes_round_otherwise_and_the_first_record_stays(
         assert store.add([first]) == (1, 0)
         assert store.add([other]) == (0, 1)
         assert store.records()[0].accuracy == first.accuracy
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_an_export_that_fails_leaves_no_query_open(tmp_path: Path, make_record: Make) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("NOT CHECKED: there is no device that is always full")
+    with Store(tmp_path / "s.sqlite") as opened:
+        opened.add([replace(make_record(split), history={"gap": [0.123456789] * 3000}) for split in range(9)])
+        with pytest.raises(StoreError, match="No space left") as caught:
+            opened.export("/dev/full")
+    del caught
+    gc.collect()

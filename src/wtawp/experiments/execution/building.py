@@ -194,6 +194,9 @@ def mask_splits_of(dataset: str) -> int:
 def with_default_splits(plan: Plan) -> Plan:
     """Choose the splits of the cells for which the plan chooses none.
 
+    Where nobody chose the number of splits, masks are used as often as they describe splits. Masks that describe one
+    split are trained as often as the splits of other data are in all, with other initialisations.
+
     Args:
         plan: The plan.
 
@@ -201,8 +204,15 @@ def with_default_splits(plan: Plan) -> Plan:
         The plan with those that `default_split` chooses.
     """
     rules = {dataset: default_split(dataset) for dataset in {c.setting.dataset for c in plan.cells}}
-    settings = [replace(c.setting, split=c.setting.split or rules[c.setting.dataset]) for c in plan.cells]
-    return replace(plan, cells=tuple(replace(c, setting=s) for c, s in zip(plan.cells, settings, strict=True)))
+    cells = []
+    for cell in plan.cells:
+        setting = replace(cell.setting, split=cell.setting.split or rules[cell.setting.dataset])
+        splits, inits = cell.splits, cell.inits
+        if "splits" in plan.unset and setting.split_rule.kind == "masks":
+            splits = mask_splits_of(setting.dataset)
+            inits = cell.splits * inits if splits == 1 and "inits" in plan.unset else inits
+        cells.append(replace(cell, setting=setting, splits=splits, inits=inits))
+    return replace(plan, cells=tuple(cells))
 
 
 def _batch(name: str, seed: int, features: str | None) -> Data:

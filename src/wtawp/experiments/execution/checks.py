@@ -63,7 +63,7 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
     model = build_model(Run(setting, 0, 0), data)
     check_initialized(model)
     _check_level(setting, model, data)
-    subject = (setting.dataset, setting.features, setting.model, setting.options)
+    subject = (setting.dataset, setting.features, setting.model, repr(setting.options))  # 1 is not true
     once(lambda: _check_forward(setting, model, data), *subject)
     if setting.awp is not None and not setting.awp.is_plain:
         select(model, setting.awp.layers)
@@ -76,7 +76,7 @@ def _check_setting(setting: Setting, once: Callable[..., None]) -> None:
             def check(owner: Setting = owner, measure: MeasureRequest = measure) -> None:
                 check_measure(measure, build_model(Run(owner, 0, 0), data), data, split)
 
-            once(check, owner.dataset, owner.model, owner.options, measure)
+            once(check, owner.dataset, owner.model, repr(owner.options), measure)
 
 
 def _check_targets(setting: Setting, data: Data) -> None:

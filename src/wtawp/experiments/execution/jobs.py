@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from wtawp.experiments.execution.changed_files import FileHashes
 from wtawp.experiments.spec import Run
 from wtawp.graphs import EdgeFlips
 
@@ -17,11 +18,13 @@ class Job:
         flips: The flips that poison their graph, if any do.
         stored: The keys of runs that have a record already. They are trained with the others, since a stack of another
             size rounds differently, but neither measured, which can take a thousand times as long, nor recorded.
+        files: The files whose content is part of the keys, with their hashes; none of them may change meanwhile.
     """
 
     runs: Chunk
     flips: EdgeFlips | None = None
     stored: frozenset[str] = frozenset()
+    files: FileHashes = ()
 
     @property
     def new_indices(self) -> list[int]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from wtawp.experiments.execution.building import describe_split
+from wtawp.experiments.execution.changed_files import hash_files
 from wtawp.experiments.execution.checks import check_plan
 from wtawp.experiments.execution.costs import cost_of, remaining_share
 from wtawp.experiments.execution.engines import Engine, LostChunk
@@ -18,7 +19,7 @@ from wtawp.experiments.execution.provenance import device_name
 from wtawp.experiments.execution.registrations import Registrations
 from wtawp.experiments.execution.training import failed_records, train_job
 from wtawp.experiments.measures.shared.flips import flips_from_result
-from wtawp.experiments.spec import Plan, Run, chunks
+from wtawp.experiments.spec import Plan, Record, Run, chunks
 from wtawp.experiments.store import Store
 from wtawp.graphs import EdgeFlips
 
@@ -35,12 +36,17 @@ class SweepCounts:
         failed: Runs that failed.
         surrogates: How many of the trained runs are those of surrogates, on which attacks find flips that poison the
             graphs of others; they are not among the runs of the plans.
+        kept: How many of the failed runs have a record of an earlier success, which stays. Not counted without `fresh`.
+        first_error: The traceback of the first run that failed, or what else is known of the cause. It is not always
+            in the store, since a failure does not replace a measured result.
     """
 
     trained: int
     known: int
     failed: int
     surrogates: int = 0
+    kept: int = 0
+    first_error: str | None = field(default=None, compare=False)
 
 
 def run_plans(
@@ -55,6 +61,7 @@ def run_plans(
     announce: Callable[[str], None] | None = None,
     weights: Path | None = None,
     cost: Callable[[Chunk], float] = cost_of,
+    on_stored: Callable[[Sequence[Record]], None] | None = None,
 ) -> SweepCounts:
     """Train the runs of plans that are not in the store for this device; failed runs are tried again.
 
@@ -79,20 +86,25 @@ def run_plans(
         weights: A folder for the weights of trained models, so that runs that differ in their measures alone are
             trained once; by default none are kept.
         cost: The cost of a chunk in any unit that is proportional to its time, for the progress; estimated by default.
+        on_stored: Called with the records of each chunk, also of surrogates, once they are in the store.
 
     Returns:
         How many runs were trained, known and failed.
 
     Raises:
         PlanError: If a plan cannot be run.
+        ChangedFileError: If a file of the user whose content is part of the keys changes meanwhile. The chunks that
+            were done before are stored.
         StoreError: If the store cannot be written.
         EngineError: If worker processes cannot be started, or cannot load the work.
     """
     where = device_name(device, tf32=tf32), str(torch.__version__)  # a device that is not there is noticed now
     store.add([])  # a store that cannot be written is noticed now, not after the first chunk
+    runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
+    settings = dict.fromkeys(run.setting for run in runs)
+    files = hash_files([*settings, *(s for s in (setting.surrogate for setting in settings) if s is not None)])
     for plan in plans:
         check_plan(plan)
-    runs = tuple({run.key: run for plan in plans for run in plan.runs()}.values())
     known: set[str] = set() if fresh else store.done((run.key for run in runs), *where)
     to_train = _jobs(runs, known, device)
     surrogates = tuple({run.key: run for job in to_train if (run := surrogate_of(job.runs[0])) is not None}.values())
@@ -105,10 +117,14 @@ def run_plans(
         if to_attack or to_train:
             num_surrogates = sum(len(job.new_indices) for job in to_attack)
             announce(describe_cost(store, to_attack + to_train, where[0], cost, num_surrogates=num_surrogates))
-    advance, failed, trained_surrogates = _meter(to_attack + to_train, progress, cost), 0, 0
+    advance, trained_surrogates = _meter(to_attack + to_train, progress, cost), 0
+    failures: list[Record] = []
     work = partial(train_job, device=device, tf32=tf32, registrations=Registrations.collect(), weights=weights)
     for stage in (to_attack, to_train):  # the second stage trains on the flips that the first finds
-        jobs = [replace(job, flips=_poisoning_flips(job.runs[0], store, where)) for job in stage]
+        jobs = [
+            replace(job, flips=_poisoning_flips(job.runs[0], store, where), files=files[job.runs[0].setting])
+            for job in stage
+        ]
 
         def receive(i: int, share: float, stage: list[Job] = stage) -> None:
             advance(stage[i], share)
@@ -121,13 +137,18 @@ def run_plans(
                 else:
                     records = result
                 store.add(records, replace=fresh)
-                num_failed = sum(record.status == "failed" for record in records)
-                failed += num_failed
-                trained_surrogates += len(records) - num_failed if stage is to_attack else 0
+                if on_stored is not None:
+                    on_stored(records)
+                failed = [record for record in records if record.status == "failed"]
+                failures += failed
+                trained_surrogates += len(records) - len(failed) if stage is to_attack else 0
                 advance(stage[i], 1.0)
     total_runs = len(runs) + sum(len(job.new_indices) for job in to_attack)
-    trained = total_runs - len(known) - failed
-    return SweepCounts(trained=trained, known=len(known), failed=failed, surrogates=trained_surrogates)
+    return SweepCounts(
+        trained=total_runs - len(known) - len(failures), known=len(known), failed=len(failures),
+        surrogates=trained_surrogates, first_error=failures[0].error if failures else None,
+        kept=len(store.done((record.key for record in failures), *where)) if fresh and failures else 0,
+    )  # fmt: skip
 
 
 def _jobs(runs: tuple[Run, ...], stored: set[str], device: str) -> list[Job]:

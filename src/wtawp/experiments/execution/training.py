@@ -20,6 +20,7 @@ from torch_geometric.data import Data
 
 from wtawp.base import VanishingGradientWarning, part_of_progress, write_atomic
 from wtawp.experiments.execution.building import build_model, data_of, graphs_of, split_of
+from wtawp.experiments.execution.changed_files import ChangedFileError, FileHashes, refuse_changed
 from wtawp.experiments.execution.checks import check_plan, noise_augmentation
 from wtawp.experiments.execution.costs import training_share
 from wtawp.experiments.execution.jobs import Job
@@ -57,9 +58,14 @@ def train_job(
 
     Returns:
         A record for each run that is not stored.
+
+    Raises:
+        ChangedFileError: If a file whose content is part of the keys changed meanwhile.
     """
     registrations.apply()
-    return train(job.runs, job.flips, device=device, tf32=tf32, weights=weights, stored=job.stored)
+    return train(
+        job.runs, job.flips, device=device, tf32=tf32, weights=weights, stored=job.stored, files=job.files
+    )  # fmt: skip
 
 
 def train(
@@ -70,6 +76,7 @@ def train(
     tf32: bool = False,
     weights: Path | None = None,
     stored: Collection[str] = (),
+    files: FileHashes = (),
 ) -> list[Record]:
     """Train runs of one setting as one stack, on one thread, so that results do not depend on the number of cores.
 
@@ -81,12 +88,16 @@ def train(
         weights: The folder in which weights are kept, so that runs that differ in their measures alone are trained
             once; None keeps none.
         stored: The keys of runs that have a record already and are neither measured nor recorded, as in `Job`.
+        files: The files whose content is part of the keys, with their hashes, as in `Job`.
 
     Returns:
         A record for each run that is not stored. An exception, or a call of `sys.exit`, is not raised; it makes all of
         them records of failed runs.
+
+    Raises:
+        ChangedFileError: If one of the files has changed, before the training or during it.
     """
-    job = Job(runs, flips, frozenset(stored))
+    job = Job(runs, flips, frozenset(stored), files)
     start = time.perf_counter()
     outcomes: list[_Measured] = []
     seconds_of_measures: list[float] = []
@@ -94,8 +105,11 @@ def train(
     with one_thread():
         try:
             outcomes = _train(job, device, tf32, weights, seconds_of_measures)
+        except ChangedFileError:
+            raise
         except (Exception, SystemExit):  # the sweep goes on; the records hold the traceback
             error = traceback.format_exc()
+    refuse_changed(files)
     seconds = time.perf_counter() - start
     if error is not None:
         return failed_records(job, device=device, tf32=tf32, error=error, seconds=seconds)
@@ -261,6 +275,7 @@ def _train(
     models = [build_model(run, data).to(device) for run in runs]
     by_number = {number: split_of(setting, data, number) for number in dict.fromkeys(run.split for run in runs)}
     splits = [by_number[run.split] for run in runs]
+    refuse_changed(job.files)  # all of them are loaded by now, but for attacks and measures
     trained_at = training_share(setting)
     with warnings.catch_warnings(), part_of_progress(0.0, trained_at):
         warnings.simplefilter("ignore", VanishingGradientWarning)  # some plans provoke it; it shows in the history

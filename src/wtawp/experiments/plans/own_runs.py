@@ -1,6 +1,7 @@
 """Plans for the runs of users: the records that belong to no plan of the paper, as tables with and without WT-AWP."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -22,7 +23,8 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
     """Build plans for the records that belong to no plan of the paper.
 
     Settings that differ only in the perturbation or in the attack before training share a plan, so that they are
-    compared. A cell asks for the smallest grid of splits and initialisations that contains its records.
+    compared. Plans of the same text, of other code or data, name these versions and the time of their newest record. A
+    cell asks for the smallest grid of splits and initialisations that contains its records.
 
     Args:
         records: Records, also of the paper's plans.
@@ -33,6 +35,7 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
     """
     records = list(records)
     sizes: dict[Setting, tuple[int, int]] = {}
+    newest: dict[Setting, str] = {}
     num_unreadable = 0
     by_setting: dict[str, list[Record]] = {}
     for record in records:
@@ -46,13 +49,39 @@ def own_plans(records: Iterable[Record]) -> tuple[list[Plan], int]:
         except (KeyError, TypeError, ValueError):
             num_unreadable += len(same)
             continue
+        newest[setting] = max(r.created for r in same)
         sizes[setting] = max(r.split for r in same) + 1, max(r.init for r in same) + 1
     surrogates = {s for s in (setting.surrogate for setting in sizes) if s is not None}
     groups: dict[Setting, list[Setting]] = {}
     for setting in sizes:
         if setting not in surrogates:
             groups.setdefault(replace(setting, awp=None, poison=None, hash_sources=False), []).append(setting)
-    return [_plan(base, group, sizes) for base, group in groups.items()], num_unreadable
+    plans_by_base = {base: _plan(base, group, sizes) for base, group in groups.items()}
+    times = Counter((plan.name, plan.title) for plan in plans_by_base.values())
+    named = []
+    for base, plan in plans_by_base.items():
+        if times[plan.name, plan.title] > 1:
+            last = max(newest[setting] for setting in groups[base])
+            plan = replace(plan, title=", ".join((plan.title, *versions_of(base), f"newest record {last[:16]}")))
+        named.append(plan)
+    return named, num_unreadable
+
+
+def versions_of(setting: Setting) -> list[str]:
+    """Name the versions of the user's code and data that a setting has, which its text leaves out.
+
+    Args:
+        setting: The setting.
+
+    Returns:
+        The first digits of the hashes, each with what it is of; nothing for models and data of ours.
+
+    Example:
+        >>> versions_of(Setting(dataset="mine.npz", digest="0123456789abcdef"))
+        ['data 01234567']
+    """
+    hashes = {"code": setting.code, "data": setting.digest}
+    return [f"{name} {digest[:8]}" for name, digest in hashes.items() if digest is not None]
 
 
 def is_fragment(plan: Plan, records: Iterable[Record]) -> bool:

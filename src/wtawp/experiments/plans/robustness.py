@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from wtawp.attacks.registry import attack_spec, user_attacks
+from wtawp.attacks.registry import attack_spec, is_user_attack
 from wtawp.attacks.spec import AttackSpec
+from wtawp.base import unknown_name
 from wtawp.core import AwpConfig
-from wtawp.experiments.spec import SURROGATE, Cell, MeasureRequest, Option, Plan, Setting, source_digest
+from wtawp.experiments.spec import ITSELF, SURROGATE, Cell, MeasureRequest, Option, Plan, Setting, source_digest
 
 TARGETS = 40  # of attacks on single nodes, as in Nettack's paper
 PAPER_NOISE = {"features": (0.01, 0.6), "edges": (0.001, 0.4)}  # p_add and p_del, sec:rand_smooth_details
@@ -64,8 +65,7 @@ def targeting(attack: str, budget: int | None, targets: int, **options: Option) 
 
 def _code_of(attack: AttackSpec) -> dict[str, Option]:
     """The hash of a user's attack, so that results of other code are other results; nothing for attacks of ours."""
-    is_of_user = attack.is_user_code or attack in user_attacks()
-    return {"code": source_digest(attack.reference)} if is_of_user else {}
+    return {"code": source_digest(attack.reference)} if is_user_attack(attack.name) else {}
 
 
 def budget_name(budget: float | int, unit: str = "edges") -> str:
@@ -125,6 +125,8 @@ def attack_plan(
     spec, own = attack_spec(attack), dict(options or {})
     if arguments := [name for name in ("attack", "budget", "targets") if name in own]:
         raise ValueError(f"{arguments[0]} is no option of an attack; use the argument {arguments[0]} instead")
+    if "code" in own:
+        raise ValueError("code is no option of an attack; it is the hash of its source, which is computed")
     if spec.has_one_target or targets is not None:
         if poison:
             raise ValueError(
@@ -141,6 +143,11 @@ def attack_plan(
         raise ValueError(f"{spec.name} attacks the training, not a trained model; ask for poisoning (--poison)")
     if "poisoning" not in spec.stages and poison:
         raise ValueError(f"{spec.name} attacks trained models, not the training; leave out --poison")
+    if not poison and "adaptive" in own:
+        if type(wanted := own.pop("adaptive")) is not bool:
+            raise ValueError(f"the option adaptive must be true or false, got {wanted!r}")
+        adaptive = adaptive and wanted
+    _check_names(spec, own, poison=poison)
     given = [budget for budget in dict.fromkeys(budgets) if budget is not None]
     if len({isinstance(budget, float) for budget in given}) != 1:
         raise ValueError(f"budgets must be all shares (0.05) or all numbers of edges (253), got {given}")
@@ -154,20 +161,39 @@ def attack_plan(
             surrogate: dict[str, Option] = {"surrogate": base.model if adaptive else SURROGATE}
             if adaptive and spec.unrolls_training:
                 surrogate = {}  # the setting names the model itself, with its options
-            attacked = [replace(setting, poison=poisoning(attack, b, **surrogate, **own)) for b in given]
+            attacked = [replace(setting, poison=poisoning(attack, b, **{**surrogate, **own})) for b in given]
             settings: list[tuple[Setting, int | None]] = [(each, None) for each in (setting, *attacked)]
         else:
             surrogate_option: dict[str, Option] = {} if adaptive or not spec.uses_victim else {"adaptive": False}
-            measured = replace(setting, measures=tuple(evading(attack, b, **surrogate_option, **own) for b in given))
+            measured = replace(
+                setting, measures=tuple(evading(attack, b, **{**surrogate_option, **own}) for b in given)
+            )
             settings = [(measured, None), *((measured, index) for index in range(len(given)))]
         for name, (each, index) in zip(names, settings, strict=True):
             cells.append(Cell(row, name, each, splits, inits, measure=index))
     kind = "poisoning" if poison else "evasion"
     source = "the model itself" if adaptive else "a plain GCN"
+    if "surrogate" in own:
+        source = "the model itself" if own["surrogate"] in (ITSELF, base.model) else str(own["surrogate"])
     by = f", by the gradient of {source}" if spec.uses_gradient else f", on {source}" if spec.uses_surrogate else ""
     title = f"{base.model} on {base.dataset} under {kind} with {spec.title or spec.name}{by}"
     pairs = () if awp is None else ((base.model, f"{base.model}+WT-AWP"),)
     return Plan("attack", title, tuple(cells), pairs, figures=("accuracy_over_budget",))
+
+
+def _check_names(attack: AttackSpec, options: Mapping[str, Option], *, poison: bool) -> None:
+    """Refuse names that are no options of an attack in a plan; those of the user's attacks are checked with the plan.
+
+    They are in a module that may not be importable, which the check of the plan explains.
+    """
+    known = {"nodes", "labels", *(("surrogate", "draws") if poison else ())}
+    if is_user_attack(attack.name):
+        return
+    known |= set(attack.options)
+    if unknown := [name for name in options if name not in known]:
+        raise ValueError(
+            unknown_name(f"{attack.name} has no option {unknown[0]!r}", unknown[0], sorted(known), are="it has")
+        )
 
 
 def _targeted_plan(

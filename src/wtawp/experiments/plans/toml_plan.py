@@ -36,7 +36,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from wtawp.attacks.registry import attack_names
+from wtawp.attacks.registry import attack_names, is_user_attack
 from wtawp.base import DataError, did_you_mean, is_reference, matching_name
 from wtawp.core import AwpConfig
 from wtawp.experiments.measures.shared.registry import measure_names, measure_spec
@@ -105,6 +105,7 @@ class _Reader:
         for (name, number), most in zip(size.items(), (MAX_SPLITS, MAX_INITS), strict=True):
             if not 1 <= number <= most:
                 raise self.error(name, f"a whole number from 1 to {most}", repr(number)[:100])
+        unset = tuple(key for key in ("splits", "inits") if key not in content)
         cells, pairs = [], {}
         for i, table in enumerate(content["cell"]):
             where = f"cell[{i}]."
@@ -130,7 +131,7 @@ class _Reader:
             if not columns[0] & columns[1]:
                 raise self.error(f"{where}compare_with", "a row with a cell in the same column", repr(before))
         name = content.get("name", self.path.stem)
-        return Plan(name, content.get("title", name), tuple(cells), tuple(pairs))
+        return Plan(name, content.get("title", name), tuple(cells), tuple(pairs), unset=unset)
 
     def setting(self, content: dict[str, Any], where: str) -> Setting:
         """The setting of a cell; `where` is the prefix of its keys in messages."""
@@ -153,7 +154,7 @@ class _Reader:
                 fixed["split"] = self.split(content["split"], f"{where}split.")
             plain = {k: v for k, v in content.items() if k != "evasion"}
             return Setting(**{**plain, **fixed, **attacks})
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, ImportError) as error:
             raise PlanError(f"{self.path}: {where.rstrip('.')}: {error}") from error
 
     def attack(self, content: dict[str, Any], kind: str, where: str) -> MeasureRequest | None:
@@ -167,8 +168,8 @@ class _Reader:
         attack = options["attack"]
         if not isinstance(attack, str) or not (matching_name(attack, attack_names()) or ":" in attack):
             raise self.error(f"{where}{kind}.attack", names, f"{attack!r}{did_you_mean(attack, attack_names())}")
-        if is_reference(attack) and not user_sources(attack.partition(":")[0]):
-            raise self.error(f"{where}{kind}.attack", "package.module:function", f"{attack!r}; there is no such module")
+        if is_reference(attack):
+            self.check_module(attack, f"{where}{kind}.attack")
         budget = options["budget"]
         if isinstance(budget, float) and (budget <= 0 or budget > 1):
             raise self.error(f"{where}{kind}.budget", "a share in (0, 1] or a whole number of edges", f"{budget!r}")
@@ -179,9 +180,19 @@ class _Reader:
         if not isinstance(content, dict) or content.get("name") not in measure_names():
             got = content.get("name") if isinstance(content, dict) else content
             raise self.error(where, f"a table with a name, one of {', '.join(measure_names())}", repr(got))
-        options = tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in content.items() if k != "name")
-        measure_spec(content["name"]).parse(dict(options))
-        return MeasureRequest(content["name"], options)
+        options: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content.items() if k != "name"}
+        attack = options.get("attack")
+        if isinstance(attack, str) and is_reference(attack):
+            self.check_module(attack, f"{where}.attack")
+        measure_spec(content["name"]).parse(options)
+        if content["name"] == "evasion" and is_user_attack(str(attack)):
+            return evading(**options)  # the same request as under the key "evasion"
+        return MeasureRequest(content["name"], tuple(options.items()))
+
+    def check_module(self, attack: str, where: str) -> None:
+        """Refuse the reference to an attack in a module that does not exist."""
+        if not user_sources(attack.partition(":")[0]):
+            raise self.error(where, "package.module:function", f"{attack!r}; there is no such module")
 
     def split(self, content: str | dict[str, Any], where: str) -> SplitRule:
         """How the data are divided: a kind, or a table of it with its shares or folds."""

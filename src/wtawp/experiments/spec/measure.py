@@ -1,18 +1,21 @@
 """What a plan asks for: the name of a measure, of the attack that poisons a graph, or of noise, and its options."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 Option = bool | int | float | str | None | tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MeasureRequest:
     """A request in a plan: a name with options.
 
-    It asks for a measure, for the attack of `Setting.poison`, or for the noise of `Setting.noise`.
+    It asks for a measure, for the attack of `Setting.poison`, or for the noise of `Setting.noise`. Requests are equal
+    if they are as JSON: to Python, 1, 1.0 and true are equal, and a budget of 1 edge is none of 100 %.
 
     Attributes:
         name: The name of a measure in `wtawp.experiments.measures`, or "noise". Two measures are attacks: "evasion" of
@@ -31,6 +34,17 @@ class MeasureRequest:
             if not is_option(value):
                 raise ValueError(f"option {name} must be a finite number, text or whole numbers, got {value!r}")
         object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
+
+    @cached_property
+    def _content_json(self) -> str:
+        """The request as the text that is compared."""
+        return json.dumps([self.name, self.options])
+
+    def __eq__(self, other: object) -> bool:
+        return self._content_json == other._content_json if isinstance(other, MeasureRequest) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._content_json)
 
     def with_options(self, **changed: Option) -> "MeasureRequest":
         """Change options.

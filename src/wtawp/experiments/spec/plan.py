@@ -122,6 +122,7 @@ class Plan:
         league: Methods that are tuned with equally many trials and then compared; the first one is the reference.
         repeats: The label of the table whose printed cells are measured once more here, by another protocol; None if
             the cells are the plan's own. Counts over all plans leave repeated cells out.
+        unset: Which of "splits" and "inits" nobody chose, so that masks, which describe some splits, may decide.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Plan:
     claims: tuple[Claim, ...] = ()
     league: tuple[Contender, ...] = ()
     repeats: str | None = None
+    unset: tuple[str, ...] = ()
 
     def runs(self) -> tuple[Run, ...]:
         """Unroll the plan into runs.

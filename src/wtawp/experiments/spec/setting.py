@@ -7,11 +7,11 @@ from dataclasses import InitVar, asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from wtawp.attacks.registry import attack_names, attack_spec
+from wtawp.attacks.registry import attack_names, attack_spec, is_user_attack
 from wtawp.base import is_reference, matching_name
 from wtawp.core.config import AwpConfig
 from wtawp.experiments.spec.measure import MeasureRequest, Option, is_option, options_from_json
-from wtawp.experiments.spec.sources import source_digest
+from wtawp.experiments.spec.sources import MEASURE_REFERENCES, source_digest
 from wtawp.experiments.spec.split_rule import SplitRule
 from wtawp.graphs.composed_names import composed_name, files_of_name
 from wtawp.graphs.registry import dataset_names, dataset_spec
@@ -20,12 +20,16 @@ from wtawp.training.options import Average, SelectOn, check_average
 
 Keep = Literal["history", "saturation", "scores", "sharpness"]
 SURROGATE = "GCN"  # the model on which attacks find flips for others, unless they name another
+SURROGATE_CODE = "surrogate_code"  # the option of a poisoning with the hash of a surrogate that is the user's
 ITSELF = "itself"  # in place of the name of a surrogate: the model that is poisoned, with its own options
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
     """Everything about a training, and what is measured after it, but its seeds.
+
+    Settings are equal if their content as JSON is, as their keys are: to Python, 1, 1.0 and true are equal, and a
+    budget of 1 edge is none of 100 %.
 
     With `hash_sources=False`, which is no attribute, neither `digest` nor `code` is computed if not given: for that,
     files are read.
@@ -43,8 +47,9 @@ class Setting:
         digest: The hash of the data set's files, or of the source of the function that loads it, where it is one of the
             user; computed if not given.
         code: The hash of the source of the user's model and of what it imports of the user's; computed if not given.
-        poison: The attack that flips edges of the graph before the training.
-        measures: What is measured on the trained models.
+        poison: The attack that flips edges of the graph before the training. The hash of the source of an attack or a
+            surrogate of the user is added to its options.
+        measures: What is measured on the trained models, likewise with the hash of a measure or an attack of the user.
         noise: The flips that are drawn anew in each epoch of the training, as those of a certificate.
         features: The features of lists of graphs, as `load` takes them.
         batch_size: Graphs in a step of the optimiser; None takes all at once.
@@ -129,9 +134,13 @@ class Setting:
             numbers = {n: float(v) if isinstance(v, int | float) else v for n, v in numbers.items()}
             object.__setattr__(self, "awp", replace(self.awp, **numbers))
         if hash_sources and self.digest is None:
-            object.__setattr__(self, "digest", _digest(self.dataset))
+            object.__setattr__(self, "digest", data_digest(self.dataset))
         if hash_sources and self.code is None and spec.is_user_code:
             object.__setattr__(self, "code", source_digest(spec.reference))
+        if hash_sources:
+            object.__setattr__(self, "measures", tuple(map(_with_code, self.measures)))
+        if hash_sources and self.poison is not None:
+            object.__setattr__(self, "poison", _with_surrogate_code(_with_code(self.poison), self.model))
 
     def _spell_names(self) -> None:
         """Replace names by their registered spelling, so that a run has one key however the user wrote its names."""
@@ -169,6 +178,12 @@ class Setting:
     def content_json(self) -> str:
         """The content as the text that content keys are made of."""
         return json.dumps(self.content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self.content_json == other.content_json if isinstance(other, Setting) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.content_json)
 
     @staticmethod
     def from_content(content: dict[str, Any]) -> "Setting":
@@ -208,12 +223,14 @@ class Setting:
         attack = dict(self.poison.options)
         named = str(attack.pop("surrogate", SURROGATE))
         attack.pop("draws", None)
+        code = attack.pop(SURROGATE_CODE, None)
         model = self.model if named == ITSELF else named
         spec = model_spec(model)
         keeps_options = named == ITSELF or spec.surrogate_options is None
         return Setting(dataset=self.dataset, model=model, digest=self.digest,
                        options=self.options if keeps_options else spec.surrogate_options,  # type: ignore[arg-type]
-                       code=self.code if model == self.model else None, epochs=self.epochs, split=self.split,
+                       code=self.code if model == self.model else code,  # type: ignore[arg-type]  # text
+                       epochs=self.epochs, split=self.split,
                        select_on=spec.surrogate_select_on,  # type: ignore[arg-type]
                        measures=(MeasureRequest("poison", tuple(attack.items())),))  # fmt: skip
 
@@ -258,17 +275,63 @@ def _with_surrogate(poison: MeasureRequest) -> MeasureRequest:
     return MeasureRequest(poison.name, (*poison.options, ("surrogate", ITSELF)))
 
 
-def _digest(dataset: str) -> str | None:
-    """The hash of a graph's files, or of the source of a user's loader; None for data sets of ours."""
+def _with_code(request: MeasureRequest) -> MeasureRequest:
+    """A request with the hash of the user's measure or attack that it names; others stay as they are."""
+    options = dict(request.options)
+    attack = str(options.get("attack"))
+    if "code" in options:
+        return request
+    if request.name in MEASURE_REFERENCES:
+        code = source_digest(MEASURE_REFERENCES[request.name])
+    elif is_reference(attack) or (attack in attack_names() and is_user_attack(attack)):
+        code = source_digest(attack_spec(attack).reference)
+    else:
+        return request
+    return request if code is None else request.with_options(code=code)
+
+
+def _with_surrogate_code(poison: MeasureRequest, model: str) -> MeasureRequest:
+    """A poisoning with the hash of a surrogate of the user, unless that is the model, whose hash the setting has."""
+    options = dict(poison.options)
+    surrogate = str(options.get("surrogate", SURROGATE))
+    is_known = is_reference(surrogate) or surrogate in model_names()
+    if SURROGATE_CODE in options or surrogate == model or not is_known or not model_spec(surrogate).is_user_code:
+        return poison
+    code = source_digest(model_spec(surrogate).reference)
+    return poison if code is None else poison.with_options(**{SURROGATE_CODE: code})
+
+
+def user_loader(dataset: str) -> str | None:
+    """Find the function of the user that loads a data set.
+
+    Args:
+        dataset: The name of a data set, the path of a graph, or a composed name.
+
+    Returns:
+        The reference to the function; None for a file, and for data sets of ours.
+    """
     composed = composed_name(dataset)
     base = dataset if composed is None else composed.base
-    if is_reference(base) or base in dataset_names():
-        is_of_user = is_reference(base) or dataset_spec(base).source == "user"
-        source = source_digest(base if is_reference(base) else dataset_spec(base).reference) if is_of_user else None
-        if composed is None:
-            return source
-    else:
-        source = None
+    if is_reference(base):
+        return base
+    is_of_user = base in dataset_names() and dataset_spec(base).source == "user"
+    return dataset_spec(base).reference if is_of_user else None
+
+
+def data_digest(dataset: str) -> str | None:
+    """Compute the hash of data of the user.
+
+    Args:
+        dataset: The name of a data set, the path of a graph, or a composed name.
+
+    Returns:
+        The hash of the files, or of the source of the function that loads the data, or of both; None for data sets of
+        ours, and for files that cannot be read.
+    """
+    loader = user_loader(dataset)
+    source = None if loader is None else source_digest(loader)
+    if loader is not None and composed_name(dataset) is None:
+        return source
     try:
         files = files_of_name(dataset)
         if not files or not all(file.is_file() for file in files):

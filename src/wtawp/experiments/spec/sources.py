@@ -13,6 +13,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
+MEASURE_REFERENCES: dict[str, str] = {}  # of the functions of measures that users registered, by name of the measure
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of packages that nobody edits
 
 

@@ -6,7 +6,7 @@ changed: a repetition must give the same one, and only the record of a failed ru
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -339,14 +339,15 @@ class Store:
         """
         unreadable: list[Row] = []
 
-        def lines() -> Iterator[str]:
+        def lines() -> Generator[str, None, None]:
             for row in self.rows(device=device):
                 if isinstance(row.record, Record):
                     yield row.record.to_json()
                 else:
                     unreadable.append(row)
 
-        count = write_lines(lines(), Path(file), store=self.path)
+        with closing(lines()) as each:  # an error must not leave a query open that ends after the store is closed
+            count = write_lines(each, Path(file), store=self.path)
         self._warn_of(unreadable)
         return count
 

@@ -1,12 +1,15 @@
-from dataclasses import replace
+from dataclasses import dataclass, make_dataclass, replace
+from functools import partial
 
 import pytest
 
 from wtawp.experiments.execution.checks import check_plan
-from wtawp.experiments.measures.shared.interface import MeasureSpec
-from wtawp.experiments.measures.shared.registry import measure_names, measure_spec, register_measure
+from wtawp.experiments.measures.shared import registry
+from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
+from wtawp.experiments.measures.shared.registry import measure_names, measure_spec, options_of, register_measure
 from wtawp.experiments.plans.robustness import certifying, evading
-from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Setting
+from wtawp.experiments.spec import Cell, MeasureRequest, Plan, PlanError, Setting, source_digest
+from wtawp.experiments.spec.sources import MEASURE_REFERENCES
 
 BASE = Setting(dataset="wine", epochs=20)
 
@@ -49,3 +52,26 @@ def test_what_is_no_measure_is_refused_before_anything_is_trained(wanted: Measur
     if wanted.name == "evasion" and "metattack" not in words:
         with pytest.raises(PlanError, match=words):
             check_plan(Plan("mine", "", (Cell("", "", replace(BASE, poison=wanted)),)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormOptions:
+    order: float = 2.0
+
+
+def norms(trained: TrainedModels, options: NormOptions) -> list[Result]:
+    return [{"norm": options.order} for _ in trained.models]
+
+
+def test_the_code_of_a_registered_measure_is_part_of_requests_and_not_passed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+    register_measure(MeasureSpec(name="weight_norm", options=NormOptions, run=partial(norms)))
+    (wanted,) = replace(BASE, measures=(MeasureRequest("weight_norm", (("order", 1.0),)),)).measures
+    assert dict(wanted.options) == {"order": 1.0, "code": source_digest(f"{__name__}:norms")}
+    assert options_of(wanted) == NormOptions(order=1.0)
+    named_code = make_dataclass("Options", [("code", str)])
+    with pytest.raises(ValueError, match="the option code of 'other' is the hash of its source"):
+        register_measure(MeasureSpec(name="other", options=named_code, run=norms))
+    MEASURE_REFERENCES.pop("weight_norm")

@@ -1,15 +1,16 @@
 """Attacks on trained models in a plan: their options, and the flips they find for each model of a stack."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from wtawp.attacks import self_training_labels
-from wtawp.attacks.registry import attack_spec
+from wtawp.attacks.registry import attack_spec, is_user_attack
 from wtawp.attacks.spec import AttackRequest, AttackSpec, Stage
 from wtawp.base import rng
 from wtawp.experiments.measures.shared.interface import Result, TrainedModels
@@ -97,11 +98,31 @@ def parse_attack_options(stage: Stage, options: dict[str, Any]) -> AttackOptions
     return AttackOptions(attack, **general, own=given)
 
 
-def check_attack_options(attack: AttackSpec, given: Iterable[str], general: Iterable[str]) -> None:
-    """Refuse names that are no options of an attack; `general` are those of the measure, for the message."""
+def check_attack_options(attack: AttackSpec, given: Mapping[str, Option], general: Iterable[str]) -> None:
+    """Refuse names that are no options of an attack, and values of another kind than those of ours take.
+
+    `general` are the options of the measure, for the message.
+    """
     if unknown := sorted(set(given) - set(attack.options)):
         names = sorted({"attack", "budget", *general, *attack.options})
         raise ValueError(f"{attack.name} has no option {unknown[0]!r}; it has {', '.join(names)}")
+    if is_user_attack(attack.name):  # what the annotations of a user mean is not known
+        return
+    for name, value in given.items():
+        _check_kind(f"the option {name} of {attack.name}", value, attack.option_types[name])
+
+
+def _check_kind(what: str, value: Option, annotation: Any) -> None:
+    """Refuse a value that is none of the annotation of an option: a kind, several kinds, or the allowed words."""
+    if get_origin(annotation) is Literal:
+        check_choice(what, value, get_args(annotation))
+        return
+    kinds = {each for each in (get_args(annotation) or (annotation,)) if isinstance(each, type)}
+    accepted = {*kinds, int} if float in kinds else kinds  # a whole number is a number, true is none
+    if kinds and type(value) not in accepted:
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "none"}
+        expected = " or ".join(text for kind, text in names.items() if kind in kinds)
+        raise ValueError(f"{what} must be {expected or annotation}, got {value!r}")
 
 
 def check_attack(options: AttackOptions, model: nn.Module, data: Data, split: Split) -> None:

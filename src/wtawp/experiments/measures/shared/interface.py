@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wtawp.experiments.spec import MAX_INITS, Option, RunId
@@ -66,6 +67,15 @@ class MeasureSpec:
     smoke_options: Mapping[str, Option] = field(default_factory=dict)
     check: "Callable[[Any, nn.Module, Data, Split], None] | None" = None
     cost: Callable[[Any], float] = lambda _: 0.0
+
+    @property
+    def reference(self) -> str:
+        """Where the function that measures is defined, as "package.module:name"."""
+        run: Any = self.run
+        while isinstance(run, partial):
+            run = run.func
+        function = run if hasattr(run, "__qualname__") else type(run)
+        return f"{function.__module__}:{function.__qualname__}"
 
     def parse(self, options: Mapping[str, Option]) -> Any:
         """Build the validated options.

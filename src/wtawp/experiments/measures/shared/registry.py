@@ -1,5 +1,6 @@
 """The registry of measures: the modules of this package, and what users register."""
 
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wtawp.experiments import measures
 from wtawp.experiments.measures.shared.interface import MeasureSpec, Result, TrainedModels
 from wtawp.experiments.spec import MeasureRequest
+from wtawp.experiments.spec.sources import MEASURE_REFERENCES
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,17 +48,22 @@ def measure_spec(name: str) -> MeasureSpec:
 def register_measure(spec: MeasureSpec) -> None:
     """Add a measure of one's own, which plans can then name.
 
-    Its tables and figures are added with `wtawp.experiments.report.reporters.register_reporter`.
+    The hash of the source of its function becomes the option "code" of every request for it, so that results of other
+    code are other results; it is not passed on. Its tables and figures are added with
+    `wtawp.experiments.report.reporters.register_reporter`.
 
     Args:
         spec: The measure.
 
     Raises:
-        ValueError: If the name is taken.
+        ValueError: If the name is taken, or the measure has an option of its own named "code".
     """
     if spec.name in measure_names():
         raise ValueError(f"there is a measure called {spec.name!r} already; choose another name")
+    if is_dataclass(spec.options) and "code" in {f.name for f in fields(spec.options)}:
+        raise ValueError(f"the option code of {spec.name!r} is the hash of its source; choose another name for yours")
     _REGISTERED[spec.name] = spec
+    MEASURE_REFERENCES[spec.name] = spec.reference
 
 
 def user_measures() -> tuple[MeasureSpec, ...]:
@@ -66,7 +73,10 @@ def user_measures() -> tuple[MeasureSpec, ...]:
 
 def options_of(wanted: MeasureRequest) -> Any:
     """The validated options of a measure that a plan asks for."""
-    return measure_spec(wanted.name).parse(dict(wanted.options))
+    options = dict(wanted.options)
+    if wanted.name in _REGISTERED:
+        options.pop("code", None)  # the hash of the user's measure, which is there for the key alone
+    return measure_spec(wanted.name).parse(options)
 
 
 def run_measure(wanted: MeasureRequest, trained: TrainedModels) -> list[Result]:
