@@ -50,5 +50,5 @@ def test_whole_features_are_attacked_in_the_type_of_the_victims_weights() -> Non
     assert checked_dtype(data, nn.Identity()) == checked_dtype(data, None) == torch.get_default_dtype()
     with pytest.raises(DataError, match=r"GCN takes floating-point features, and data\.x is torch\.int64"):
         checked_dtype(data, GCN(1, 2, generator=rng("init")))
-    with pytest.raises(DataError, match="the graph has no features x"):
+    with pytest.raises(DataError, match="graph has no features x"):
         checked_dtype(Data(edge_index=data.edge_index, num_nodes=2), None)
