@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch_geometric.data import Data
 
 from wtawp.attacks import (
@@ -200,3 +201,30 @@ def test_it_works_where_the_caller_records_no_gradients(name: str) -> None:
         flips = ATTACKS[name](DATA, 0.1, 0)
         assert not torch.is_grad_enabled()
     assert same(flips, ATTACKS[name](DATA, 0.1, 0))
+
+
+class OfWholeNumbers(torch.nn.Module):
+    """A victim that turns its features into floating-point numbers itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.victim = VICTIM
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        return self.victim(x.float(), edge_index, edge_weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+@pytest.mark.parametrize("attack", [pgd, prbcd, lrbcd, fga, minmax])
+def test_features_of_whole_numbers_are_attacked_as_the_same_floats(
+    attack: Callable[..., Flips], dtype: torch.dtype
+) -> None:
+    binary, other = DATA.clone(), DATA.clone()
+    binary.x = (DATA.x > 0).float()
+    other.x = binary.x.to(dtype)
+    options = {} if attack is fga else {"steps": 2}
+    one, two = (
+        attack(data, OfWholeNumbers(), budget=3, nodes=TRAIN, labels=LABELS, seed=0, **options)
+        for data in (binary, other)
+    )
+    assert same(one, two)
