@@ -362,6 +362,7 @@ def test_a_validation_loss_that_was_once_below_the_first_loss_ends_the_watch_for
     first = float(awp.backward(Closure(model)))
     for epoch in range(3 * MAX_SUSPICIOUS):
         awp.observe(train_loss=0.1 * first, val_loss=0.9 * first if epoch == MAX_SUSPICIOUS - 2 else 2 * first)
+    assert awp.state_dict()["auto"]["held"] == MAX_SUSPICIOUS + 1
 
 
 def test_losses_that_are_not_finite_are_not_taken_for_another_scale() -> None:
@@ -371,6 +372,7 @@ def test_losses_that_are_not_finite_are_not_taken_for_another_scale() -> None:
     awp.observe(train_loss=1.0, val_loss=1.0)
     for _ in range(2 * MAX_SUSPICIOUS):
         awp.observe(train_loss=1.0, val_loss=math.nan)  # a warning would be an error
+    assert awp.state_dict()["auto"]["not_finite"] == MAX_SUSPICIOUS + 1
 
 
 @pytest.mark.parametrize(("train", "val"), [(1.0, math.nan), (math.inf, 1.0)])
@@ -418,6 +420,7 @@ def test_training_losses_with_dropout_may_lie_above_the_validation_loss() -> Non
     for _ in range(2 * MAX_SUSPICIOUS):
         loss = awp.backward(Closure(model))
         awp.observe(val_loss=0.5 * float(loss))  # a warning would be an error
+    assert awp.state_dict()["auto"]["inverted"] == 0
 
 
 @pytest.mark.parametrize("factor", [100.0, 0.01])

@@ -146,7 +146,11 @@ def test_neighbours_in_memory_do_not_overlap() -> None:
     stacked = nn.ParameterList([nn.Parameter(part) for part in torch.zeros(2, 3, 3)])
     for p in stacked:
         nn.init.normal_(p)
-    WTAWP(stacked, rho=1.0, lam=0.5, layers=["0", "1"]).backward(lambda: (x @ stacked[0] @ stacked[1]).square().mean())
+    apart = nn.ParameterList([nn.Parameter(p.detach().clone()) for p in stacked])
+    for pair in (stacked, apart):
+        awp = WTAWP(pair, rho=1.0, lam=0.5, layers=["0", "1"])
+        awp.backward(lambda pair=pair: (x @ pair[0] @ pair[1]).square().mean())
+    assert all(torch.equal(p.grad, q.grad) for p, q in zip(stacked, apart, strict=True))
 
 
 def test_memory_is_compared_with_all_parameters_that_begin_before() -> None:

@@ -284,9 +284,8 @@ def _version_of(tensor: Tensor) -> int:
 def _content_of(p: Tensor) -> Tensor:
     """The values of a parameter, or two sums over them if there are many."""
     values = p.detach()
-    if (
-        values.numel() <= LARGE or not values.is_floating_point() or values.dtype.itemsize == 1
-    ):  # 8-bit floats know no sum
+    has_sums = values.is_floating_point() and values.dtype.itemsize > 1  # there are none of 8-bit floats
+    if values.numel() <= LARGE or not has_sums:
         return values.clone()
     wide = torch.promote_types(values.dtype, torch.float32)
     return torch.stack([torch.linalg.vector_norm(values, dtype=wide), values.sum(dtype=wide)])
